@@ -1,0 +1,41 @@
+"""Names of dtypes: torch's objects on one side, the dialect's strings on the other."""
+
+from __future__ import annotations
+
+import torch
+
+NAMES: dict[torch.dtype, str] = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "ui8",
+    torch.uint16: "ui16",
+    torch.uint32: "ui32",
+    torch.uint64: "ui64",
+    torch.bool: "i1",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+_TORCH = {name: dtype for dtype, name in NAMES.items()}
+
+
+def name(dtype: torch.dtype) -> str:
+    """The dialect's name of a torch dtype.
+
+    Raises NotImplementedError for a dtype that the dialect has no element type for.
+    """
+    try:
+        return NAMES[dtype]
+    except KeyError:
+        known = ", ".join(str(d) for d in NAMES)
+        raise NotImplementedError(f"dtype {dtype} is not supported on 'tpu'; supported are {known}") from None
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a dialect name."""
+    return _TORCH[name]

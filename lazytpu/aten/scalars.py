@@ -1,0 +1,129 @@
+"""Python numbers as arguments of rules: constants of the program, or run-time numbers read from a pack (R3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex"}
+
+# A pack is one 1-D array of run-time numbers: which pack a number of some dtype travels in.
+PACK_OF = {
+    "f16": "f32",
+    "bf16": "f32",
+    "f32": "f32",
+    "f64": "f64",
+    "ui64": "ui64",
+    **dict.fromkeys(("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32"), "i64"),
+}
+PACKS = ("f32", "f64", "i64", "ui64")
+_NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "ui64": np.uint64}
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number given to a rule.
+
+    `kind` is the Python type ("int", "float", "bool", "complex"), `value` the number itself, or None when it is a
+    run-time number; `plan` and `index` then say where it is found.
+    """
+
+    kind: str
+    value: Any = None
+    plan: PackPlan | None = None
+    index: int = -1
+
+    def materialize(self, b: Builder, dtype: str) -> SSAValue:
+        """A 0-d value of `dtype`: a constant, or the run-time number, rounded to `dtype` on the host."""
+        if self.plan is None:
+            return b.constant(self.value, dtype)
+        return self.plan.element(b, self.index, dtype)
+
+
+@dataclass
+class PackPlan:
+    """Which run-time numbers a program takes, in which pack and rounded to which dtype.
+
+    `entries[pack]` lists (number, part, dtype): `number` counts the trace's run-time numbers, `part` is "real" or "imag".
+    """
+
+    arguments: dict[str, SSAValue] = field(default_factory=dict)
+    entries: dict[str, list[tuple[int, str, str]]] = field(default_factory=lambda: {pack: [] for pack in PACKS})
+    _found: dict[tuple[int, str, str], int] = field(default_factory=dict)
+
+    def element(self, b: Builder, number: int, dtype: str, part: str = "real") -> SSAValue:
+        """The 0-d value of run-time number `number` in `dtype`."""
+        if dtype in ("c64", "c128"):
+            half = "f32" if dtype == "c64" else "f64"
+            return b.binary("complex", self.element(b, number, half), self.element(b, number, half, "imag"))
+        pack, key = PACK_OF[dtype], (number, part, dtype)
+        if key not in self._found:
+            self._found[key] = len(self.entries[pack])
+            self.entries[pack].append(key)
+        return b.convert(b.number(self.arguments[pack], self._found[key]), dtype)
+
+    def packer(self) -> Packer:
+        """The function from run-time numbers to packs that a program keeps."""
+        return Packer({pack: tuple(entries) for pack, entries in self.entries.items() if entries})
+
+
+class Packer:
+    """Makes a program's packs from the run-time numbers of one step, rounding each on the host."""
+
+    def __init__(self, entries: dict[str, tuple[tuple[int, str, str], ...]]):
+        self.packs = tuple(entries)
+        self._plans = [
+            (_NUMPY[pack], [self._reader(*entry) for entry in found], self._plain(pack, found))
+            for pack, found in entries.items()
+        ]
+
+    @staticmethod
+    def _plain(pack: str, entries: tuple[tuple[int, str, str], ...]) -> list[int] | None:
+        """The numbers in order when every entry is simply the number in the pack's own dtype."""
+        plain = pack in ("f32", "f64", "ui64") and all(e[1] == "real" and e[2] == pack for e in entries)
+        return [e[0] for e in entries] if plain else None
+
+    @staticmethod
+    def _reader(number: int, part: str, dtype: str) -> Any:
+        if part == "imag":
+            return lambda numbers: complex(numbers[number]).imag
+        if dtype in ("f16", "bf16"):
+            return lambda numbers: _rounded(_real(numbers[number]), dtype)
+        if dtype == "i1":
+            return lambda numbers: int(bool(numbers[number]))
+        if dtype.startswith(("i", "ui")):
+            return lambda numbers: int(_real(numbers[number]))
+        return lambda numbers: _real(numbers[number])
+
+    def __call__(self, numbers: list[Any]) -> list[np.ndarray]:
+        """1-D arrays in the order of `packs`."""
+        made: list[np.ndarray] = []
+        for dtype, readers, plain in self._plans:
+            if plain is not None:
+                try:
+                    made.append(np.array([numbers[i] for i in plain], dtype))
+                    continue
+                except (TypeError, OverflowError):  # complex, or an int past the dtype: the readers below decide
+                    pass
+            values = [read(numbers) for read in readers]
+            if dtype is np.int64:
+                values = [v - (1 << 64) if v >= 1 << 63 else v for v in values]
+            made.append(np.array(values, dtype))
+        return made
+
+
+def _real(value: Any) -> Any:
+    return value.real if isinstance(value, complex) else value
+
+
+def _rounded(value: float, dtype: str) -> float:
+    import ml_dtypes
+
+    return float(np.float32(value).astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float16))

@@ -1,0 +1,84 @@
+"""What an op's schema says: its arguments by name, what it writes, and its functional counterpart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parts of a schema that importing needs.
+
+    `written` are the names of mutated arguments in order; `returned` has one entry per return: the name of the written
+    argument that is handed back, or None for a new value; `views` is true for an op whose results alias its inputs.
+    """
+
+    names: tuple[str, ...]
+    defaults: dict[str, Any]
+    numbers: frozenset[str]
+    tensors: frozenset[str]
+    written: tuple[str, ...]
+    returned: tuple[str | None, ...]
+    views: bool
+
+
+@functools.cache
+def signature(op: OpOverload) -> Signature:
+    """The Signature of `op`."""
+    arguments = op._schema.arguments
+    by_alias = {
+        alias: a.name
+        for a in arguments
+        if a.alias_info is not None and a.alias_info.is_write
+        for alias in a.alias_info.before_set
+    }
+    returned = tuple(
+        next((by_alias[s] for s in r.alias_info.before_set if s in by_alias), None) if r.alias_info else None
+        for r in op._schema.returns
+    )
+    types = {a.name: str(a.type) for a in arguments}
+    return Signature(
+        names=tuple(a.name for a in arguments),
+        defaults={a.name: a.default_value for a in arguments if a.has_default_value()},
+        numbers=frozenset(n for n, t in types.items() if "number" in t or "Scalar" in t),
+        tensors=frozenset(n for n, t in types.items() if "Tensor" in t),
+        written=tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
+        returned=returned,
+        views=any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns),
+    )
+
+
+def bind(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by schema name, defaults filled in."""
+    s = signature(op)
+    bound = dict(zip(s.names, args, strict=False))
+    bound.update(kwargs)
+    for name, default in s.defaults.items():
+        bound.setdefault(name, default)
+    return bound
+
+
+@functools.cache
+def functional(op: OpOverload) -> OpOverload | None:
+    """The overload that computes what the mutating `op` writes, or None.
+
+    aten.add_.Tensor -> aten.add.Tensor; aten.add.out -> aten.add.Tensor; aten._fused_adamw_.default ->
+    aten._fused_adamw.default (whose returns are the new values of the written arguments, in order).
+    """
+    s = signature(op)
+    namespace, _, packet_name = op._schema.name.partition("::")
+    if packet_name.endswith("_") and not packet_name.endswith("__"):
+        packet = getattr(getattr(torch.ops, namespace), packet_name[:-1], None)
+        return getattr(packet, op._overloadname, None)
+    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in s.written]
+    packet = getattr(getattr(torch.ops, namespace), packet_name)
+    for overload in map(packet.__getattr__, packet.overloads()):
+        if [(a.name, str(a.type)) for a in overload._schema.arguments] == wanted and not signature(overload).written:
+            return overload
+    return None
