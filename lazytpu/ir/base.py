@@ -1,0 +1,87 @@
+"""What all ops of the dialect share: they are pure, their operands and results are tensors, and their result types follow
+from operands and properties by one function that the builder and the verifier both use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xdsl.dialects.builtin import AnyTensorType, AnyTensorTypeConstr, IntegerAttr, StringAttr, i1
+from xdsl.ir import Attribute
+from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from lazytpu.ir.types import type_of
+
+TENSOR = AnyTensorTypeConstr
+
+
+class TensorOp(IRDLOperation):
+    """An op of the `lazytpu` dialect."""
+
+    traits = traits_def(Pure())
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        """The result types that the operands and properties imply; raises ValueError when they contradict each other."""
+        raise NotImplementedError(f"{self.name} has no type rule")
+
+    def verify_(self) -> None:
+        try:
+            expected = list(self.infer())
+        except ValueError as error:
+            raise VerifyException(f"{self.name}: {error}") from error
+        actual = list(self.result_types)
+        if expected != actual:
+            raise VerifyException(f"{self.name}: expected result types {show(expected)}, got {show(actual)}")
+
+    def operand_type(self, index: int) -> AnyTensorType:
+        return type_of(self.operands[index])
+
+    def result_type(self, index: int = 0) -> AnyTensorType:
+        return type_of(self.results[index])
+
+
+def show(types: Iterable[Attribute]) -> str:
+    """Types as they read in an error message."""
+    return ", ".join(str(t) for t in types) or "none"
+
+
+def integer(prop: Attribute) -> int:
+    """The number of an integer property (0 or 1 for a boolean one)."""
+    if not isinstance(prop, IntegerAttr):
+        raise ValueError(f"expected an integer, got {prop}")
+    # xDSL normalises a true i1 to -1.
+    return abs(prop.value.data) if prop.type == i1 else prop.value.data
+
+
+def one_of(prop: Attribute, allowed: Iterable[str], what: str) -> str:
+    """The text of a string property, checked against the words it may be."""
+    word = prop.data if isinstance(prop, StringAttr) else str(prop)
+    if word not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(allowed)}; got {word!r}")
+    return word
+
+
+def check_dtype(dtype: str, allowed: frozenset[str], what: str = "operand") -> None:
+    if dtype not in allowed:
+        raise ValueError(f"{what} has dtype {dtype}; expected one of {', '.join(sorted(allowed))}")
+
+
+def check_dim(dim: int, rank: int, what: str = "dim") -> int:
+    """A dimension counted from the front: 0 <= dim < rank."""
+    if not 0 <= dim < rank:
+        raise ValueError(f"{what} is {dim}; expected 0 <= {what} < {rank} (the rank)")
+    return dim
+
+
+def check_dims(dims: Sequence[int], rank: int, what: str = "dims") -> None:
+    """Distinct dimensions, each 0 <= dim < rank."""
+    for dim in dims:
+        check_dim(dim, rank, what)
+    if len(set(dims)) != len(dims):
+        raise ValueError(f"{what} are {list(dims)}; expected distinct dimensions")
+
+
+def check_length(values: Sequence[int], length: int, what: str) -> None:
+    if len(values) != length:
+        raise ValueError(f"{what} is {list(values)}; expected {length} numbers, got {len(values)}")

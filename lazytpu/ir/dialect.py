@@ -1,0 +1,23 @@
+"""The `lazytpu` dialect: all ops of the families."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from xdsl.ir import Dialect
+
+from lazytpu.ir import constants, contractions, indexing, pointwise, random, reductions, shape, sorting, template
+from lazytpu.ir.base import TensorOp
+
+FAMILIES = (constants, pointwise, shape, reductions, contractions, indexing, random, sorting, template)
+
+
+def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
+    found = [v for v in vars(family).values() if isinstance(v, type) and issubclass(v, TensorOp) and "name" in vars(v)]
+    return sorted(found, key=lambda op: op.name)
+
+
+OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}
+"All ops of the dialect by mnemonic."
+
+LAZYTPU = Dialect("lazytpu", OPS.values())

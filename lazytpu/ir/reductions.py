@@ -1,0 +1,171 @@
+"""Reductions, windowed reductions and scans. None takes an initial value: it is the identity of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import AnyTensorType, DenseArrayBase, IntegerAttr, StringAttr
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+
+from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dims, check_dtype, check_length, integer, one_of
+from lazytpu.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, dtype_of, ints, shape_of, tensor_type
+
+KINDS: dict[str, frozenset[str]] = {
+    "add": INTEGERS | FLOATS | COMPLEX,
+    "mul": INTEGERS | FLOATS | COMPLEX,
+    "max": INTEGERS | FLOATS | BOOL,
+    "min": INTEGERS | FLOATS | BOOL,
+    "and": INTEGERS | BOOL,
+    "or": INTEGERS | BOOL,
+}
+"The kinds of reduction, with the dtypes each is defined for."
+ORDERED = ("max", "min")
+SCANS = ("add", "mul", "max", "min")
+
+
+@irdl_op_definition
+class ReduceOp(TensorOp):
+    """Folds `dims` away. max and min of an empty set are -inf and inf (the extreme numbers of an integer dtype); NaN
+    anywhere makes max and min NaN."""
+
+    name = "lazytpu.reduce"
+    operand = operand_def(TENSOR)
+    kind = prop_def(StringAttr)
+    dims = prop_def(DenseArrayBase)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (reduce_type(one_of(self.kind, KINDS, "kind"), self.operand_type(0), ints(self.dims)),)
+
+
+@irdl_op_definition
+class ArgreduceOp(TensorOp):
+    """The extreme values along `dim` and their indices (i64). NaN wins over every number; of equals the first wins."""
+
+    name = "lazytpu.argreduce"
+    operand = operand_def(TENSOR)
+    kind = prop_def(StringAttr)
+    dim = prop_def(IntegerAttr)
+    values = result_def(TENSOR)
+    indices = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return argreduce_types(one_of(self.kind, ORDERED, "kind"), self.operand_type(0), integer(self.dim))
+
+
+@irdl_op_definition
+class ReduceWindowOp(TensorOp):
+    """Folds a window that slides over all dimensions, as StableHLO's reduce_window; padding holds the identity."""
+
+    name = "lazytpu.reduce_window"
+    operand = operand_def(TENSOR)
+    kind = prop_def(StringAttr)
+    window = prop_def(DenseArrayBase)
+    strides = prop_def(DenseArrayBase)
+    low = prop_def(DenseArrayBase)
+    high = prop_def(DenseArrayBase)
+    base_dilations = prop_def(DenseArrayBase)
+    window_dilations = prop_def(DenseArrayBase)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (
+            reduce_window_type(
+                one_of(self.kind, KINDS, "kind"),
+                self.operand_type(0),
+                ints(self.window),
+                ints(self.strides),
+                ints(self.low),
+                ints(self.high),
+                ints(self.base_dilations),
+                ints(self.window_dilations),
+            ),
+        )
+
+
+@irdl_op_definition
+class CumulativeOp(TensorOp):
+    """Inclusive scan along `dim`: element i folds elements 0..i."""
+
+    name = "lazytpu.cumulative"
+    operand = operand_def(TENSOR)
+    kind = prop_def(StringAttr)
+    dim = prop_def(IntegerAttr)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (cumulative_type(one_of(self.kind, SCANS, "kind"), self.operand_type(0), integer(self.dim)),)
+
+
+def _check_kind(kind: str, operand: AnyTensorType, allowed: Sequence[str]) -> None:
+    if kind not in allowed:
+        raise ValueError(f"kind must be one of {', '.join(allowed)}; got {kind!r}")
+    check_dtype(dtype_of(operand), KINDS[kind], f"operand of a reduction by {kind}")
+
+
+def reduce_type(kind: str, operand: AnyTensorType, dims: Sequence[int]) -> AnyTensorType:
+    _check_kind(kind, operand, tuple(KINDS))
+    shape = shape_of(operand)
+    check_dims(dims, len(shape))
+    return tensor_type(dtype_of(operand), [size for dim, size in enumerate(shape) if dim not in dims])
+
+
+def argreduce_types(kind: str, operand: AnyTensorType, dim: int) -> tuple[AnyTensorType, AnyTensorType]:
+    _check_kind(kind, operand, ORDERED)
+    shape = shape_of(operand)
+    check_dim(dim, len(shape))
+    if shape[dim] == 0:
+        raise ValueError(f"dimension {dim} of {operand} is empty: it has no {kind}")
+    rest = shape[:dim] + shape[dim + 1 :]
+    return tensor_type(dtype_of(operand), rest), tensor_type("i64", rest)
+
+
+def reduce_window_type(
+    kind: str,
+    operand: AnyTensorType,
+    window: Sequence[int],
+    strides: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    base_dilations: Sequence[int],
+    window_dilations: Sequence[int],
+) -> AnyTensorType:
+    _check_kind(kind, operand, tuple(KINDS))
+    shape = windowed_shape(shape_of(operand), window, strides, low, high, base_dilations, window_dilations)
+    return tensor_type(dtype_of(operand), shape)
+
+
+def windowed_shape(
+    shape: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    base_dilations: Sequence[int],
+    window_dilations: Sequence[int],
+) -> list[int]:
+    """How many places a window has in each dimension, after dilating and padding the base; shared with convolution."""
+    rank = len(shape)
+    named = {"window": window, "strides": strides, "low": low, "high": high}
+    named |= {"base dilations": base_dilations, "window dilations": window_dilations}
+    for what, values in named.items():
+        check_length(values, rank, what)
+        if what not in ("low", "high") and any(value < 1 for value in values):
+            raise ValueError(f"{what} is {list(values)}; expected numbers >= 1")
+    places: list[int] = []
+    for dim in range(rank):
+        base = (shape[dim] - 1) * base_dilations[dim] + 1 if shape[dim] else 0
+        padded = base + low[dim] + high[dim]
+        if padded < 0:
+            raise ValueError(
+                f"padding ({low[dim]}, {high[dim]}) removes more than all of dimension {dim} of size {base}"
+            )
+        span = (window[dim] - 1) * window_dilations[dim] + 1
+        places.append((padded - span) // strides[dim] + 1 if padded >= span else 0)
+    return places
+
+
+def cumulative_type(kind: str, operand: AnyTensorType, dim: int) -> AnyTensorType:
+    _check_kind(kind, operand, SCANS)
+    check_dim(dim, len(shape_of(operand)))
+    return operand

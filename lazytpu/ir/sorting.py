@@ -1,0 +1,36 @@
+"""Sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import AnyTensorType, BoolAttr, IntegerAttr
+from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+
+from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dtype, integer
+from lazytpu.ir.types import BOOL, FLOATS, INTEGERS, dtype_of, shape_of
+
+
+@irdl_op_definition
+class SortOp(TensorOp):
+    """All inputs reordered along `dim` so that the first is sorted: stably, NaN as the largest, -0.0 equal to 0.0."""
+
+    name = "lazytpu.sort"
+    inputs = var_operand_def(TENSOR)
+    dim = prop_def(IntegerAttr)
+    descending = prop_def(BoolAttr)
+    outputs = var_result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return sort_types([self.operand_type(i) for i in range(len(self.operands))], integer(self.dim))
+
+
+def sort_types(inputs: Sequence[AnyTensorType], dim: int) -> list[AnyTensorType]:
+    if not inputs:
+        raise ValueError("sort needs at least one operand")
+    check_dtype(dtype_of(inputs[0]), FLOATS | INTEGERS | BOOL, "the first operand")
+    check_dim(dim, len(shape_of(inputs[0])))
+    for other in inputs:
+        if shape_of(other) != shape_of(inputs[0]):
+            raise ValueError(f"operands must have the same shape; got {inputs[0]} and {other}")
+    return list(inputs)
