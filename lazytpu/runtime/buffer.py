@@ -1,0 +1,62 @@
+"""The device memory of one value, and the count of what is alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DeviceMemory:
+    """Bytes of device memory that buffers hold: `live` now, and the `peak` since the start or `reset_peak`.
+
+    The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured, so
+    it is the same on every platform. Each update is one read and one write of a slot, which the interpreter does not
+    interrupt, so no lock is needed.
+    """
+
+    __slots__ = ("live", "peak")
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.peak = 0
+
+    def note_execution(self, temporaries: int, outputs: int, aliased: int) -> None:
+        """Call before a run's results become buffers: what was alive, plus outputs in memory of their own, plus
+        temporaries, is what this run needed."""
+        needed = self.live + outputs - aliased + temporaries
+        if needed > self.peak:
+            self.peak = needed
+
+    def reset_peak(self) -> None:
+        self.peak = self.live
+
+
+MEMORY = DeviceMemory()
+
+
+class Buffer:
+    """The device memory of one value.
+
+    Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `pins` (how many hold it for
+    reasons of their own, such as an export; not donated while > 0), `error` (why its contents are lost, or None).
+    """
+
+    __slots__ = ("__weakref__", "array", "error", "nbytes", "pins")
+
+    def __init__(self, array: Any, nbytes: int, memory: DeviceMemory = MEMORY) -> None:
+        self.array = array
+        self.nbytes = nbytes
+        self.pins = 0
+        self.error: BaseException | None = None
+        memory.live = live = memory.live + nbytes
+        if live > memory.peak:
+            memory.peak = live
+
+    def __del__(self, memory: DeviceMemory = MEMORY) -> None:
+        # Runs at any time on any thread: it touches the counter and nothing else.
+        memory.live -= self.nbytes
+
+    def release(self) -> None:
+        """Gives the array up: its memory was donated to a run and now counts as that run's results."""
+        MEMORY.live -= self.nbytes
+        self.nbytes = 0
+        self.array = None

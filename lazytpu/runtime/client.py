@@ -1,0 +1,271 @@
+"""The XLA client, and every private name of jax and jaxlib that lazytpu uses.
+
+Checked against jax 0.10.2 and jaxlib 0.10.2. When either moves, this is the one file to read again; everything else in
+lazytpu imports these names from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import compiler, core, xla_bridge
+from jax._src.interpreters import mlir as jax_mlir
+from jax._src.lib import _jax
+from jax.sharding import SingleDeviceSharding
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir._mlir_libs import _stablehlo
+from jaxlib.mlir.dialects import chlo, func, stablehlo
+
+from lazytpu.runtime.errors import CompileError, PlatformError, RunError, run_error
+
+__all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
+
+CHECKED_VERSION = "0.10.2"
+
+# What XLA raises; its text is "STATUS_CODE: message".
+XlaError: type[Exception] = _jax.JaxRuntimeError
+
+# Private to jaxlib and without type information: an executable loaded on its device, and an array on one device.
+Executable = Any
+Array = Any
+
+_PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "cuda", "rocm": "rocm"}
+
+
+# ---- the client
+
+@cache
+def client() -> Any:
+    """The XLA client that runs everything, shared with jax. `LAZYTPU_PLATFORM` names its platform (cpu, tpu or gpu);
+    unset, it is the one jax itself would use: a TPU or GPU if jax has one, else the CPU.
+
+    Raises:
+        PlatformError: that platform is not on this machine.
+    """
+    wanted = os.environ.get("LAZYTPU_PLATFORM", "").strip().lower()
+    if wanted and wanted not in _PLATFORMS:
+        raise PlatformError(f"LAZYTPU_PLATFORM is {wanted!r}; expected one of {', '.join(sorted(_PLATFORMS))}")
+    try:
+        return xla_bridge.get_backend(_PLATFORMS[wanted] if wanted else None)
+    except RuntimeError as error:
+        advice = {
+            "tpu": "Install libtpu on a machine with a TPU (pip install 'lazytpu[tpu]')",
+            "cpu": "Unset JAX_PLATFORMS, or add cpu to it",
+        }.get(wanted, "Install a jax with support for this GPU (pip install 'jax[cuda]')")
+        raise PlatformError(
+            f"LAZYTPU_PLATFORM asks for {wanted or 'the default of jax'}, but jax has no such platform here: {error}. "
+            f"{advice}, or unset LAZYTPU_PLATFORM to run on what there is."
+        ) from error
+
+
+def platform() -> str:
+    """Where programs run: "cpu", "tpu" or "gpu"."""
+    name = str(client().platform)
+    return "gpu" if name in ("cuda", "rocm") else name
+
+
+def devices() -> list[Any]:
+    """The devices of this process, in XLA's order."""
+    return list(client().local_devices())
+
+
+@cache
+def _placement(index: int) -> tuple[Any, Any, Any]:
+    """(device, device list, sharding) of one device: what the calls below take it as."""
+    device = devices()[index]
+    return device, _jax.DeviceList((device,)), SingleDeviceSharding(device)
+
+
+# ---- MLIR
+
+def mlir_context() -> ir.Context:
+    """A new MLIR context with the dialects of StableHLO, CHLO and func loaded (about 3 ms). Contexts are not shared:
+    types and attributes live as long as theirs, and two threads must not build in one."""
+    return jax_mlir.make_ir_context()
+
+
+def module_bytecode(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode, to be read back by `ir.Module.parse` in any context."""
+    return jax_mlir.module_to_bytecode(module)
+
+
+_stablehlo.register_stablehlo_passes()
+
+
+def legalize_chlo(module: ir.Module) -> None:
+    """Rewrites CHLO ops to StableHLO in place: for the reference interpreter, which has no CHLO; XLA takes both."""
+    with module.context:
+        passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
+
+
+def eval_module(module: ir.Module, arguments: Sequence[ir.Attribute]) -> list[ir.Attribute]:
+    """Runs `@main` in StableHLO's reference interpreter (see `lazytpu.runtime.evaluate`)."""
+    return list(_stablehlo.eval_module(module, list(arguments)))
+
+
+def lower_jax_function(
+    function: Callable[..., Any], operands: Sequence[tuple[np.dtype[Any], Sequence[int]]]
+) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
+    """Lowers a jax function of arrays with these dtypes and shapes for our platform: (MLIR bytecode of its module,
+    (dtype, shape) of each result). 64-bit types are on inside, for this thread and this call alone."""
+    with jax.enable_x64(True):
+        avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
+        traced = jax.jit(function, keep_unused=True).trace(*avals)
+        lowered = traced.lower(lowering_platforms=(client()._raw_platform,))  # cuda or rocm where `platform` says gpu
+        leaves = jax.tree.leaves(lowered.out_info)
+        return module_bytecode(lowered.compiler_ir("stablehlo")), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
+
+
+# ---- compiling
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device bytes of one executable, by XLA's own analysis."""
+
+    arguments: int
+    outputs: int
+    aliased: int
+    """Bytes of the outputs that lie in donated arguments."""
+    temporaries: int
+    code: int
+
+    @property
+    def peak(self) -> int:
+        """Bytes needed while it runs: arguments, outputs in memory of their own, and temporaries."""
+        return self.arguments + self.outputs - self.aliased + self.temporaries
+
+
+class Compilations:
+    """How often XLA compiled in this process, and the wall seconds it took."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, seconds: float) -> None:
+        with self._lock:
+            self.count += 1
+            self.seconds += seconds
+
+
+COMPILATIONS = Compilations()
+
+
+def compile_module(
+    module: ir.Module, *, name: str = "program", device: int = 0, options: Mapping[str, bool | int | str] | None = None
+) -> Executable:
+    """Compiles a StableHLO (and CHLO) module with a public `@main` for one device, and counts it in `COMPILATIONS`.
+
+    `options` are XLA's debug options by name, such as `{"xla_dump_to": "/tmp/dump"}`.
+
+    Raises:
+        CompileError: XLA refused the module; `name` is what the message calls it.
+    """
+    target, device_list, _ = _placement(device)
+    compile_options = compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=1,
+        device_assignment=np.array([[target.id]]),
+        env_options_overrides=dict(options) if options else None,
+        detailed_logging=False,
+        backend=client(),
+    )
+    start = time.perf_counter()
+    try:
+        executable = client().compile_and_load(module, device_list, compile_options)
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
+    COMPILATIONS.add(time.perf_counter() - start)
+    return executable
+
+
+def memory_of(executable: Executable) -> Memory:
+    """XLA's memory analysis of an executable."""
+    stats = executable.get_compiled_memory_stats()
+    return Memory(
+        arguments=stats.argument_size_in_bytes,
+        outputs=stats.output_size_in_bytes,
+        aliased=stats.alias_size_in_bytes,
+        temporaries=stats.temp_size_in_bytes,
+        code=stats.generated_code_size_in_bytes,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _aval(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    return core.ShapedArray(shape, dtype)
+
+
+@lru_cache(maxsize=4096)
+def result_handler(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> Any:
+    """What turns one result of `execute_sharded` into an array, in C++. A handler made once and shared by all results of
+    its type costs 0.3 us a result, less than any way through Python (2 us) or `execute` (2.5 us)."""
+    return _jax.array_result_handler(_aval(dtype, shape), _placement(device)[2], committed=True, _skip_checks=True)
+
+
+# ---- moving data
+
+_COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
+    """Copies a host array (any strides, any dtype with an XLA counterpart, 64-bit ones included) to the device.
+
+    The copy is complete when the call returns: the caller may write its memory at once. XLA owns the result, so it can be
+    donated. About 4 us for a small array.
+    """
+    target, _, sharding = _placement(device)
+    aval = _aval(array.dtype, array.shape)
+    # `batched_device_put` is what jax.device_put ends in. Its default semantics, ZERO_COPY, may read the memory after
+    # the call has returned; enable_x64 keeps 64-bit dtypes whatever the jax configuration says.
+    return _jax.batched_device_put(aval, sharding, [array], [target], True, True, _COPY_DURING_CALL, True)
+
+
+def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
+    """Waits for a device array and gives its values.
+
+    With `copy`, in memory the caller owns and may write. Without, a read-only view of the device's memory where the host
+    can see it (the CPU): it keeps that memory alive, and while it lives XLA copies instead of donating.
+
+    Raises:
+        RunError: the program that was to make the array failed.
+    """
+    try:
+        values, copied = array._single_device_array_to_np_array_did_copy()
+    except (XlaError, RuntimeError) as error:
+        raise run_error("the program that makes this value", str(error)) from error
+    if not copy:
+        values.flags.writeable = False
+        return values
+    return values if copied and values.flags.writeable else values.copy()
+
+
+def wait(arrays: Sequence[Array]) -> None:
+    """Waits until every array is there; donated ones are passed over.
+
+    Raises:
+        RunError: a program that was to make one of them failed.
+    """
+    try:
+        _jax.batched_block_until_ready([array for array in arrays if not array.is_deleted()])
+    except (XlaError, RuntimeError) as error:
+        raise run_error("a program", str(error)) from error
+
+
+def is_deleted(array: Array) -> bool:
+    """True when the memory of an array is gone: donated, or deleted."""
+    return bool(array.is_deleted())
+
+
+def address(array: Array) -> int:
+    """Where an array lies in device memory (waits for it)."""
+    return int(array.unsafe_buffer_pointer())

@@ -1,0 +1,46 @@
+"""What can go wrong at the device, as exceptions that say the program, XLA's own words, and what is left intact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class PlatformError(RuntimeError):
+    """The platform that was asked for is not on this machine."""
+
+
+class CompileError(RuntimeError):
+    """XLA refused a module. Nothing has run: every array is as it was.
+
+    Attributes: `program` (its name), `reason` (XLA's message, whole).
+    """
+
+    def __init__(self, program: str, reason: str) -> None:
+        self.program = program
+        self.reason = reason
+        super().__init__(f"XLA could not compile {program}: {reason}")
+
+
+class RunError(RuntimeError):
+    """A program failed while it ran, or was refused before it could run.
+
+    Attributes: `program` (its name), `reason` (XLA's message, whole), `lost` (positions of the arguments whose memory had
+    been donated when the run failed; every other argument is as it was).
+    """
+
+    def __init__(self, program: str, reason: str, lost: Sequence[int] = ()) -> None:
+        self.program = program
+        self.reason = reason
+        self.lost = tuple(lost)
+        after = f"; {len(self.lost)} donated arguments are lost" if self.lost else "; its arguments are unchanged"
+        super().__init__(f"{program} failed: {reason}{after}")
+
+
+class OutOfMemory(RunError):
+    """A run needed more memory than the device has."""
+
+
+def run_error(program: str, reason: str, lost: Sequence[int] = ()) -> RunError:
+    """The exception for a failed run: `OutOfMemory` when XLA says RESOURCE_EXHAUSTED, else `RunError`."""
+    kind = OutOfMemory if "RESOURCE_EXHAUSTED" in reason else RunError
+    return kind(program, reason, lost)
