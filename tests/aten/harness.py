@@ -109,7 +109,7 @@ def run(
     types = [v.type for v in results] + [v.type for v in b.check_outputs]
     module = ModuleOp([FuncOp("main", ([a.type for a in block.args], types), Region(block))])
     module.verify()
-    program = Program(client.compile_module(emit(module)))
+    program = Program.compile(emit(module))
     made = program.run([client.to_device(a) for a in arrays])
     for ok, (_, message, *_) in zip(made[len(results) :], b.checks, strict=True):
         if not bool(client.to_host(ok)):

@@ -1,0 +1,70 @@
+"""lazytpu: PyTorch, natively on TPU, in pure Python.
+
+`import torch` alone makes "tpu" a device; this module is the rest of the public API: cuts, metrics, settings, graphs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lazytpu.frontend.register import activate, check_owner
+from lazytpu.options import options
+
+if TYPE_CHECKING:
+    from lazytpu.inspect.graphs import Graph
+
+__all__ = ["graphs", "mark_step", "metrics", "options", "reset_metrics", "sync"]
+__version__ = "0.1.0"
+
+check_owner()
+
+
+def mark_step() -> None:
+    """End the step: run what this thread recorded, asynchronously, as one program.
+
+    Everything still alive gets its value; what was overwritten gives its memory to the results. A step of the same ops on
+    the same shapes finds its program; a new one is compiled.
+    """
+    from lazytpu.frontend.tensors import recorder
+
+    activate()
+    recorder().cut()
+
+
+def sync() -> None:
+    """Run what every thread recorded, and wait until the device is done.
+
+    Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
+    """
+    from lazytpu.frontend import ports
+    from lazytpu.frontend.tensors import RECORDERS
+
+    activate()
+    for each in list(RECORDERS):
+        each.cut()
+    ports.engine().wait()
+
+
+def metrics() -> dict[str, Any]:
+    """Counters since the start: `steps`, `hits`, `misses`, `compiles` (XLA compilations), `records` (ops), wall
+    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, and bytes
+    of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of programs)."""
+    from lazytpu import wiring
+    from lazytpu.aten.views import gathers
+    from lazytpu.runtime.buffer import MEMORY
+
+    return wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())
+
+
+def reset_metrics() -> None:
+    """Set the counters back to zero, and the peak of memory to what is alive now."""
+    from lazytpu import wiring
+
+    wiring.start().reset_metrics()
+
+
+def graphs() -> list[Graph]:
+    """The programs made so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
+    from lazytpu.inspect.graphs import GRAPHS
+
+    return list(GRAPHS)

@@ -1,0 +1,280 @@
+"""From a trace to a module of the dialect: every record imported by its rule, storages turned into values (R1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    ArrayAttr,
+    DictionaryAttr,
+    FileLineColLoc,
+    IntAttr,
+    IntegerAttr,
+    LocationAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    i64,
+)
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+from xdsl.utils.exceptions import VerifyException
+
+from lazytpu.aten import dtypes
+from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.scalars import PACKS, Packer, PackPlan, Scalar
+from lazytpu.aten.views import Base, View, read, write
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.types import dtype_of, shape_of, tensor_type
+from lazytpu.trace.trie import Number, Operand, Record
+from lazytpu.trace.value import Layout
+
+KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A trace as a module.
+
+    The function's arguments are the packs of run-time numbers (in `packer.packs`' order), then the trace's inputs; its
+    results are the values of the live slots, then the status, an i32: the index into `checks` of the first that failed,
+    or their number.
+    """
+
+    module: ModuleOp
+    packer: Packer
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A bounds check: its message, and where the user's op is."""
+
+    message: str
+    op: str
+    line: Any
+
+
+class ImportFailure(Exception):
+    """A record could not be imported: carries it, so that the error can name the op and the user's line."""
+
+    def __init__(self, record: Record, cause: BaseException):
+        super().__init__(f"{record.op} at {record.line}: {type(cause).__name__}: {cause}")
+        self.record = record
+
+
+def import_trace(
+    records: Sequence[Record],
+    live: Sequence[int],
+    donated: Sequence[int],
+    names: Mapping[int, str] | None = None,
+) -> Imported:
+    """The module that computes the values of the slots `live`.
+
+    `donated` are the indices (among the trace's inputs, in order of admission) of those whose memory the results may
+    take; `names` are names of
+    slots, such as a parameter's; an input has its own or that of the value which overwrote it. Raises ImportFailure.
+    """
+    return _Importer(records).run(live, frozenset(donated), names or {})
+
+
+class _Importer:
+    def __init__(self, records: Sequence[Record]):
+        self.records = records
+        self.block = Block()
+        self.b = Builder(self.block)
+        self.plan = PackPlan()
+        for pack in PACKS:
+            self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (0,)), len(self.block.args))
+        self.memory: dict[int, SSAValue] = {}  # slot -> array in memory order
+        self.bases: dict[int, Base] = {}
+        self.inputs: list[tuple[int, SSAValue]] = []  # slot and argument of each input, in order of admission
+        self.successors: dict[int, int] = {}  # slot -> the slot that overwrote its storage
+        self.lines: list[Record] = []
+
+    def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
+        for record in self.records:
+            try:
+                with self.b.at(location_of(record.line)):
+                    self.record(record)
+            except (NotImplementedError, ImportFailure):
+                raise
+            except (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError) as error:
+                raise ImportFailure(record, error) from error
+        results = [self.memory[slot] for slot in live]
+        checks = self._checks(results)
+        self._settle_packs()
+        self.block.add_op(ReturnOp(*results))
+        attributes = self._attributes(live, donated, names)
+        function = FuncOp("main", ([a.type for a in self.block.args], [v.type for v in results]), Region(self.block))
+        function.arg_attrs = attributes
+        return Imported(ModuleOp([function]), self.plan.packer(), checks)
+
+    # -- one record
+
+    def record(self, record: Record) -> None:
+        for slot, layout, empty in record.admitted:
+            self._admit(slot, layout, empty)
+        self.b.precision = record.settings[0] if record.settings else "highest"
+        bound = {name: self._argument(value) for name, value in record.arguments.items()}
+        for argument in record.op._schema.arguments:
+            if argument.name not in bound:
+                bound[argument.name] = argument.default_value if argument.has_default_value() else None
+        metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
+        rng = None
+        if record.rng is not None:
+            rng = tuple(self.plan.element(self.b, record.rng + i, "ui64") for i in range(2))
+        before = len(self.b.checks)
+        outcome = evaluate(self.b, record.op, bound, metas, rng)
+        self.lines.extend([record] * (len(self.b.checks) - before))
+        made = _flatten(outcome.returns)
+        layouts = [o for o in record.outs if o is not None]
+        made = [v for v in made if v is not None]
+        if len(made) != len(layouts):
+            raise AssertionError(f"{len(made)} results were made, expected {len(layouts)}")
+        for slot, layout, value in zip(record.out_slots, layouts, made, strict=True):
+            self._produce(record, slot, layout, value)
+        for name, slots in record.written.items():
+            self._write(record, name, slots, outcome.writes[name])
+
+    def _admit(self, slot: int, layout: Layout, empty: bool) -> None:
+        base = _base(layout)
+        self.bases[slot] = base
+        if empty:
+            self.memory[slot] = self.b.constant(0, base.dtype, base.memory_shape)
+            return
+        argument = self.block.insert_arg(tensor_type(base.dtype, base.memory_shape), len(self.block.args))
+        self.memory[slot] = argument
+        self.inputs.append((slot, argument))
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Operand):
+            return self._read(value)
+        if isinstance(value, Number):
+            scalar = Scalar(KINDS[value.kind], None, self.plan, value.index)
+            return scalar if value.dtype is None else scalar.materialize(self.b, dtypes.name(value.dtype))
+        if isinstance(value, list):
+            return [self._argument(v) for v in value]
+        return list(value) if isinstance(value, tuple) else value
+
+    def _read(self, operand: Operand) -> SSAValue:
+        base, memory = self.bases[operand.slot], self.memory[operand.slot]
+        if operand.view is None:
+            return base.to_logical(self.b, memory)
+        return read(self.b, memory, base, _view(operand.view))
+
+    def _produce(self, record: Record, slot: int, layout: Layout, value: SSAValue) -> None:
+        expected = dtypes.name(layout.dtype), layout.shape
+        if (dtype_of(value), shape_of(value)) != expected:
+            raise AssertionError(
+                f"its rule gave {dtype_of(value)}{list(shape_of(value))}, torch says {expected[0]}{list(expected[1])}"
+            )
+        base = _base(layout)
+        self.bases[slot] = base
+        self.memory[slot] = base.to_memory(self.b, value)
+
+    def _write(self, record: Record, name: str, slots: tuple[int, ...], values: Any) -> None:
+        operands = record.arguments[name]
+        operands = operands if isinstance(operands, list) else [operands]
+        values = _flatten([values])
+        latest: dict[int, int] = {}  # an op may write two views of one storage
+        for operand, slot, value in zip(operands, slots, values, strict=True):
+            old = latest.get(operand.slot, operand.slot)
+            base, memory = self.bases[old], self.memory[old]
+            view = _natural(base) if operand.view is None else _view(operand.view)
+            if (dtype_of(value), shape_of(value)) != (view.dtype, view.size):
+                raise AssertionError(
+                    f"the new value of '{name}' is {dtype_of(value)}{list(shape_of(value))}, "
+                    f"expected {view.dtype}{list(view.size)}"
+                )
+            self.memory[slot] = (
+                base.to_memory(self.b, value) if operand.view is None else write(self.b, memory, base, view, value)
+            )
+            self.bases[slot] = base
+            self.successors[old] = slot
+            latest[operand.slot] = slot
+
+    # -- the end
+
+    def _checks(self, results: list[SSAValue]) -> tuple[Check, ...]:
+        """Fold all bounds checks into one result, the status: the index of the first that failed, or their number."""
+        b, found = self.b, self.b.checks
+        first = b.constant(len(found), "i32")
+        for i, (ok, _, _) in reversed(list(enumerate(found))):
+            first = b.select(ok, first, b.constant(i, "i32"))
+        results.append(first)
+        return tuple(
+            Check(message, str(record.op), record.line)
+            for (_, message, _), record in zip(found, self.lines, strict=True)
+        )
+
+    def _settle_packs(self) -> None:
+        """The packs' lengths are known only now; packs without numbers disappear."""
+        for pack, old in self.plan.arguments.items():
+            entries = self.plan.entries[pack]
+            if entries:
+                new = self.block.insert_arg(tensor_type(pack, (len(entries),)), old.index)
+                new.name_hint = f"numbers_{pack}"
+                old.replace_all_uses_with(new)
+            self.block.erase_arg(old)
+
+    def _attributes(
+        self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]
+    ) -> ArrayAttr[DictionaryAttr]:
+        """Names of the arguments, which may be donated, and which result takes the place of each."""
+        result_of = {slot: i for i, slot in enumerate(live)}
+        found = {id(a): DictionaryAttr({"lazytpu.name": StringAttr(a.name_hint or "numbers")}) for a in self.block.args}
+        for i, (slot, argument) in enumerate(self.inputs):
+            last = slot
+            while last in self.successors and last not in names:
+                last = self.successors[last]
+            name = names.get(last, f"input_{i}")
+            argument.name_hint = _identifier(name)
+            attributes = {"lazytpu.name": StringAttr(name)}
+            if i in donated:
+                attributes["lazytpu.donate"] = UnitAttr()
+                last = slot
+                while last in self.successors and last not in result_of:
+                    last = self.successors[last]
+                if last in result_of:
+                    attributes["lazytpu.successor"] = IntegerAttr(result_of[last], i64)
+            found[id(argument)] = DictionaryAttr(attributes)
+        return ArrayAttr(found[id(a)] for a in self.block.args)
+
+
+def _identifier(name: str) -> str:
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    return plain if plain[:1].isalpha() else f"_{plain}"
+
+
+def _base(layout: Layout) -> Base:
+    return Base(dtypes.name(layout.dtype), tuple(layout.shape), tuple(layout.stride))
+
+
+def _natural(base: Base) -> View:
+    return View(base.size, base.stride, 0, base.dtype)
+
+
+def _view(view: tuple[tuple[int, ...], tuple[int, ...], int, Any]) -> View:
+    size, stride, offset, dtype = view
+    return View(tuple(size), tuple(stride), offset, dtypes.name(dtype))
+
+
+def _flatten(values: Any) -> list[Any]:
+    if isinstance(values, list | tuple):
+        return [f for v in values for f in _flatten(v)]
+    return [values]
+
+
+def location_of(line: Any) -> LocationAttr:
+    """The MLIR location of a record's source line (an object with `file` and `line`), paths shortened for reading."""
+    if line is None:
+        return UNKNOWN_LOC
+    path = os.path.relpath(line.file)
+    if path.startswith(os.pardir):
+        path = os.sep.join(line.file.split(os.sep)[-2:])
+    return FileLineColLoc(StringAttr(path), IntAttr(line.line), IntAttr(0))

@@ -1,0 +1,112 @@
+"""The miss path: a trace through import, passes and lowering to a compiled program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from lazytpu.aten.importer import Check, import_trace
+from lazytpu.aten.scalars import Packer
+from lazytpu.inspect import debug, dumps
+from lazytpu.inspect.graphs import Graph, GRAPHS
+from lazytpu.ir.text import print_module
+from lazytpu.lowering.emit import emit
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.options import options
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.runtime.program import Program
+from lazytpu.trace.recorder import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program as a cut needs it.
+
+    `live` are the slots of its results (its last result is the status); `packs` the positions of the packs it takes,
+    `inputs` the indices of the trace's inputs it takes, after them; `donated` the inputs (indices into the trace's) whose
+    memory it takes; `nbytes` the size of each result.
+    """
+
+    program: Program
+    packer: Packer
+    packs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    donated: frozenset[int]
+    live: tuple[int, ...]
+    nbytes: tuple[int, ...]
+    checks: tuple[Check, ...]
+
+
+class Compiler:
+    """Compiles traces; programs whose StableHLO is the same are compiled once."""
+
+    def __init__(self, slot_names: Callable[[int], dict[int, str]]):
+        self.slot_names = slot_names
+        self.programs: dict[str, Program] = {}
+        self.compiles = 0
+        self.compile_ms = 0.0
+
+    def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
+        """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
+        records = trace.state.records()
+        name = _name(records)
+        imported = import_trace(records, live, dead, self.slot_names(trace.epoch))
+        number = len(GRAPHS)
+        history = run_pipeline(
+            imported.module, verify=options.verify, keep="all" if options.debug >= 4 else "nothing",
+            observer=debug.observer(name),
+        )
+        packs = len(imported.packer.packs)
+        kept, aliased = drop_unused_arguments(imported.module)
+        inputs = tuple(i - packs for i in kept if i >= packs)
+        module = emit(imported.module)
+        text = stablehlo_text(module)
+        graph = Graph(number, name, print_module(imported.module), text, history)
+        GRAPHS.append(graph)
+        if options.dump:
+            dumps.write(options.dump, number, name, "lazytpu", graph.text())
+            dumps.write(options.dump, number, name, "stablehlo", text)
+        program = self.programs.get(text)
+        if program is None:
+            start = time.perf_counter()
+            program = Program.compile(module, name=name)
+            elapsed = 1e3 * (time.perf_counter() - start)
+            self.compiles += 1
+            self.compile_ms += elapsed
+            self.programs[text] = program
+            debug.compiled(number, name, len(records), elapsed)
+        sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
+        donated = frozenset(kept[i] - packs for i in aliased)
+        return Compiled(
+            program, imported.packer, tuple(i for i in kept if i < packs), inputs, donated, live, sizes[:-1],
+            imported.checks,
+        )
+
+
+def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:
+    """Remove the arguments of `@main` that nothing reads.
+
+    Returns the original positions of those that stay, and which of these (by new position) are aliased by a result.
+    """
+    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
+    block, attributes = function.body.block, list(function.arg_attrs or ())
+    kept = [i for i, argument in enumerate(block.args) if argument.uses]
+    for argument in [a for a in block.args if not a.uses]:
+        block.erase_arg(argument)
+    attributes = [attributes[i] for i in kept]
+    function.arg_attrs = ArrayAttr(attributes)
+    function.function_type = FunctionType.from_lists([a.type for a in block.args], list(function.function_type.outputs))
+    return kept, [i for i, a in enumerate(attributes) if "lazytpu.alias" in a.data]
+
+
+def _name(records: list[Any]) -> str:
+    """The user's function that most of the program's records come from."""
+    functions = [r.line.function for r in records if r.line is not None and not r.line.backward]
+    most = max(functions, key=functions.count, default="program")
+    return "main" if most == "<module>" else "".join(c if c.isalnum() or c == "_" else "_" for c in most)

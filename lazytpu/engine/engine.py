@@ -1,0 +1,194 @@
+"""The engine: what a cut does, and how data comes to the device and back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.aten import registry
+from lazytpu.aten.dispatch import missing_rule, supported
+from lazytpu.aten.schema import functional, signature
+from lazytpu.engine.compiler import Compiled, Compiler
+from lazytpu.engine.failures import explain
+from lazytpu.engine.inflight import Inflight
+from lazytpu.engine.metrics import Metrics
+from lazytpu.runtime import client
+from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.value import Layout, Value
+
+
+class Engine:
+    """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`."""
+
+    def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any]):
+        self.metrics = Metrics()
+        self.compiler = Compiler(slot_names)
+        self.inflight = Inflight(self.metrics)
+        self.make_facts = make_facts
+        self._compiling = threading.RLock()
+
+    # -- what ops mean
+
+    def facts(self, op: OpOverload) -> Any:
+        """Which arguments of `op` are run-time numbers, whether it is random, whether matmul precision matters.
+
+        Raises NotImplementedError, naming the op and the way to add it, when nothing expresses it.
+        """
+        if not supported(op):
+            raise missing_rule(op)
+        rules = registry.load()
+        found = rules.get(str(op))
+        if found is None and signature(op).written:
+            other = functional(op)
+            found = None if other is None else rules.get(str(other))
+        numbers = frozenset() if found is None else found.numbers & set(signature(op).names)
+        random = torch.Tag.nondeterministic_seeded in op.tags or (found is not None and found.random)
+        return self.make_facts(numbers, random, op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION)
+
+    # -- cuts
+
+    def cut_trace(self, trace: Trace) -> None:
+        """Run the program that computes what is alive of a trace, compiling it if there is none."""
+        start = time.perf_counter()
+        state = trace.state
+        plan = state.plan
+        if plan is None:
+            plan = state.plan = CutPlan.of(state)
+        held = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None]
+        live = tuple([slot for slot, _ in held])
+        v = None
+        dead = tuple(
+            [
+                i
+                for i, slot in enumerate(plan.inputs)
+                if trace.values[slot]() is None and trace.buffers[i].pins == 1
+            ]
+        )
+        metrics = self.metrics
+        metrics.records += state.depth
+        metrics.trace_ms += 1e3 * (start - trace.begun)
+        try:
+            if live:
+                compiled = plan.programs.get((live, dead))
+                hit = compiled is not None
+                if compiled is None:
+                    compiled, hit = self._select(plan, trace, live, dead)
+                self._run(compiled, trace, held)
+                metrics.steps += 1
+                metrics.hits += hit
+                metrics.misses += not hit
+                elapsed = 1e3 * (time.perf_counter() - start)
+                if hit:
+                    metrics.launch_ms += elapsed
+                else:
+                    metrics.miss_ms += elapsed
+        except Exception as error:
+            failure = explain(error, state)
+            for _, value in held:
+                value.buffer = _spoiled(failure)
+            raise failure from (None if failure is error else error)
+        finally:
+            for buffer in trace.buffers:
+                buffer.pins -= 1
+
+    def _select(
+        self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> tuple[Compiled, bool]:
+        """A program that computes at least `live` and takes at most `dead`, the one with the fewest extra results; if
+        there is none, a new one. When garbage is collected can therefore never cause a compile (R4)."""
+        needed, free = frozenset(live), frozenset(dead)
+        fitting = [c for c in plan.programs.values() if needed.issubset(c.live) and c.donated <= free]
+        if fitting:
+            found = min(fitting, key=lambda c: (len(c.live), -len(c.donated)))
+        else:
+            with self._compiling:
+                found = self.compiler.compile(trace, live, dead)
+            self.metrics.compiles = self.compiler.compiles
+            self.metrics.compile_ms = self.compiler.compile_ms
+        plan.programs[live, dead] = found
+        return found, bool(fitting)
+
+    def _run(self, compiled: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
+        buffers = trace.buffers
+        arrays: list[Any] = []
+        if compiled.packs:
+            packs = compiled.packer(trace.numbers)
+            arrays.extend(client.to_device(packs[i]) for i in compiled.packs)
+        arrays.extend([buffers[i].array for i in compiled.inputs])
+        program = compiled.program
+        memory = program.memory
+        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
+        results = program.run(arrays)
+        for i in compiled.donated:
+            buffers[i].release()
+        if len(held) == len(compiled.live):
+            for (_, value), array, size in zip(held, results, compiled.nbytes, strict=False):
+                value.buffer = Buffer(array, size)
+        else:
+            position = {slot: i for i, slot in enumerate(compiled.live)}
+            for slot, value in held:
+                i = position[slot]
+                value.buffer = Buffer(results[i], compiled.nbytes[i])
+        self.inflight.add(results[-1], compiled.checks)
+
+    # -- data
+
+    def upload(self, flat: torch.Tensor, layout: Layout) -> Buffer:
+        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order)."""
+        array = to_numpy(flat).reshape(layout.memory_shape)
+        return Buffer(client.to_device(array), array.nbytes)
+
+    def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
+        """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
+        self.inflight.settle()
+        if buffer.error is not None:
+            raise buffer.error
+        start = time.perf_counter()
+        array = client.to_host(buffer.array, copy=True)
+        self.metrics.wait_ms += 1e3 * (time.perf_counter() - start)
+        return from_numpy(array.reshape(-1), dtype)
+
+    def wait(self) -> None:
+        """Wait until everything launched is done, and raise what failed."""
+        self.inflight.settle()
+
+
+def _spoiled(error: BaseException) -> Buffer:
+    """What stands for a value that could not be computed: reading it raises the error again."""
+    buffer = Buffer(None, 0)
+    buffer.error = error
+    return buffer
+
+
+# Ops whose float32 products obey torch.set_float32_matmul_precision.
+USES_PRECISION = frozenset(
+    """mm bmm addmm baddbmm addbmm mv addmv dot vdot linear addr convolution convolution_backward
+    _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward
+    einsum matmul _convolution linear_backward""".split()
+)
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The elements of a CPU tensor as numpy sees them; bfloat16 through ml_dtypes."""
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """The inverse of `to_numpy`, sharing the array's memory."""
+    if dtype is torch.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+

@@ -1,0 +1,33 @@
+"""Errors of a cut, told in the user's terms: which op, which line, what stays valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.aten.importer import ImportFailure
+from lazytpu.passes.failure import PassError
+from lazytpu.runtime.errors import CompileError, RunError
+from lazytpu.trace.trie import State
+
+_VALID = "Tensors made before this trace are unchanged and the device stays usable; the results of this trace are lost."
+
+
+def explain(error: BaseException, state: State) -> BaseException:
+    """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line."""
+    if isinstance(error, ImportFailure):
+        return RuntimeError(f"lazytpu could not import {error}\n{_VALID}")
+    if isinstance(error, PassError | CompileError | RunError):
+        note = f"In the trace {_span(state)}. {_VALID}"
+        error.add_note(note)
+        return error
+    return error
+
+
+def _span(state: State) -> str:
+    records = state.records()
+    first, last = records[0], records[-1]
+    return f"of {len(records)} ops from {_where(first)} to {_where(last)}"
+
+
+def _where(record: Any) -> str:
+    return f"{record.op} ({record.line})"

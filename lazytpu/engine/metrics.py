@@ -1,0 +1,33 @@
+"""Counters of what the engine did, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class Metrics:
+    """Totals since the start or the last `reset`. Times are wall milliseconds.
+
+    `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not; `compiles` XLA
+    compilations; `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording),
+    without waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
+    `wait_ms` the host waited for the device; `device_ms` the device was busy.
+    """
+
+    steps: int = 0
+    hits: int = 0
+    misses: int = 0
+    compiles: int = 0
+    records: int = 0
+    trace_ms: float = 0.0
+    launch_ms: float = 0.0
+    miss_ms: float = 0.0
+    compile_ms: float = 0.0
+    wait_ms: float = 0.0
+    device_ms: float = 0.0
+
+    def as_dict(self, live_bytes: int, peak_bytes: int, gathers: int) -> dict[str, Any]:
+        """The counters with the device's memory: what `lazytpu.metrics()` returns."""
+        return {**asdict(self), "live_bytes": live_bytes, "peak_bytes": peak_bytes, "view_gathers": gathers}

@@ -1,0 +1,69 @@
+"""Kernels that make memory: empty tensors cost no buffer until something is written to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import tensors
+from lazytpu.trace.value import row_major
+
+
+def check_device(device: torch.device | None) -> None:
+    """One process drives one device: tpu:0.
+
+    Raises RuntimeError for another index, as torch does for a device that is not there.
+    """
+    if device is not None and device.type == "tpu" and device.index not in (None, 0):
+        raise RuntimeError(
+            f"invalid device {device}: this process drives one device, tpu:0. "
+            "Start one process per device (torchrun) to use more."
+        )
+
+
+def empty_memory_format(
+    size: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """aten::empty.memory_format"""
+    check_device(device)
+    _check_layout(layout, pin_memory)
+    dtype = dtype or torch.get_default_dtype()
+    shape = tuple(size)
+    stride = row_major(shape)
+    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+        stride = tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
+    elif any(n < 0 for n in shape):
+        torch.empty(shape, device="meta")  # raises torch's own error
+    return tensors.empty(shape, stride, dtype)
+
+
+def empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """aten::empty_strided"""
+    check_device(device)
+    _check_layout(layout, pin_memory)
+    return tensors.empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
+
+
+def _check_layout(layout: torch.layout | None, pin_memory: bool | None) -> None:
+    if layout not in (None, torch.strided):
+        raise NotImplementedError(f"{layout} tensors are not supported on 'tpu': use a dense tensor (.to_dense())")
+    if pin_memory:
+        raise RuntimeError("Only dense CPU tensors can be pinned")
+
+
+KERNELS: dict[str, Any] = {"empty.memory_format": empty_memory_format, "empty_strided": empty_strided}

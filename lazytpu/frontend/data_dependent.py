@@ -1,0 +1,95 @@
+"""Ops whose result's shape depends on values: the size is read (a cut), the rest is recorded with that size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.kernels import kernel
+
+aten = torch.ops.aten
+
+
+def nonzero(tensor: torch.Tensor) -> torch.Tensor:
+    """aten::nonzero, shape (count, dims), int64: the count is read, then the indices are found on the device."""
+    count = int((tensor != 0).sum().item()) if tensor.numel() else 0
+    if tensor.dim() == 0 or count == 0:
+        return torch.empty((count, tensor.dim()), dtype=torch.int64, device=tensor.device)
+    return kernel(aten.nonzero_static.default).call(tensor, size=count)
+
+
+def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """aten::masked_select, shape (count,)."""
+    tensor, mask = torch.broadcast_tensors(tensor, mask)
+    return tensor.reshape(-1).index_select(0, nonzero(mask.reshape(-1)).reshape(-1))
+
+
+def _on_device(index: torch.Tensor | None, device: torch.device) -> torch.Tensor | None:
+    """torch accepts indices on the CPU for a tensor elsewhere."""
+    if index is None or index.device == device:
+        return index
+    return index.to(device)
+
+
+def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Indices with masks turned into the integer indices they stand for.
+
+    Raises IndexError, as torch does, for a mask whose shape is not the tensor's at its place.
+    """
+    plain: list[torch.Tensor | None] = []
+    for index in indices:
+        index = _on_device(index, tensor.device)
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            plain.append(index)
+            continue
+        start = len(plain)
+        for i, size in enumerate(index.shape):
+            if start + i >= tensor.dim() or size != tensor.shape[start + i]:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {i} does not match the shape of the indexed "
+                    f"tensor {list(tensor.shape)} at index {start + i}"
+                )
+        plain.extend(nonzero(index).unbind(1))
+    return plain
+
+
+def index(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Tensor:
+    """aten::index.Tensor"""
+    return kernel(aten.index.Tensor).call(tensor, plain_indices(tensor, indices))
+
+
+def index_put_(
+    tensor: torch.Tensor,
+    indices: list[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    *_: Any,
+) -> torch.Tensor:
+    """aten::index_put_ and aten::_index_put_impl_; one number written through one mask needs no sizes."""
+    if values.device.type == "cpu" and values.dim() == 0:
+        values = values.to(tensor.device)
+    mask = indices[0]
+    if len(indices) == 1 and mask is not None and mask.dtype is torch.bool and values.numel() == 1 and not accumulate:
+        mask = _on_device(mask, tensor.device)
+        if mask is not None and mask.shape == tensor.shape[: mask.dim()]:
+            mask = mask.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim()))
+            return kernel(aten.masked_fill_.Tensor).call(tensor, mask, values.reshape(()))
+    return kernel(aten.index_put_.default).call(tensor, plain_indices(tensor, indices), values, accumulate)
+
+
+def index_put(
+    tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    """aten::index_put"""
+    return index_put_(tensor.clone(), indices, values, accumulate)
+
+
+KERNELS: dict[str, Any] = {
+    "nonzero": nonzero,
+    "masked_select": masked_select,
+    "index.Tensor": index,
+    "index_put_": index_put_,
+    "_index_put_impl_": index_put_,
+    "index_put": index_put,
+}

@@ -1,0 +1,108 @@
+"""Shapes, dtypes and strides of an op's results, from torch's meta functions; asked once per trie state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.tensors import is_dense, layout
+from lazytpu.trace.value import Layout, row_major
+
+aten = torch.ops.aten
+
+
+def to_meta(value: Any) -> Any:
+    """tpu tensors become meta tensors of the same size and stride; devices become meta; the rest stays."""
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "tpu":
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, list | tuple):
+        return [to_meta(v) for v in value]
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    if isinstance(value, torch.Generator):
+        return None
+    return value
+
+
+def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
+    """One entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor.
+
+    `bound` are the arguments by schema name. Raises what torch raises for these arguments.
+    """
+    arguments = {name: to_meta(value) for name, value in bound.items()}
+    override = OVERRIDES.get(str(op))
+    if override is not None:
+        results = override(**arguments)
+    else:
+        schema = op._schema.arguments
+        positional = [arguments[a.name] for a in schema if not a.kwarg_only and a.name in arguments]
+        keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
+        with torch.no_grad():
+            results = op(*positional, **keywords)
+    returns = op._schema.returns
+    if len(returns) == 1:
+        results = (results,)
+    elif not returns:
+        return ()
+    return tuple(_layout(r) for r in results)
+
+
+def _layout(result: Any) -> Any:
+    if result is None:
+        return None
+    if isinstance(result, list | tuple):
+        return tuple(_layout(r) for r in result)
+    shape, stride = tuple(result.shape), tuple(result.stride())
+    return _dense(result.dtype, shape, stride)
+
+
+def _dense(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
+    """Kernels make dense memory; a meta function that hands out overlapping or gapped strides means contiguous."""
+    return layout(dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
+
+
+# Ops whose meta function is missing, or wrong about the strides that the CPU gives.
+OVERRIDES: dict[str, Any] = {}
+
+
+def override(*names: str) -> Any:
+    """Register the decorated function as the meta function of the overloads `names`."""
+
+    def register(function: Any) -> Any:
+        for name in names:
+            OVERRIDES[name] = function
+        return function
+
+    return register
+
+
+def _convolution_format(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous)."""
+    wanted = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
+    if wanted is not None:
+        for t in (input, weight):
+            if t.is_contiguous(memory_format=wanted) and not t.is_contiguous():
+                return wanted
+    return torch.contiguous_format
+
+
+@override("aten.convolution.default")
+def convolution(**arguments: Any) -> torch.Tensor:
+    """Strides as the CPU's kernels choose them."""
+    result = aten.convolution.default(*arguments.values())
+    wanted = _convolution_format(arguments["input"], arguments["weight"])
+    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=wanted)
+
+
+@override("aten.convolution_backward.default")
+def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
+    """Gradients in the layout the convolution was computed in."""
+    input, weight, mask = arguments["input"], arguments["weight"], arguments["output_mask"]
+    wanted = _convolution_format(input, weight)
+    grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=wanted) for t in (input, weight)]
+    bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
+    return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))

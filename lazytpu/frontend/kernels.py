@@ -1,0 +1,306 @@
+"""Recording kernels: what they share, what happens on a miss, and how one is made for an op."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend import codegen, ports
+from lazytpu.frontend.infer import infer
+from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.overlap import check_writes
+from lazytpu.frontend.tensors import STASH, recorder, wrap
+from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, thread_stash
+from lazytpu.options import options
+from lazytpu.trace.recorder import PendingElsewhere, Recorder
+from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.value import EMPTY, Layout, Value
+
+
+class Absent:
+    """An argument the caller left at its default: static, whatever the argument is otherwise."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
+class TraceFull(Exception):
+    """The trace is at its size limit: it is cut, and the op recorded anew (never seen by users)."""
+
+
+@dataclass
+class Kernel:
+    """One op's recording kernel and what its miss path needs."""
+
+    op: OpOverload
+    facts: ports.OpFacts
+    arguments: list[codegen.Argument]
+    schema_names: list[str]
+    returns_one: bool
+    call: Callable[..., Any] = field(default=lambda: None)
+
+
+_made: dict[OpOverload, Kernel] = {}
+
+
+def kernel(op: OpOverload) -> Kernel:
+    """The kernel of `op`, generated at its first use. Raises NotImplementedError when nothing expresses the op."""
+    found = _made.get(op)
+    if found is None:
+        facts = ports.engine().facts(op)
+        returns = op._schema.returns
+        one = len(returns) == 1 and "List[" not in str(returns[0].type)
+        fresh = not (returns and returns[0].alias_info is not None and returns[0].alias_info.is_write)
+        arguments = codegen.arguments(op, facts)
+        found = Kernel(op, facts, arguments, [a.name for a in op._schema.arguments], one and fresh)
+        text = codegen.source(op, facts)
+        scope = {**_NAMESPACE, "KERNEL": found, "NAME": str(op), "DEFAULTS": _defaults(op)}
+        exec(compile(text, f"<kernel of {op}>", "exec"), scope)
+        found.call = scope[codegen.function_name(op)]
+        _made[op] = found
+    return found
+
+
+def lazy(op: OpOverload) -> Callable[..., Any]:
+    """A function that records `op`, generating its kernel when first called."""
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        return kernel(op).call(*args, **kwargs)
+
+    return first
+
+
+def _defaults(op: OpOverload) -> dict[str, Any]:
+    return {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
+
+
+def exact(value: Any) -> Any:
+    """A static number's part of the key: its type counts, NaN equals itself, and -0.0 differs from 0.0 (R2)."""
+    if value is None or value is ABSENT:
+        return value
+    return (type(value), value if value and value == value else repr(value))
+
+
+def foreign(r: Recorder, value: Any) -> Any:
+    """The key's part of a tensor argument that is not on tpu: None, a number, or a 0-d CPU tensor's number (R2)."""
+    if value is None:
+        return None
+    if not isinstance(value, torch.Tensor):
+        r.numbers.append(value)
+        return type(value)
+    if value.device.type == "cpu" and value.dim() == 0:
+        r.numbers.append(value.item())
+        return ("cpu", value.dtype)
+    if value.device.type == "tpu":
+        raise RuntimeError("a tpu tensor without a value: its storage was made behind lazytpu's back")
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and {value.device}!"
+    )
+
+
+def operands(r: Recorder, tensors: Any) -> Any:
+    """The key's part of a list of tensors; the loop body is the one of a single operand."""
+    if tensors is None:
+        return None
+    e, tokens = r.epoch, []
+    for t in tensors:
+        try:
+            v = t.untyped_storage()._value
+        except AttributeError:
+            tokens.append(foreign(r, t))
+            continue
+        k = v.slot if v.epoch == e else r.admit(v)
+        o = v.layout
+        if t.shape == o.shape and t.stride() == o.stride and not t.storage_offset() and t.dtype is o.dtype:
+            tokens.append(k)
+        else:
+            tokens.append((k, t.shape, t.stride(), t.storage_offset(), t.dtype))
+    return tuple(tokens)
+
+
+def produce_all(r: Recorder, outs: Any) -> Any:
+    """New values for the results of an op that has several; None stays."""
+    return [o if o is None else produce_all(r, o) if type(o) is tuple else r.produce(o) for o in outs]
+
+
+def wrap_one(value: Value | None) -> torch.Tensor | None:
+    """The tensor of one result among several."""
+    return None if value is None else wrap(value)
+
+
+def wrap_all(values: list[Value | None]) -> list[Any]:
+    """The tensors of a list result."""
+    return [wrap_one(v) for v in values]
+
+
+def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
+    """Undo a record that did not succeed. A full trace, or an operand pending elsewhere, is cut and the op retried."""
+    with r.lock:
+        r.rollback()
+    if isinstance(error, PendingElsewhere):
+        owner = error.value.recorder
+        assert owner is not None
+        owner.cut()
+    elif isinstance(error, TraceFull):
+        r.cut()
+    else:
+        raise error
+    positional = [v for a, v in zip(k.arguments, args, strict=True) if not a.keyword]
+    keywords = {a.name: v for a, v in zip(k.arguments, args, strict=True) if a.keyword and v is not ABSENT}
+    while positional and positional[-1] is ABSENT:
+        positional.pop()
+    return k.call(*positional, **keywords)
+
+
+def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
+    """A record this state has not seen: check it, infer its results, and add the state to the trie."""
+    parent = r.state
+    if parent.depth >= options.trace_limit:
+        from lazytpu.frontend.limits import warn_full
+
+        warn_full(parent.depth)
+        raise TraceFull
+    bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
+    for a, name in zip(k.arguments, k.schema_names, strict=True):
+        if a.written:
+            _require_tpu(k.op, name, bound[name])
+    results = infer(k.op, bound)
+    check_writes(k.op, bound)
+    outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
+    slots = r.slots
+    flat = _flatten(outs)
+    out_slots = tuple(range(slots, slots + sum(o is not None for o in flat)))
+    slots += len(out_slots)
+    written: dict[str, tuple[int, ...]] = {}
+    for a, name in zip(k.arguments, k.schema_names, strict=True):
+        if a.written and bound[name] is not None:
+            count = len(bound[name]) if a.kind == "tensors" else 1
+            written[name] = tuple(range(slots, slots + count))
+            slots += count
+    numbers = _Numbers(parent.numbers)
+    arguments = {
+        a_name: _argument(a, bound[a_name], numbers)
+        for a, a_name in zip(k.arguments, k.schema_names, strict=True)
+        if a_name in bound and a.kind != "generator"
+    }
+    record = Record(
+        op=k.op,
+        arguments=arguments,
+        outs=flat,
+        out_slots=out_slots,
+        written=written,
+        admitted=tuple(_admitted(r, slot) for slot in range(parent.slots, r.slots)),
+        line=user_line(),
+        rng=numbers.next if k.facts.random else None,
+        settings=(torch.get_float32_matmul_precision(),) if k.facts.uses_precision else (),
+    )
+    shape = outs[0] if k.returns_one else results
+    state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
+    parent.next[key] = state
+    return state
+
+
+class _Numbers:
+    """Counts run-time numbers in the order in which the kernel appended them."""
+
+    def __init__(self, start: int):
+        self.next = start
+
+    def take(self, value: Any) -> Number:
+        self.next += 1
+        if isinstance(value, torch.Tensor):
+            return Number(self.next - 1, type(value.item()), value.dtype)
+        return Number(self.next - 1, type(value))
+
+
+def _argument(a: codegen.Argument, value: Any, numbers: _Numbers) -> Any:
+    if value is None:
+        return None
+    if a.kind == "tensor":
+        return _operand(value, numbers)
+    if a.kind == "tensors":
+        return [None if v is None else _operand(v, numbers) for v in value]
+    if a.kind == "number":
+        return numbers.take(value)
+    if a.kind == "numbers":
+        return [numbers.take(v) for v in value]
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _operand(value: Any, numbers: _Numbers) -> Operand | Number:
+    storage: Any = value.untyped_storage() if isinstance(value, torch.Tensor) else None
+    held = getattr(storage, "_value", None)
+    if held is None:
+        return numbers.take(value)
+    kind: Layout = held.layout
+    shape, stride, offset = tuple(value.shape), tuple(value.stride()), value.storage_offset()
+    natural = (shape, stride, offset, value.dtype) == (kind.shape, kind.stride, 0, kind.dtype)
+    return Operand(held.slot, None if natural else (shape, stride, offset, value.dtype))
+
+
+def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
+    value = r.values[slot]()
+    assert value is not None
+    return slot, value.layout, value.buffer is EMPTY
+
+
+def _is_alias(ret: Any) -> bool:
+    return ret.alias_info is not None and ret.alias_info.is_write
+
+
+def _flatten(outs: Any) -> tuple[Layout | None, ...]:
+    flat: list[Layout | None] = []
+    for o in outs:
+        flat.extend(_flatten(o) if type(o) is tuple else [o])
+    return tuple(flat)
+
+
+def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "tpu":
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and "
+                f"{tensor.device}! ('{name}' of {op} is written, so it has to be on tpu)"
+            )
+
+
+def precision() -> str:
+    """torch's float32 matmul precision, part of the key of ops that it decides about."""
+    return torch.get_float32_matmul_precision()
+
+
+def _draw(generator: torch.Generator | None) -> tuple[int, int]:
+    from lazytpu.frontend.generators import draw
+
+    return draw(generator)
+
+
+_NAMESPACE: dict[str, Any] = {
+    "ABSENT": ABSENT,
+    "META": META,
+    "STASH": STASH,
+    "Value": Value,
+    "as_strided": as_strided,
+    "draw": _draw,
+    "empty_tensor": empty_tensor,
+    "exact": exact,
+    "failed": failed,
+    "foreign": foreign,
+    "miss": miss,
+    "operands": operands,
+    "precision": precision,
+    "produce_all": produce_all,
+    "recorder": recorder,
+    "ref": weakref.ref,
+    "thread_stash": thread_stash,
+    "wrap_all": wrap_all,
+    "wrap_one": wrap_one,
+}

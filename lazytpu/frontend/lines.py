@@ -1,0 +1,61 @@
+"""The user's source line of a record: found once per trie state, on a miss (R10)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from lazytpu.frontend.torch_private import current_node, sequence_number
+
+_OURS = tuple(
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
+)
+_OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
+_FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A place in the user's program; `backward` when the op there was the forward op of this record."""
+
+    file: str
+    line: int
+    function: str
+    backward: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (" (backward)" if self.backward else "")
+
+
+@cache
+def _is_library(filename: str) -> bool:
+    return filename.startswith(("<", *_OURS)) or os.sep + "contextlib.py" in filename
+
+
+_forward: dict[int, SourceLine] = {}
+
+
+def user_line() -> SourceLine | None:
+    """The innermost frame outside torch and lazytpu; in backward, the line of the forward op."""
+    node = current_node()
+    if node is not None:
+        line = _forward.get(node._sequence_nr())
+        if line is not None:
+            return SourceLine(line.file, line.line, line.function, backward=True)
+    frame = sys._getframe(1)
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    line = SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    if torch.is_grad_enabled():  # autograd made this op's node just before calling the kernel
+        if len(_forward) >= _FORWARD_LIMIT:
+            for old in list(_forward)[: _FORWARD_LIMIT // 2]:
+                del _forward[old]
+        _forward[sequence_number() - 1] = line
+    return line

@@ -1,0 +1,111 @@
+"""Kernels that change a tensor's size, stride or storage but compute nothing: views, set_, resize_."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import tensors
+from lazytpu.frontend.torch_private import CPU, META, set_storage
+from lazytpu.trace.value import EMPTY, resident, row_major
+
+aten = torch.ops.aten
+
+
+def _native(op: Any) -> Any:
+    """torch's own meta kernel, run on the tpu tensor itself: a true view, sharing the storage."""
+    redispatch = op.redispatch
+    return lambda *args, **kwargs: redispatch(META, *args, **kwargs)
+
+
+_as_strided = _native(aten.as_strided.default)
+
+
+def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
+    """aten::as_strided, with the bounds check that the meta kernel leaves out."""
+    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    if any(s < 0 for s in stride):
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
+        )
+    kind = tensors.value_of(tensor).layout
+    held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
+    needed = (offset + tensors.extent(tuple(size), tuple(stride))) * tensor.dtype.itemsize
+    if needed > held and 0 not in size:
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
+            f"{tensor.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {held}"
+        )
+    return _as_strided(tensor, size, stride, offset)
+
+
+def set_storage_offset(
+    tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: list[int], stride: list[int] | None = None
+) -> torch.Tensor:
+    """aten::set_.source_Storage_storage_offset"""
+    return set_storage(CPU, tensor, storage, offset, list(size), list(stride) if stride else list(row_major(tuple(size))))
+
+
+def set_source_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    """aten::set_.source_Storage: the whole storage, flat."""
+    return set_storage_offset(tensor, storage, 0, [storage.nbytes() // tensor.dtype.itemsize], [1])
+
+
+def set_tensor(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """aten::set_.source_Tensor"""
+    return set_storage_offset(
+        tensor, source.untyped_storage(), source.storage_offset(), list(source.shape), list(source.stride())
+    )
+
+
+def set_empty(tensor: torch.Tensor) -> torch.Tensor:
+    """aten::set_: an empty tensor of the same dtype."""
+    return set_tensor(tensor, tensors.empty((0,), (1,), tensor.dtype))
+
+
+def resize(
+    tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None
+) -> torch.Tensor:
+    """aten::resize_: the storage keeps its elements, in order, and grows when the new size needs more."""
+    shape = tuple(size)
+    if memory_format in (None, torch.contiguous_format, torch.preserve_format):
+        stride = row_major(shape)
+    else:
+        stride = tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
+    if tuple(tensor.shape) == shape and (memory_format is None or tuple(tensor.stride()) == stride):
+        return tensor
+    storage: Any = tensor.untyped_storage()
+    kind = storage._value.layout
+    held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
+    needed = tensor.storage_offset() + tensors.extent(shape, stride)
+    if needed > held:
+        grow_storage(tensor, held, needed)
+    return set_storage(CPU, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
+
+
+def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
+    """Give the tensor's storage room for `needed` elements of its dtype; the first `held` keep their values."""
+    storage: Any = tensor.untyped_storage()
+    if held == 0 or storage._value.buffer is EMPTY:
+        storage._value = resident(tensors.layout(tensor.dtype, (needed,), (1,)), EMPTY)
+        return
+    old = _as_strided(tensor, [held], [1], 0)
+    grown = tensors.empty((needed,), (1,), tensor.dtype)
+    _as_strided(grown, [held], [1], 0).copy_(old)
+    storage._value = tensors.value_of(grown)
+
+
+KERNELS: dict[str, Any] = {
+    "as_strided": as_strided,
+    "view": _native(aten.view.default),
+    "view.dtype": _native(aten.view.dtype),
+    "_reshape_alias": _native(aten._reshape_alias.default),
+    "unfold": _native(aten.unfold.default),
+    "alias": _native(aten.alias.default),
+    "set_.source_Storage_storage_offset": set_storage_offset,
+    "set_.source_Storage": set_source_storage,
+    "set_.source_Tensor": set_tensor,
+    "set_": set_empty,
+    "resize_": resize,
+}

@@ -1,0 +1,63 @@
+"""What the frontend needs of the rooms below and above it, given to it at activation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.value import Layout
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What recording needs to know of an op's meaning: the arguments whose numbers vary at run time, whether it draws
+    random numbers, and whether torch's float32 matmul precision decides about it."""
+
+    numbers: frozenset[str]
+    random: bool
+    uses_precision: bool
+
+
+class Engine(Protocol):
+    """The part of the engine that the frontend calls."""
+
+    def facts(self, op: OpOverload) -> OpFacts:
+        """Facts of `op`; raises NotImplementedError naming it when nothing expresses it."""
+        ...
+
+    def cut_trace(self, trace: Trace) -> None:
+        """Give the trace's live values their buffers."""
+        ...
+
+    def upload(self, flat: torch.Tensor, layout: Layout) -> Any:
+        """A device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in memory
+        order)."""
+        ...
+
+    def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
+        """A 1-D CPU tensor with a buffer's elements in memory order, owned by the caller. Raises what failed on the
+        device."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until everything launched so far is done."""
+        ...
+
+
+_engine: Engine | None = None
+
+
+def install(engine: Engine) -> None:
+    """Make `engine` the one the frontend uses."""
+    global _engine
+    _engine = engine
+
+
+def engine() -> Engine:
+    """The installed engine."""
+    assert _engine is not None, "lazytpu is not activated"
+    return _engine

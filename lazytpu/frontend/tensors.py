@@ -1,0 +1,91 @@
+"""Making tpu tensors and finding the value behind one."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import ports
+from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.trie import State
+from lazytpu.trace.value import EMPTY, Layout, Value, resident
+
+DEVICE = torch.device("tpu", 0)
+STASH = "lazytpu.recorder"
+
+ROOT = State(None, None, None, 0, 0, 0)
+RECORDERS: list[Recorder] = []  # all that were made: sync() cuts them all
+
+
+def recorder() -> Recorder:
+    """The recorder of this logical thread: autograd's threads find the one of the thread that called backward (R6)."""
+    if is_stashed(STASH):
+        return thread_stash(STASH)
+    made = Recorder(ROOT, ports.engine().cut_trace)
+    RECORDERS.append(made)
+    stash_in_thread(STASH, made)
+    return made
+
+
+@lru_cache(maxsize=4096)
+def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
+    """The Layout of a tensor made with this size and stride: shared by all values of that kind."""
+    return Layout(dtype, shape, stride)
+
+
+def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether the strides cover a block of memory without gaps or overlap, in some order of the dimensions."""
+    step = 1
+    for size, s in sorted(zip(shape, stride, strict=True), key=lambda d: (d[1], d[0])):
+        if size == 0:
+            return True
+        if size != 1:
+            if s != step:
+                return False
+            step *= size
+    return True
+
+
+def extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Elements from the first to the last that a tensor of this size and stride touches."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+
+
+def wrap(value: Value) -> torch.Tensor:
+    """A new tensor whose storage holds `value`, with the value's natural size and stride."""
+    kind = value.layout
+    tensor = empty_tensor(kind.shape, kind.dtype)
+    if not kind.contiguous:
+        tensor = as_strided(META, tensor, kind.shape, kind.stride, 0)
+    tensor.untyped_storage()._value = value  # pyright: ignore[reportAttributeAccessIssue]
+    return tensor
+
+
+def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor whose memory nothing has written yet; it costs no buffer until something is written."""
+    if is_dense(shape, stride):
+        return wrap(resident(layout(dtype, shape, stride), EMPTY))
+    size = extent(shape, stride)
+    whole = wrap(resident(layout(dtype, (size,), (1,)), EMPTY))
+    return as_strided(META, whole, shape, stride, 0)
+
+
+def value_of(tensor: torch.Tensor) -> Value:
+    """The value that the storage of a tpu tensor holds."""
+    storage: Any = tensor.untyped_storage()
+    return storage._value
+
+
+def is_natural(tensor: torch.Tensor, kind: Layout) -> bool:
+    """Whether the tensor covers its storage as the tensor that made the storage did."""
+    return (
+        tensor.shape == kind.shape
+        and tensor.stride() == kind.stride
+        and not tensor.storage_offset()
+        and tensor.dtype is kind.dtype
+    )

@@ -1,0 +1,30 @@
+"""torch's private names, in one place. Checked against torch 2.13.0."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+setup_backend = _setup_privateuseone_for_python_backend
+
+Key = torch._C.DispatchKey
+KeySet = torch._C.DispatchKeySet
+META = KeySet(Key.Meta)  # native view kernels run on any tensor through this key, without bounds checks
+CPU = KeySet(Key.CPU)  # set_ through Meta refuses storages that cannot be resized; through CPU it does not
+
+empty_tensor = torch._C._acc.create_empty_tensor  # (size, dtype) -> contiguous tensor on tpu:0, a new storage
+storage_from_pointer = torch._C._construct_storage_from_data_pointer
+as_strided = torch.ops.aten.as_strided.default.redispatch
+set_storage = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
+
+stash_in_thread = torch._C._stash_obj_in_tls  # travels with torch's thread state into autograd's threads
+thread_stash = torch._C._get_obj_in_tls
+is_stashed = torch._C._is_key_in_tls
+
+op_names = torch._C._dispatch_get_all_op_names
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+sequence_number = torch.autograd._get_sequence_nr
+current_node = torch._C._current_autograd_node
+without_keys = torch._C._ExcludeDispatchKeyGuard
+backend_name = torch._C._get_privateuse1_backend_name
+default_backend_name = "privateuseone"

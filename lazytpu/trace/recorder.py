@@ -1,0 +1,126 @@
+"""The recorder: where a logical thread's ops go, one step of the trie at a time, until a cut."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lazytpu.trace.trie import State
+from lazytpu.trace.value import EMPTY, Layout, Value
+
+_epochs = itertools.count(1)
+
+
+class PendingElsewhere(Exception):
+    """An operand is still pending in another recorder, which has to be cut first (R6)."""
+
+    def __init__(self, value: Value):
+        super().__init__("a value is pending in another thread's trace")
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a cut takes from the recorder: the state it ended in, and this step's inputs, numbers and values."""
+
+    state: State
+    epoch: int
+    buffers: list[Any]
+    numbers: list[Any]
+    values: list[weakref.ref[Value]]
+    begun: float
+
+
+class Recorder:
+    """Records ops of one logical thread.
+
+    Results are held weakly and inputs' buffers strongly until the cut (R4), so what is alive at a cut is a result and
+    what is dead may be donated. `cut_trace` is called with the Trace when it ends.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "begun",
+        "buffers",
+        "cut_lock",
+        "cut_trace",
+        "epoch",
+        "lock",
+        "numbers",
+        "root",
+        "slots",
+        "state",
+        "values",
+    )
+
+    def __init__(self, root: State, cut_trace: Callable[[Trace], None]):
+        self.lock = threading.RLock()  # held while one op is recorded
+        self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
+        self.root = root
+        self.cut_trace = cut_trace
+        self._begin()
+
+    def _begin(self) -> None:
+        self.begun = time.perf_counter()
+        self.state = self.root
+        self.epoch = next(_epochs)
+        self.slots = 0
+        self.values: list[weakref.ref[Value]] = []
+        self.buffers: list[Any] = []
+        self.numbers: list[Any] = []
+
+    def admit(self, value: Value) -> tuple[Any, ...]:
+        """Give a slot to a value that this trace uses for the first time; returns its part of the key."""
+        buffer = value.buffer
+        if buffer is None:
+            raise PendingElsewhere(value)
+        if buffer.error is not None:
+            raise buffer.error
+        value.epoch = self.epoch
+        value.slot = self.slots
+        value.recorder = self
+        self.slots += 1
+        self.values.append(weakref.ref(value))
+        if buffer is EMPTY:
+            return value.layout.empty_key
+        buffer.pins += 1
+        self.buffers.append(buffer)
+        return value.layout.key
+
+    def produce(self, layout: Layout) -> Value:
+        """A new value, the result of the record being made."""
+        slot = self.slots
+        value = Value(layout, self.epoch, slot, None, self)
+        self.slots = slot + 1
+        self.values.append(weakref.ref(value))
+        return value
+
+    def rollback(self) -> None:
+        """Forget what a failed record admitted: the trace is again what its state says."""
+        state = self.state
+        for reference in self.values[state.slots :]:
+            value = reference()
+            if value is not None and value.epoch == self.epoch:
+                value.epoch = -1
+        del self.values[state.slots :]
+        self.slots = state.slots
+        for buffer in self.buffers[state.inputs :]:
+            buffer.pins -= 1
+        del self.buffers[state.inputs :]
+        del self.numbers[state.numbers :]
+
+    def cut(self) -> None:
+        """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done."""
+        with self.cut_lock:
+            with self.lock:
+                state = self.state
+                if state is self.root:
+                    return
+                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun)
+                self._begin()
+            self.cut_trace(trace)

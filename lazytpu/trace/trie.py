@@ -1,0 +1,101 @@
+"""The trace trie: one State per (path of records), holding what a hit needs and, where traces end, their programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazytpu.trace.value import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument of a record: the slot of the value it reads and, unless natural, the view of it
+    (size, stride, offset, dtype), strides and offset in elements of that dtype."""
+
+    slot: int
+    view: tuple[tuple[int, ...], tuple[int, ...], int, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A run-time number: its place in the trace's list of numbers, and its Python type. `dtype` is set when it was a
+    0-d tensor on the CPU, whose dtype takes part in type promotion."""
+
+    index: int
+    kind: type
+    dtype: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recorded op: everything the miss path needs, and nothing that belongs to the user.
+
+    `arguments` are by schema name: Operands, Numbers, lists of them, or static Python values. `outs` are the layouts of
+    new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
+    argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
+    to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
+    """
+
+    op: Any
+    arguments: dict[str, Any]
+    outs: tuple[Layout | None, ...]
+    out_slots: tuple[int, ...]
+    written: dict[str, tuple[int, ...]]
+    admitted: tuple[tuple[int, Layout, bool], ...]
+    line: Any
+    rng: int | None = None
+    settings: tuple[Any, ...] = ()
+
+
+class State:
+    """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit."""
+
+    __slots__ = ("depth", "inputs", "next", "numbers", "outs", "parent", "plan", "record", "slots")
+
+    def __init__(
+        self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int
+    ):
+        self.next: dict[tuple[Any, ...], State] = {}
+        self.parent = parent
+        self.record = record
+        self.outs = outs
+        self.slots = slots  # values, inputs and numbers of the trace up to here: what a failed record rolls back to
+        self.inputs = inputs
+        self.numbers = numbers
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.plan: CutPlan | None = None
+
+    def records(self) -> list[Record]:
+        """The records from the root to this state, in order."""
+        found: list[Record] = []
+        state: State | None = self
+        while state is not None:
+            if state.record is not None:
+                found.append(state.record)
+            state = state.parent
+        found.reverse()
+        return found
+
+
+@dataclass(slots=True)
+class CutPlan:
+    """What a cut at one state needs to know: which slots are inputs with a buffer, which are results, and the programs
+    compiled so far, by (live result slots, dead inputs)."""
+
+    inputs: tuple[int, ...]
+    results: tuple[int, ...]
+    programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+
+    @staticmethod
+    def of(state: State) -> CutPlan:
+        """The plan of a trace that ends at `state`."""
+        inputs: list[int] = []
+        results: list[int] = []
+        for record in state.records():
+            for slot, _, empty in record.admitted:
+                (results if empty else inputs).append(slot)
+            results.extend(record.out_slots)
+            for slots in record.written.values():
+                results.extend(slots)
+        return CutPlan(tuple(inputs), tuple(sorted(results)))

@@ -1,0 +1,97 @@
+"""What a storage holds: a Value, one immutable array in a dense layout, pending or on the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from lazytpu.trace.recorder import Recorder
+
+
+class Layout:
+    """How a storage's array is laid out: the dtype, size and stride of the tensor that made the storage (R1).
+
+    The strides are dense in some order of the dimensions; the array is kept row-major in that order. `key` is what an
+    input of this layout contributes to the trie, `empty_key` what uninitialised memory of this layout does.
+    """
+
+    __slots__ = ("contiguous", "dtype", "empty_key", "key", "shape", "stride")
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...], stride: tuple[int, ...]):
+        self.dtype = dtype
+        self.shape = shape
+        self.stride = stride
+        self.contiguous = stride == row_major(shape)
+        self.key = (dtype, shape, stride)
+        self.empty_key = ("empty", dtype, shape, stride)
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """The array's shape: sizes from the largest stride to the smallest; of equal strides, the first dim first."""
+        order = sorted(range(len(self.shape)), key=lambda dim: -self.stride[dim])
+        return tuple(self.shape[dim] for dim in order)
+
+    def __repr__(self) -> str:
+        return f"Layout({self.dtype}, {self.shape}, {self.stride})"
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor, in elements, with torch's convention for sizes 0 and 1."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+class DeviceBuffer(Protocol):
+    """Device memory as the recorder sees it: counted pins of pending traces, and the error that spoiled it."""
+
+    pins: int
+    error: BaseException | None
+
+
+class Empty:
+    """Stands for memory that nothing has written: it costs no buffer, and reads as zeros."""
+
+    pins = 0
+    error = None
+
+    def __repr__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Final = Empty()
+
+
+class Value:
+    """An immutable array: the result of a record, or an input from the device.
+
+    `buffer` is None while the value is pending in `recorder`; `slot` is its number in the trace `epoch`. Storages hold
+    values, values never hold storages or tensors, so a value lives exactly as long as something can read it (R4).
+    """
+
+    __slots__ = ("__weakref__", "buffer", "epoch", "layout", "recorder", "slot")
+
+    buffer: Any
+    epoch: int
+    layout: Layout
+    recorder: Recorder | None
+    slot: int
+
+    def __init__(self, layout: Layout, epoch: int, slot: int, buffer: Any, recorder: Recorder | None):
+        self.layout = layout
+        self.epoch = epoch
+        self.slot = slot
+        self.buffer = buffer
+        self.recorder = recorder
+
+    def __repr__(self) -> str:
+        where = "pending" if self.buffer is None else repr(self.buffer)
+        return f"Value({self.layout}, slot {self.slot} of trace {self.epoch}, {where})"
+
+
+def resident(layout: Layout, buffer: Any) -> Value:
+    """A value that is on the device already (or EMPTY), not part of any trace."""
+    return Value(layout, -1, -1, buffer, None)

@@ -1,0 +1,19 @@
+"""Puts the rooms together: the engine is made and given to the frontend. The only module besides the package's own
+`__init__` that may import every room."""
+
+from __future__ import annotations
+
+from lazytpu.engine.engine import Engine
+from lazytpu.frontend import ports
+from lazytpu.frontend.names import slot_names
+
+ENGINE: Engine | None = None
+
+
+def start() -> Engine:
+    """Make the engine, once."""
+    global ENGINE
+    if ENGINE is None:
+        ENGINE = Engine(slot_names, ports.OpFacts)
+        ports.install(ENGINE)
+    return ENGINE
