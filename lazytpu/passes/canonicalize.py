@@ -1,0 +1,75 @@
+"""`canonicalize`: algebraic simplification, one form for what can be written in several.
+
+    %0 = lazytpu.transpose %w {permutation = [1, 0]}
+    %1 = lazytpu.dot_general %x, %0 {lhs_contract = [1], rhs_contract = [0]}
+    %2 = lazytpu.mul %1, %one
+    ->
+    %2 = lazytpu.dot_general %x, %w {lhs_contract = [1], rhs_contract = [1]}
+
+The patterns are in `patterns/`, by family. They are applied to every op, then to what they built and its users, until none
+matches; a dead op is erased on the way.
+
+Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py says what exact means); ops built for an op
+carry its source line and its recompute mark; running it again changes nothing.
+
+The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op, so that an op none of them is
+about costs a walk step (5 us) and no match.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.passes.failure import note
+from lazytpu.passes.patterns import algebra, choice, contractions, conversions, indexing, reductions, shape
+from lazytpu.passes.patterns.rewriting import Table
+
+FAMILIES = (algebra, choice, conversions, shape, reductions, contractions, indexing)
+
+
+@dataclass(frozen=True)
+class CanonicalizePass(ModulePass):
+    """All patterns, until none matches."""
+
+    name = "canonicalize"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        PatternRewriteWalker(ByClass(patterns())).rewrite_module(op)
+
+
+@cache
+def patterns() -> Table:
+    """Class of op -> its patterns, over all families."""
+    table: Table = {}
+    for family in FAMILIES:
+        for kind, of_kind in family.PATTERNS.items():
+            table[kind] = table.get(kind, ()) + of_kind
+    return table
+
+
+@dataclass(frozen=True)
+class ByClass(RewritePattern):
+    """Applies the first pattern that matches among those of the op's class."""
+
+    table: Table
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if isinstance(op, TensorOp) and all(result.first_use is None for result in op.results):
+            rewriter.erase(op)
+            return
+        for pattern in self.table.get(type(op), ()):
+            try:
+                pattern.match_and_rewrite(op, rewriter)
+            except Exception as error:
+                note(error, op)
+                raise
+            if rewriter.has_done_action:
+                return

@@ -1,0 +1,226 @@
+"""Patterns of arithmetic: neutral and absorbing numbers, negations, equal operands.
+
+Floats decide what is exact: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 is NaN for an infinite
+x; x - x is NaN for an infinite x. Complex products mix parts (inf * 0 is NaN), so complex numbers are left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.binary import (
+    AddOp,
+    AndOp,
+    BinaryOp,
+    DivOp,
+    MaxOp,
+    MinOp,
+    MulOp,
+    OrOp,
+    PowOp,
+    ShiftLeftOp,
+    ShiftRightArithmeticOp,
+    ShiftRightLogicalOp,
+    SubOp,
+    XorOp,
+)
+from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned, shape_of
+from lazytpu.ir.unary import AbsOp, NegOp, NotOp
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+
+
+def _zero(dtype: str) -> float | None:
+    return 0
+
+
+def _one(dtype: str) -> float | None:
+    return 1
+
+
+def _zero_of_addition(dtype: str) -> float | None:
+    return -0.0 if is_float(dtype) else 0
+
+
+def _exact_zero(dtype: str) -> float | None:
+    return None if is_float(dtype) else 0
+
+
+def _all_bits(dtype: str) -> float | None:
+    if dtype == "i1":
+        return 1
+    return 2 ** bitwidth(dtype) - 1 if is_unsigned(dtype) else -1
+
+
+def _least(dtype: str) -> float | None:
+    if is_float(dtype):
+        return -math.inf
+    return 0 if dtype == "i1" or is_unsigned(dtype) else -(2 ** (bitwidth(dtype) - 1))
+
+
+def _greatest(dtype: str) -> float | None:
+    if is_float(dtype):
+        return math.inf
+    signed = dtype != "i1" and not is_unsigned(dtype)
+    return 2 ** (bitwidth(dtype) - signed) - 1
+
+
+def _one_for_i1(dtype: str) -> float | None:
+    return 1 if dtype == "i1" else None
+
+
+NEUTRAL: dict[type[BinaryOp], Callable[[str], float | None]] = {
+    AddOp: _zero_of_addition,
+    SubOp: _zero,
+    MulOp: _one,
+    DivOp: _one,
+    PowOp: _one,
+    MaxOp: _least,
+    MinOp: _greatest,
+    AndOp: _all_bits,
+    OrOp: _zero,
+    XorOp: _zero,
+    ShiftLeftOp: _zero,
+    ShiftRightArithmeticOp: _zero,
+    ShiftRightLogicalOp: _zero,
+}
+"The number n with `x op n == x` for every x of a dtype; for a commutative op also `n op x == x`."
+
+ABSORBING: dict[type[BinaryOp], Callable[[str], float | None]] = {
+    AddOp: _one_for_i1,
+    MulOp: _exact_zero,
+    AndOp: _zero,
+    OrOp: _all_bits,
+}
+"The number n with `x op n == n` for every x of a dtype (all these ops are commutative)."
+
+COMMUTATIVE = (AddOp, MulOp, MaxOp, MinOp, AndOp, OrOp, XorOp)
+
+
+def is_number(value: SSAValue, number: float | None) -> bool:
+    """True when `value` is a constant, all of whose elements are `number`, with its sign of zero."""
+    if number is None:
+        return False
+    found = splat(value)
+    if found is None or isinstance(found, complex):
+        return False
+    return found == number and math.copysign(1, found) == math.copysign(1, number)
+
+
+class DropNeutralNumber(RewritePattern):
+    """x * 1 -> x, and so on by the table `NEUTRAL`."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        assert isinstance(op, BinaryOp)
+        x, y = op.operands
+        number = NEUTRAL[type(op)](dtype_of(x))
+        if is_complex(dtype_of(x)):
+            return
+        if is_number(y, number):
+            rewriter.replace(op, (), (x,))
+        elif isinstance(op, COMMUTATIVE) and is_number(x, number):
+            rewriter.replace(op, (), (y,))
+
+
+class AbsorbNumber(RewritePattern):
+    """x * 0 -> 0 for integers, and so on by the table `ABSORBING`."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        assert isinstance(op, BinaryOp)
+        x, y = op.operands
+        number = ABSORBING[type(op)](dtype_of(x))
+        if is_complex(dtype_of(x)):
+            return
+        for constant in (x, y):
+            if is_number(constant, number):
+                rewriter.replace(op, (), (constant,))
+                return
+
+
+class EqualOperands(RewritePattern):
+    """max(x, x) -> x, and(x, x) -> x; xor(x, x) -> 0; x - x -> 0 for integers."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(
+        self, op: MaxOp | MinOp | AndOp | OrOp | XorOp | SubOp, rewriter: PatternRewriter, /
+    ) -> None:
+        x, y = op.operands
+        if x is not y:
+            return
+        dtype = dtype_of(x)
+        if not isinstance(op, XorOp | SubOp):
+            rewriter.replace(op, (), (x,))
+        elif not is_float(dtype) and not is_complex(dtype):
+            replace(op, rewriter, lambda b: b.constant(0, dtype, shape_of(x)))
+
+
+class TimesMinusOne(RewritePattern):
+    """x * -1 -> -x, x / -1 -> -x."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: MulOp | DivOp, rewriter: PatternRewriter, /) -> None:
+        x, y = op.operands
+        if isinstance(op, MulOp) and is_number(x, -1):
+            x, y = y, x
+        if is_number(y, -1) and dtype_of(x) != "i1":
+            replace(op, rewriter, lambda b: b.neg(x))
+
+
+class AddOfNegative(RewritePattern):
+    """x + -y -> x - y, -x + y -> y - x, x - -y -> x + y."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: AddOp | SubOp, rewriter: PatternRewriter, /) -> None:
+        x, y = op.operands
+        if negated := defined_by(y, NegOp):
+            z = negated.operands[0]
+            replace(op, rewriter, lambda b: b.sub(x, z) if isinstance(op, AddOp) else b.add(x, z))
+        elif isinstance(op, AddOp) and (negated := defined_by(x, NegOp)):
+            z = negated.operands[0]
+            replace(op, rewriter, lambda b: b.sub(y, z))
+
+
+class UndoneTwice(RewritePattern):
+    """-(-x) -> x, not(not(x)) -> x."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: NegOp | NotOp, rewriter: PatternRewriter, /) -> None:
+        if inner := defined_by(op.operands[0], type(op)):
+            rewriter.replace(op, (), (inner.operands[0],))
+
+
+class AbsOfSigned(RewritePattern):
+    """|-x| -> |x|, ||x|| -> |x|."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: AbsOp, rewriter: PatternRewriter, /) -> None:
+        x = op.operands[0]
+        if defined_by(x, AbsOp):
+            rewriter.replace(op, (), (x,))
+        elif inner := defined_by(x, NegOp):
+            replace(op, rewriter, lambda b: b.abs(inner.operands[0]))
+
+
+_neutral, _absorb, _equal = DropNeutralNumber(), AbsorbNumber(), EqualOperands()
+
+PATTERNS: Table = {
+    AddOp: (_neutral, _absorb, AddOfNegative()),
+    SubOp: (_neutral, _equal, AddOfNegative()),
+    MulOp: (_neutral, _absorb, TimesMinusOne()),
+    DivOp: (_neutral, TimesMinusOne()),
+    PowOp: (_neutral,),
+    MaxOp: (_neutral, _equal),
+    MinOp: (_neutral, _equal),
+    AndOp: (_neutral, _absorb, _equal),
+    OrOp: (_neutral, _absorb, _equal),
+    XorOp: (_neutral, _equal),
+    ShiftLeftOp: (_neutral,),
+    ShiftRightArithmeticOp: (_neutral,),
+    ShiftRightLogicalOp: (_neutral,),
+    NegOp: (UndoneTwice(),),
+    NotOp: (UndoneTwice(),),
+    AbsOp: (AbsOfSigned(),),
+}

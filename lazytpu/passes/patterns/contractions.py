@@ -1,0 +1,162 @@
+"""Patterns of dot_general: what only renames dimensions goes into its dimension numbers.
+
+So torch's `x @ w.t()` is one dot_general that contracts the second dimension of the weight as stored. XLA:CPU given the
+transpose copied an 8192 x 384 weight at every call of a decode step: 51.7 ms a token against 8.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace as changed
+
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.contractions import DotGeneralOp
+from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, TransposeOp
+from lazytpu.ir.types import dtype_of, ints, shape_of
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a dot_general with its dimension numbers."""
+
+    value: SSAValue
+    batch: tuple[int, ...]
+    contract: tuple[int, ...]
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The dimensions that go to the result, in order."""
+        taken = (*self.batch, *self.contract)
+        return tuple(dim for dim in range(len(shape_of(self.value))) if dim not in taken)
+
+    def renamed(self, value: SSAValue, dims: dict[int, int]) -> Side:
+        """The same roles for the dimensions of another value: `dims` maps old ones to new ones."""
+        return Side(value, tuple(dims[d] for d in self.batch), tuple(dims[d] for d in self.contract))
+
+
+def sides_of(op: DotGeneralOp) -> tuple[Side, Side]:
+    lhs, rhs = op.operands
+    return (
+        Side(lhs, ints(op.lhs_batch), ints(op.lhs_contract)),
+        Side(rhs, ints(op.rhs_batch), ints(op.rhs_contract)),
+    )
+
+
+def build(b: Builder, op: DotGeneralOp, lhs: Side, rhs: Side) -> SSAValue:
+    """A dot_general with the precision and the result dtype of `op`."""
+    return b.dot_general(
+        lhs.value,
+        rhs.value,
+        lhs.batch,
+        rhs.batch,
+        lhs.contract,
+        rhs.contract,
+        op.precision.data,
+        dtype_of(op.results[0]),
+    )
+
+
+class DotOfTranspose(RewritePattern):
+    """dot_general(transpose(x), y) -> dot_general(x, y) when the free dimensions of x keep their order."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
+        lhs, rhs = map(_without_transpose, sides_of(op))
+        if lhs.value is not op.operands[0] or rhs.value is not op.operands[1]:
+            replace(op, rewriter, lambda b: build(b, op, lhs, rhs))
+
+
+def _without_transpose(side: Side) -> Side:
+    inner = defined_by(side.value, TransposeOp)
+    if inner is None:
+        return side
+    dims = dict(enumerate(ints(inner.permutation)))
+    free = [dims[d] for d in side.free]
+    return side.renamed(inner.operands[0], dims) if free == sorted(free) else side
+
+
+class DotOfUnitDims(RewritePattern):
+    """dot_general(reshape(x), y) -> reshape(dot_general(x, y)) when the reshape adds free dimensions of size 1.
+
+    torch's mv, written as the mm of a one-column matrix, becomes a dot_general of the vector."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
+        lhs, rhs = map(_without_unit_dims, sides_of(op))
+        if lhs.value is not op.operands[0] or rhs.value is not op.operands[1]:
+            replace(op, rewriter, lambda b: b.reshape(build(b, op, lhs, rhs), shape_of(op.results[0])))
+
+
+def _without_unit_dims(side: Side) -> Side:
+    inner = defined_by(side.value, ReshapeOp)
+    if inner is None:
+        return side
+    shape, reshaped = shape_of(inner.operands[0]), shape_of(side.value)
+    before = [dim for dim, size in enumerate(shape) if size != 1]
+    after = [dim for dim, size in enumerate(reshaped) if size != 1]
+    if len(shape) >= len(reshaped) or [shape[d] for d in before] != [reshaped[d] for d in after]:
+        return side
+    dims = dict(zip(after, before, strict=True))
+    if any(d not in dims for d in (*side.batch, *side.contract)):
+        return side
+    return side.renamed(inner.operands[0], dims)
+
+
+class DotOfRepeatedBatch(RewritePattern):
+    """dot_general(x, broadcast(w)) with w repeated over the batch -> dot_general(x, w) without that batch.
+
+    torch expands the weight of a matmul of three by two dimensions to a bmm; this is the linear layer it meant. The batch
+    dimensions must come first in x, so that they come first in the result still."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
+        lhs, rhs = sides_of(op)
+        inner = defined_by(rhs.value, BroadcastInDimOp)
+        if inner is None or not rhs.batch or lhs.batch != tuple(range(len(lhs.batch))):
+            return
+        weight, places = inner.operands[0], ints(inner.dims)
+        own = {place: dim for dim, place in enumerate(places)}
+        repeats = [place for place in range(len(shape_of(rhs.value))) if place not in own]
+        whole = all(size == shape_of(rhs.value)[own_place] for size, own_place in zip(shape_of(weight), places, strict=True))
+        if not whole or sorted(rhs.batch) != repeats or list(places) != sorted(places):
+            return
+        bare = changed(rhs, batch=()).renamed(weight, own)
+        replace(op, rewriter, lambda b: build(b, op, changed(lhs, batch=()), bare))
+
+
+class SortContracted(RewritePattern):
+    """Pairs of contracted dimensions in the order of the left operand's: one form for equal products."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
+        lhs, rhs = sides_of(op)
+        pairs = sorted(zip(lhs.contract, rhs.contract, strict=True))
+        if pairs and tuple(left for left, _ in pairs) != lhs.contract:
+            left, right = zip(*pairs, strict=True)
+            replace(op, rewriter, lambda b: build(b, op, changed(lhs, contract=left), changed(rhs, contract=right)))
+
+
+class TransposeOfDot(RewritePattern):
+    """transpose(dot_general(x, y)) -> dot_general(y, x) when it exchanges the free dimensions of x with those of y.
+
+    Only if nothing else uses the product, which would otherwise be computed twice."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
+        product = defined_by(op.operands[0], DotGeneralOp)
+        if product is None or not product.results[0].has_one_use():
+            return
+        lhs, rhs = sides_of(product)
+        batch, left, right = len(lhs.batch), len(lhs.free), len(rhs.free)
+        exchanged = (*range(batch), *range(batch + left, batch + left + right), *range(batch, batch + left))
+        if ints(op.permutation) == exchanged:
+            replace(op, rewriter, lambda b: build(b, product, rhs, lhs))
+
+
+PATTERNS: Table = {
+    DotGeneralOp: (DotOfTranspose(), DotOfUnitDims(), DotOfRepeatedBatch(), SortContracted()),
+    TransposeOp: (TransposeOfDot(),),
+}

@@ -1,0 +1,102 @@
+"""Patterns of convert and bitcast_convert."""
+
+from __future__ import annotations
+
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.pointwise import BitcastConvertOp, ConvertOp
+from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+
+# Bits of significand (the hidden one included) and of exponent.
+FLOAT_FORMAT = {
+    "f8e4m3fn": (4, 4),
+    "f8e5m2": (3, 5),
+    "f16": (11, 5),
+    "bf16": (8, 8),
+    "f32": (24, 8),
+    "f64": (53, 11),
+}
+PARTS = {"c64": "f32", "c128": "f64"}
+
+
+def is_lossless(source: str, target: str) -> bool:
+    """True when every number of dtype `source` is a number of dtype `target` (infinities and NaN included)."""
+    if source == target or source == "i1":
+        return True
+    if target == "i1":
+        return False
+    if is_complex(source):
+        return is_complex(target) and is_lossless(PARTS[source], PARTS[target])
+    if is_complex(target):
+        return is_lossless(source, PARTS[target])
+    if is_float(source):
+        if not is_float(target) or target == "f8e4m3fn":  # f8e4m3fn has no infinity
+            return False
+        return all(a <= b for a, b in zip(FLOAT_FORMAT[source], FLOAT_FORMAT[target], strict=True))
+    magnitude = bitwidth(source) - (not is_unsigned(source))
+    if is_float(target):
+        # The largest magnitude is 2^magnitude; f16 ends below 2^16.
+        significand, exponent = FLOAT_FORMAT[target]
+        return magnitude <= significand and magnitude < 2 ** (exponent - 1)
+    if is_unsigned(target):
+        return is_unsigned(source) and bitwidth(source) <= bitwidth(target)
+    return magnitude < bitwidth(target)
+
+
+def _kind(dtype: str) -> str:
+    return "float" if is_float(dtype) else "complex" if is_complex(dtype) else "integer"
+
+
+def composes(source: str, middle: str, target: str) -> bool:
+    """True when convert(convert(x, middle), target) is convert(x, target) for every x of dtype `source`.
+
+    The middle step must keep the number. Then the two agree wherever converting depends on the number alone: to floats,
+    complex numbers and i1, and from i1 (0 and 1 fit everywhere). To an integer the source must also be of the middle's
+    kind, for integers wrap around where floats saturate.
+    """
+    if not is_lossless(source, middle):
+        return False
+    by_number = target == "i1" or source == "i1" or _kind(target) != "integer"
+    return by_number or _kind(source) == _kind(middle) or source == target
+
+
+class ConvertToSame(RewritePattern):
+    """convert(x) -> x when x has the result's dtype."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ConvertOp | BitcastConvertOp, rewriter: PatternRewriter, /) -> None:
+        if op.operands[0].type == op.results[0].type:
+            rewriter.replace(op, (), (op.operands[0],))
+
+
+class ConvertTwice(RewritePattern):
+    """convert(convert(x: A -> B): B -> C) -> convert(x: A -> C) when A -> B loses nothing; x itself when C is A.
+
+    bf16 -> f32 -> bf16 is nothing; f32 -> bf16 -> f32 rounds and stays."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], ConvertOp)
+        if inner is None:
+            return
+        x = inner.operands[0]
+        target = dtype_of(op.results[0])
+        if composes(dtype_of(x), dtype_of(inner.results[0]), target):
+            replace(op, rewriter, lambda b: b.convert(x, target))
+
+
+class BitcastThereAndBack(RewritePattern):
+    """bitcast_convert(bitcast_convert(x)) -> x when the type is x's again."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BitcastConvertOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], BitcastConvertOp)
+        if inner is not None and inner.operands[0].type == op.results[0].type:
+            rewriter.replace(op, (), (inner.operands[0],))
+
+
+PATTERNS: Table = {
+    ConvertOp: (ConvertToSame(), ConvertTwice()),
+    BitcastConvertOp: (ConvertToSame(), BitcastThereAndBack()),
+}

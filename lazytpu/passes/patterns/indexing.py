@@ -1,0 +1,103 @@
+"""Patterns of dynamic_slice and dynamic_update_slice at constant starts, and of reading back what was written.
+
+An in-place write through a view is a dynamic_update_slice, and the next read of that view a slice of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.constants import IotaOp
+from lazytpu.ir.indexing import DynamicSliceOp, DynamicUpdateSliceOp
+from lazytpu.ir.shape import SliceOp
+from lazytpu.ir.types import Shape, dtype_of, ints, shape_of
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+
+
+def constant_starts(starts: Sequence[SSAValue], operand: Shape, sizes: Shape) -> tuple[int, ...] | None:
+    """The starts as the op uses them, clamped so that the slice lies inside; None if one is not a constant."""
+    found: list[int] = []
+    for start, size, taken in zip(starts, operand, sizes, strict=True):
+        number = splat(start)
+        if not isinstance(number, int):
+            return None
+        found.append(min(max(number, 0), size - taken))
+    return tuple(found)
+
+
+class DynamicSliceAtConstant(RewritePattern):
+    """dynamic_slice(x, constants) -> slice(x)."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DynamicSliceOp, rewriter: PatternRewriter, /) -> None:
+        x, sizes = op.operands[0], ints(op.sizes)
+        starts = constant_starts(op.operands[1:], shape_of(x), sizes)
+        if starts is not None:
+            limits = [start + size for start, size in zip(starts, sizes, strict=True)]
+            replace(op, rewriter, lambda b: b.slice(x, starts, limits))
+
+
+class UpdateOfWhole(RewritePattern):
+    """dynamic_update_slice(x, u) -> u when u has the shape of x: wherever it starts, clamping puts it at 0."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DynamicUpdateSliceOp, rewriter: PatternRewriter, /) -> None:
+        if op.operands[0].type == op.operands[1].type:
+            rewriter.replace(op, (), (op.operands[1],))
+
+
+class UpdateTwice(RewritePattern):
+    """A dynamic_update_slice of one at the same starts and of the same shape -> the second alone."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DynamicUpdateSliceOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], DynamicUpdateSliceOp)
+        if inner is None:
+            return
+        update, starts = op.operands[1], op.operands[2:]
+        if update.type == inner.operands[1].type and all(a is b for a, b in zip(starts, inner.operands[2:], strict=True)):
+            replace(op, rewriter, lambda b: b.dynamic_update_slice(inner.operands[0], update, starts))
+
+
+class SliceOfUpdate(RewritePattern):
+    """A slice inside what was written -> a slice of the update; one that misses it -> a slice of what was there before."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], DynamicUpdateSliceOp)
+        if inner is None:
+            return
+        x, update = inner.operands[0], inner.operands[1]
+        written = constant_starts(inner.operands[2:], shape_of(x), shape_of(update))
+        starts, limits, strides = ints(op.starts), ints(op.limits), ints(op.strides)
+        if written is None or any(a == b for a, b in zip(starts, limits, strict=True)):
+            return
+        ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
+        spans = list(zip(starts, limits, written, ends, strict=True))
+        if all(begin <= start and limit <= end for start, limit, begin, end in spans):
+            here = [start - begin for start, _, begin, _ in spans]
+            there = [limit - begin for _, limit, begin, _ in spans]
+            replace(op, rewriter, lambda b: b.slice(update, here, there, strides))
+        elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
+            replace(op, rewriter, lambda b: b.slice(x, starts, limits, strides))
+
+
+class IotaOfOne(RewritePattern):
+    """iota along a dimension of size 1 -> 0."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: IotaOp, rewriter: PatternRewriter, /) -> None:
+        result = op.results[0]
+        shape = shape_of(result)
+        if shape[op.dim.value.data] == 1:
+            replace(op, rewriter, lambda b: b.constant(0, dtype_of(result), shape))
+
+
+PATTERNS: Table = {
+    DynamicSliceOp: (DynamicSliceAtConstant(),),
+    DynamicUpdateSliceOp: (UpdateOfWhole(), UpdateTwice()),
+    SliceOp: (SliceOfUpdate(),),
+    IotaOp: (IotaOfOne(),),
+}

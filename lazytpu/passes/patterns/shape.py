@@ -1,0 +1,251 @@
+"""Patterns of transpose, reshape, broadcast_in_dim, slice, pad, concatenate and reverse.
+
+The preferred form of a move of dimensions of size 1 is a reshape, and of a run of moves one op.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.constants import ConstantOp
+from lazytpu.ir.shape import (
+    BroadcastInDimOp,
+    ConcatenateOp,
+    PadOp,
+    ReshapeOp,
+    ReverseOp,
+    SliceOp,
+    TransposeOp,
+)
+from lazytpu.ir.types import dtype_of, ints, numel, shape_of
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+
+
+class MoveOfNothing(RewritePattern):
+    """An op that changes neither type nor order -> its operand: transpose by the identity, reshape to the same shape,
+    slice of all, broadcast to the same shape with dims in order, pad by nothing, concatenate of one."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        x = op.operands[0]
+        if x.type != op.results[0].type:
+            return
+        match op:
+            case TransposeOp():
+                same = _increasing(ints(op.permutation))
+            case BroadcastInDimOp():
+                same = _increasing(ints(op.dims))
+            case PadOp():
+                same = not any(ints(op.low)) and not any(ints(op.high)) and not any(ints(op.interior))
+            case ConcatenateOp():
+                same = len(op.operands) == 1
+            case ReverseOp():
+                shape = shape_of(x)
+                same = all(shape[dim] <= 1 for dim in ints(op.dims))
+            case _:  # a reshape or slice that keeps the type keeps every element
+                same = True
+        if same:
+            rewriter.replace(op, (), (x,))
+
+
+class MoveOfSplat(RewritePattern):
+    """Equal elements moved are equal elements: any of these ops on a constant -> a constant."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        numbers = [x.owner.value for x in op.operands if isinstance(x.owner, ConstantOp)]
+        if len(numbers) < len(op.operands) or any(n != numbers[0] for n in numbers):
+            return
+        value = splat(op.operands[0])
+        assert value is not None
+        result = op.results[0]
+        replace(op, rewriter, lambda b: b.constant(value, dtype_of(result), shape_of(result)))
+
+
+class TransposeTwice(RewritePattern):
+    """transpose(transpose(x, p), q) -> transpose(x, p[q])."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
+        if inner := defined_by(op.operands[0], TransposeOp):
+            first = ints(inner.permutation)
+            composed = [first[dim] for dim in ints(op.permutation)]
+            replace(op, rewriter, lambda b: b.transpose(inner.operands[0], composed))
+
+
+class TransposeOfUnitDims(RewritePattern):
+    """A transpose that keeps the order of all dimensions larger than 1 -> reshape."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
+        x = op.operands[0]
+        shape = shape_of(x)
+        if _increasing([dim for dim in ints(op.permutation) if shape[dim] != 1]):
+            replace(op, rewriter, lambda b: b.reshape(x, shape_of(op.results[0])))
+
+
+class ReshapeTwice(RewritePattern):
+    """reshape(reshape(x)) -> reshape(x)."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter, /) -> None:
+        if inner := defined_by(op.operands[0], ReshapeOp):
+            replace(op, rewriter, lambda b: b.reshape(inner.operands[0], shape_of(op.results[0])))
+
+
+class BroadcastTwice(RewritePattern):
+    """broadcast(broadcast(x, d), e) -> broadcast(x, e[d])."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
+        if inner := defined_by(op.operands[0], BroadcastInDimOp):
+            outer = ints(op.dims)
+            dims = [outer[dim] for dim in ints(inner.dims)]
+            replace(op, rewriter, lambda b: b.broadcast_in_dim(inner.operands[0], shape_of(op.results[0]), dims))
+
+
+class BroadcastOfUnitDims(RewritePattern):
+    """broadcast(reshape(x)) -> broadcast(x) when the reshape only adds or drops dimensions of size 1 that are repeated.
+
+    A vector unsqueezed and expanded, as torch writes it, becomes one broadcast."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], ReshapeOp)
+        if inner is None:
+            return
+        x = inner.operands[0]
+        reshaped, dims = shape_of(inner.results[0]), ints(op.dims)
+        kept = [dims[i] for i, size in enumerate(reshaped) if size != 1]
+        if [size for size in shape_of(x) if size != 1] != [size for size in reshaped if size != 1]:
+            return
+        places = _places(shape_of(x), kept, shape_of(op.results[0]))
+        if places is not None:
+            replace(op, rewriter, lambda b: b.broadcast_in_dim(x, shape_of(op.results[0]), places))
+
+
+class BroadcastOfSameSize(RewritePattern):
+    """A broadcast that repeats nothing and keeps the order of dimensions -> reshape."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
+        x, target = op.operands[0], shape_of(op.results[0])
+        shape = shape_of(x)
+        moved = [dim for dim, size in zip(ints(op.dims), shape, strict=True) if size != 1]
+        if numel(shape) == numel(target) != 0 and _increasing(moved):
+            replace(op, rewriter, lambda b: b.reshape(x, target))
+
+
+class TransposeOfBroadcast(RewritePattern):
+    """transpose(broadcast(x, d), p) -> broadcast(x, d moved by p), while its dims stay in increasing order."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], BroadcastInDimOp)
+        if inner is None:
+            return
+        permutation = ints(op.permutation)
+        dims = [permutation.index(dim) for dim in ints(inner.dims)]
+        if _increasing(dims):
+            replace(op, rewriter, lambda b: b.broadcast_in_dim(inner.operands[0], shape_of(op.results[0]), dims))
+
+
+class SliceTwice(RewritePattern):
+    """slice(slice(x)) -> slice(x)."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], SliceOp)
+        if inner is None:
+            return
+        starts, limits, strides = list[int](), list[int](), list[int]()
+        outer = zip(ints(op.starts), ints(op.limits), ints(op.strides), strict=True)
+        for first, step, (start, limit, stride) in zip(ints(inner.starts), ints(inner.strides), outer, strict=True):
+            count = -((start - limit) // stride)
+            starts.append(first + start * step)
+            strides.append(step * stride)
+            limits.append(starts[-1] + (count - 1) * strides[-1] + 1 if count else starts[-1])
+        replace(op, rewriter, lambda b: b.slice(inner.operands[0], starts, limits, strides))
+
+
+class SliceOfConcatenate(RewritePattern):
+    """slice(concatenate(x, y)) -> slice(y) when the slice lies in one of them."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], ConcatenateOp)
+        if inner is None:
+            return
+        dim = inner.dim.value.data
+        starts, limits = list(ints(op.starts)), list(ints(op.limits))
+        begin = 0
+        for part in inner.operands:
+            end = begin + shape_of(part)[dim]
+            if begin <= starts[dim] and limits[dim] <= end and starts[dim] < limits[dim]:
+                starts[dim] -= begin
+                limits[dim] -= begin
+                replace(op, rewriter, lambda b, part=part: b.slice(part, starts, limits, ints(op.strides)))
+                return
+            begin = end
+
+
+class SliceOfPad(RewritePattern):
+    """slice(pad(x, v)) -> slice(x) when nothing of the padding is left (and none was put between elements)."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], PadOp)
+        if inner is None or any(ints(inner.interior)):
+            return
+        x = inner.operands[0]
+        starts = [start - low for start, low in zip(ints(op.starts), ints(inner.low), strict=True)]
+        limits = [limit - low for limit, low in zip(ints(op.limits), ints(inner.low), strict=True)]
+        inside = (0 <= a < b <= size for a, b, size in zip(starts, limits, shape_of(x), strict=True))
+        if all(inside):
+            replace(op, rewriter, lambda b: b.slice(x, starts, limits, ints(op.strides)))
+
+
+class ReverseTwice(RewritePattern):
+    """reverse(reverse(x)) -> x when both reverse the same dimensions."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReverseOp, rewriter: PatternRewriter, /) -> None:
+        inner = defined_by(op.operands[0], ReverseOp)
+        if inner is not None and set(ints(inner.dims)) == set(ints(op.dims)):
+            rewriter.replace(op, (), (inner.operands[0],))
+
+
+def _increasing(values: list[int] | tuple[int, ...]) -> bool:
+    return all(a < b for a, b in zip(values, values[1:], strict=False))
+
+
+def _places(shape: tuple[int, ...], kept: list[int], target: tuple[int, ...]) -> list[int] | None:
+    """Increasing result dims for each dimension of `shape`, of which those larger than 1 go to `kept`; None if there is no
+    room. A dimension of size 1 may stand anywhere, since it is repeated to whatever size it meets."""
+    if not _increasing(kept):
+        return None
+    places: list[int] = []
+    following = iter((*kept, len(target)))
+    upcoming = next(following)
+    for size in shape:
+        if size != 1:
+            places.append(upcoming)
+            upcoming = next(following)
+            continue
+        place = places[-1] + 1 if places else 0
+        if place >= upcoming:
+            return None
+        places.append(place)
+    return places
+
+
+_nothing, _splat = MoveOfNothing(), MoveOfSplat()
+
+PATTERNS: Table = {
+    TransposeOp: (_nothing, _splat, TransposeTwice(), TransposeOfUnitDims(), TransposeOfBroadcast()),
+    ReshapeOp: (_nothing, _splat, ReshapeTwice()),
+    BroadcastInDimOp: (_nothing, _splat, BroadcastTwice(), BroadcastOfUnitDims(), BroadcastOfSameSize()),
+    SliceOp: (_nothing, _splat, SliceTwice(), SliceOfConcatenate(), SliceOfPad()),
+    PadOp: (_nothing, _splat),
+    ConcatenateOp: (_nothing, _splat),
+    ReverseOp: (_nothing, _splat, ReverseTwice()),
+}

@@ -1,0 +1,170 @@
+"""The passes by name, the order in which a module goes through them, and the driver that runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import parse_pipeline
+from xdsl.utils.exceptions import VerifyException
+
+from lazytpu.ir.text import context, print_module
+from lazytpu.passes.failure import PassError, describe, own_notes, without_notes
+
+
+def _canonicalize() -> type[ModulePass]:
+    from lazytpu.passes.canonicalize import CanonicalizePass
+
+    return CanonicalizePass
+
+
+def _cse() -> type[ModulePass]:
+    from lazytpu.passes.cse import CsePass
+
+    return CsePass
+
+
+def _dce() -> type[ModulePass]:
+    from lazytpu.passes.dce import DcePass
+
+    return DcePass
+
+
+def _constant_folding() -> type[ModulePass]:
+    from lazytpu.passes.constant_folding import ConstantFoldingPass
+
+    return ConstantFoldingPass
+
+
+def _mark_donation() -> type[ModulePass]:
+    from lazytpu.passes.mark_donation import MarkDonationPass
+
+    return MarkDonationPass
+
+
+PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "canonicalize": _canonicalize,
+    "constant-folding": _constant_folding,
+    "cse": _cse,
+    "dce": _dce,
+    "mark-donation": _mark_donation,
+}
+"All passes by name. The values import on demand, so that naming a pass costs nothing."
+
+# dce first: what a trace recorded and nobody reads need not be simplified. cse before canonicalize, so that a value used by
+# equal expressions counts one user; and after it, because canonical forms are equal more often.
+DEFAULT = "dce,cse,constant-folding,canonicalize,cse,dce,mark-donation"
+"The pipeline of a cut, in the syntax of `lazytpu-opt -p`."
+
+Keep = Literal["nothing", "ends", "all"]
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What one pass did: CPU-bound wall seconds, numbers of ops, and the text of the module after it if it was kept.
+
+    The first record of a pipeline is the module as it came in, under the name "input"."""
+
+    name: str
+    seconds: float
+    ops_before: int
+    ops_after: int
+    text: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {1e3 * self.seconds:.1f} ms, {self.ops_before:,} -> {self.ops_after:,} ops>"
+
+
+Observer = Callable[[PassRecord, ModuleOp], None]
+
+
+def parse(pipeline: str) -> tuple[ModulePass, ...]:
+    """The passes that a text such as "cse,constant-folding{limit=64},dce" names.
+
+    Raises ValueError that lists the known passes when one is not known, or the options of a pass given a wrong one.
+    """
+    made: list[ModulePass] = []
+    for spec in parse_pipeline(pipeline):
+        if spec.name not in PASSES:
+            raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(PASSES)}")
+        made.append(PASSES[spec.name]().from_spec(spec))
+    return tuple(made)
+
+
+def run_pipeline(
+    module: ModuleOp,
+    *,
+    passes: str = DEFAULT,
+    verify: bool,
+    keep: Keep = "nothing",
+    observer: Observer | None = None,
+) -> list[PassRecord]:
+    """Run `passes` over `module` in place, and say what each did.
+
+    The module is verified before the first pass and after the last, with `verify` after each. `keep` says whose text the
+    records hold ("ends": the input's and the last pass's). `observer` is called after each pass, and first with the input.
+
+    Raises PassError, which names the pass, the op and the user's source line, when a pass fails or the module is invalid;
+    the module is then half rewritten and of no further use.
+    """
+    sequence = parse(passes)
+    ctx = context()
+    records: list[PassRecord] = []
+
+    def record(name: str, seconds: float, last: bool) -> None:
+        after = count_ops(module)
+        before = records[-1].ops_after if records else after
+        wanted = keep == "all" or (keep == "ends" and (last or not records))
+        records.append(PassRecord(name, seconds, before, after, print_module(module) if wanted else None))
+        if observer is not None:
+            observer(records[-1], module)
+
+    check(module, "the module given to the pipeline")
+    record("input", 0.0, last=not sequence)
+    for number, each in enumerate(sequence, 1):
+        last = number == len(sequence)
+        start = time.perf_counter()
+        apply(each, ctx, module)
+        seconds = time.perf_counter() - start
+        if verify or last:
+            check(module, f"the module after pass {each.name!r}")
+        record(each.name, seconds, last)
+    return records
+
+
+def count_ops(module: ModuleOp) -> int:
+    """Number of ops inside a module, functions and terminators included."""
+    return sum(1 for _ in module.walk()) - 1
+
+
+def apply(each: ModulePass, ctx: Context, module: ModuleOp) -> None:
+    """Run one pass; whatever goes wrong is raised as PassError that names it."""
+    try:
+        each.apply(ctx, module)
+    except Exception as error:
+        place = "".join(f"\n  {line}" for line in own_notes(error))
+        raise PassError(
+            f"pass {each.name!r} failed with {type(error).__name__}: {error}{place}\n"
+            f"This is a bug of the pass. LAZYTPU_DUMP=DIR keeps the module as it came in; "
+            f"`lazytpu-opt -p {each.pipeline_pass_spec()} FILE` runs the pass alone on it."
+        ) from without_notes(error)
+
+
+def check(module: ModuleOp, what: str) -> None:
+    """Verify a module; raises PassError that shows the first invalid op and its source line."""
+    try:
+        module.verify()
+    except (VerifyException, ValueError) as error:
+        reason = f"{what} is not valid: {error}"
+        for op in module.walk():
+            try:
+                op.verify(verify_nested_ops=False)
+            except (VerifyException, ValueError):
+                reason += f"\n  {describe(op)}"
+                break
+        raise PassError(reason) from without_notes(error)
