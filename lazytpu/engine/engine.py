@@ -35,6 +35,12 @@ class Engine:
         self.make_facts = make_facts
         self._compiling = threading.RLock()
 
+    def reset_metrics(self) -> None:
+        """Start counting anew; the peak of memory becomes what is alive now."""
+        self.metrics = self.inflight.metrics = Metrics()
+        self.compiler.compiles, self.compiler.compile_ms = 0, 0.0
+        MEMORY.reset_peak()
+
     # -- what ops mean
 
     def facts(self, op: OpOverload) -> Any:

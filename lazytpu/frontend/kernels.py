@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from lazytpu.frontend import codegen, ports
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
-from lazytpu.frontend.overlap import check_writes
+from lazytpu.frontend.writes import check_writes
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, thread_stash
 from lazytpu.options import options
@@ -149,6 +149,8 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
         owner = error.value.recorder
         assert owner is not None
         owner.cut()
+        if error.value.buffer is None:
+            raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
     elif isinstance(error, TraceFull):
         r.cut()
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,9 @@ def _register_first_use() -> None:
 
             return KERNELS[_name](*args, **kwargs)
 
-        first.impl(name, kernel, "PrivateUse1")
+        with warnings.catch_warnings():  # torch warns that BackendSelect's entry of empty is overridden; it is not
+            warnings.simplefilter("ignore")
+            first.impl(name, kernel, "PrivateUse1")
     _libraries.append(first)
 
 
