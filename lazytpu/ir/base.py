@@ -1,19 +1,42 @@
-"""What all ops of the dialect share: they are pure, their operands and results are tensors, and their result types follow
-from operands and properties by one function that the builder and the verifier both use."""
+"""What all ops of the dialect share: they are pure, operands and results are tensors, and the result types follow from
+operands and properties by one function that the builder and the verifier both use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar, Self
 
-from xdsl.dialects.builtin import AnyTensorType, AnyTensorTypeConstr, IntegerAttr, StringAttr, i1
+from xdsl.dialects.builtin import (
+    AnyTensorType,
+    AnyTensorTypeConstr,
+    DenseArrayBase,
+    IntegerAttr,
+    StringAttr,
+    i1,
+    i64,
+)
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, traits_def
+from xdsl.irdl import IRDLOperation, base, eq, traits_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lazytpu.ir.types import type_of
+from lazytpu.ir import assembly
+from lazytpu.ir.types import int_array, type_of
 
 TENSOR = AnyTensorTypeConstr
+INT = IntegerAttr.constr(eq(i64))
+"An integer property."
+FLAG = IntegerAttr.constr(eq(i1))
+"A truth value property."
+INTS = DenseArrayBase.constr(eq(i64))
+"A property that is a list of integers."
+WORD = base(StringAttr)
+"A property that is one of a few words, or a name."
+NONE = int_array(())
+ONE = IntegerAttr(1, i64)
+FALSE = IntegerAttr(0, i1)
 
 
 class TensorOp(IRDLOperation):
@@ -21,8 +44,13 @@ class TensorOp(IRDLOperation):
 
     traits = traits_def(Pure())
 
+    HEAD: ClassVar[str | None] = None
+    "The property printed before the operands, a word."
+    BARE: ClassVar[str | None] = None
+    "The property printed after the operands without its name."
+
     def infer(self) -> Sequence[AnyTensorType]:
-        """The result types that the operands and properties imply; raises ValueError when they contradict each other."""
+        """The result types that operands and properties imply; raises ValueError when they contradict each other."""
         raise NotImplementedError(f"{self.name} has no type rule")
 
     def verify_(self) -> None:
@@ -33,6 +61,20 @@ class TensorOp(IRDLOperation):
         actual = list(self.result_types)
         if expected != actual:
             raise VerifyException(f"{self.name}: expected result types {show(expected)}, got {show(actual)}")
+
+    def print(self, printer: Printer) -> None:
+        assembly.print_op(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return assembly.parse_op(cls, parser)
+
+    def print_property(self, name: str, printer: Printer) -> None:
+        assembly.print_value(self.properties[name], printer)
+
+    @classmethod
+    def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        return assembly.parse_value(parser)
 
     def operand_type(self, index: int) -> AnyTensorType:
         return type_of(self.operands[index])

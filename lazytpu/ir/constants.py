@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import ClassVar, Self
 
-from xdsl.dialects.builtin import (
-    AnyTensorType,
-    ArrayAttr,
-    ComplexType,
-    FloatAttr,
-    IntegerAttr,
-    IntegerType,
-    StringAttr,
-)
+from xdsl.dialects.builtin import AnyTensorType, StringAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dtype, integer
+from lazytpu.ir import assembly
+from lazytpu.ir.base import INT, TENSOR, WORD, TensorOp, check_dim, check_dtype, integer
+from lazytpu.ir.literals import Literal, check_scalar, from_bytes, from_literal, parse_literal, to_bytes, to_text
+from lazytpu.ir.literals import number_of as number_of
+from lazytpu.ir.literals import scalar as scalar
 from lazytpu.ir.types import (
     COMPLEX,
     FLOATS,
     INTEGERS,
     dtype_of,
-    element_type,
-    is_complex,
-    is_float,
     numel,
     numpy_dtype,
     shape_of,
     tensor_type,
 )
+
+READABLE = 16
+"The most elements of a table that are printed as numbers."
 
 
 @irdl_op_definition
@@ -42,6 +40,17 @@ class ConstantOp(TensorOp):
     value = prop_def(Attribute)
     result = result_def(TENSOR)
 
+    def print(self, printer: Printer) -> None:
+        printer.print_string(f" {to_text(self.value)}")
+        assembly.print_tail(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        literal = parse_literal(parser)
+        made = assembly.parse_tail(cls, parser, (), {})
+        made.properties["value"] = _read(literal, made.result_type(), parser)
+        return made
+
     def infer(self) -> Sequence[AnyTensorType]:
         check_scalar(self.value, dtype_of(self.result_type()))
         return (self.result_type(),)
@@ -52,8 +61,32 @@ class DenseConstantOp(TensorOp):
     """A small table: `data` is its bytes in hexadecimal, little-endian, row-major (one byte per element of `i1`)."""
 
     name = "lazytpu.dense_constant"
-    data = prop_def(StringAttr)
+    data = prop_def(WORD)
     result = result_def(TENSOR)
+
+    def print(self, printer: Printer) -> None:
+        elements = self._elements()
+        printer.print_string(f' "{self.data.data}"' if elements is None else f" [{', '.join(map(to_text, elements))}]")
+        assembly.print_tail(self, printer)
+
+    def _elements(self) -> list[Attribute] | None:
+        """The numbers of a table that is short enough to read, unless they are NaNs that numbers do not tell apart."""
+        dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
+        if numel(shape) > READABLE:
+            return None
+        elements = from_bytes(bytes.fromhex(self.data.data), dtype)
+        return elements if b"".join(map(to_bytes, elements)).hex() == self.data.data else None
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        data = parser.parse_optional_str_literal()
+        if data is not None:
+            return assembly.parse_tail(cls, parser, (), {"data": StringAttr(data)})
+        numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: parse_literal(parser))
+        made = assembly.parse_tail(cls, parser, (), {})
+        raw = b"".join(to_bytes(_read(number, made.result_type(), parser)) for number in numbers)
+        made.properties["data"] = StringAttr(raw.hex())
+        return made
 
     def infer(self) -> Sequence[AnyTensorType]:
         dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
@@ -69,7 +102,7 @@ class IotaOp(TensorOp):
     """Each element is its own index along `dim`."""
 
     name = "lazytpu.iota"
-    dim = prop_def(IntegerAttr)
+    dim = prop_def(INT)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -81,12 +114,20 @@ class NumberOp(TensorOp):
     """Element `index` of a 1-D pack of run-time numbers, as a 0-d tensor."""
 
     name = "lazytpu.number"
+    BARE: ClassVar = "index"
     pack = operand_def(TENSOR)
-    index = prop_def(IntegerAttr)
+    index = prop_def(INT)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
         return (number_type(self.operand_type(0), integer(self.index)),)
+
+
+def _read(literal: Literal, result: AnyTensorType, parser: Parser) -> Attribute:
+    try:
+        return from_literal(literal, dtype_of(result))
+    except ValueError as error:
+        parser.raise_error(str(error))
 
 
 def iota_type(dtype: str, shape: Sequence[int], dim: int) -> AnyTensorType:
@@ -100,63 +141,3 @@ def number_type(pack: AnyTensorType, index: int) -> AnyTensorType:
     if len(shape) != 1 or not 0 <= index < shape[0]:
         raise ValueError(f"expected a 1-D pack with more than {index} numbers; got {pack}")
     return tensor_type(dtype_of(pack), ())
-
-
-def scalar(value: bool | int | float | complex, dtype: str) -> Attribute:
-    """The attribute that holds a Python number as `dtype`. Floats round to nearest even (beyond the largest: infinity);
-    a number that the dtype cannot hold, such as 0.5 as i32 or 300 as ui8, is a ValueError."""
-    if is_complex(dtype):
-        part = ComplexType.get_element_type(element_type(dtype))  # type: ignore[arg-type]
-        number = complex(value)
-        return ArrayAttr([_float(number.real, part), _float(number.imag, part)])
-    if isinstance(value, complex):
-        if value.imag != 0:
-            raise ValueError(f"{value} has an imaginary part; expected a real number for {dtype}")
-        value = value.real
-    if is_float(dtype):
-        return _float(float(value), element_type(dtype))
-    if dtype == "i1":
-        return IntegerAttr(int(bool(value)), IntegerType(1))
-    if not math.isfinite(value) or int(value) != value:
-        raise ValueError(f"{value} is not a whole number; expected one for {dtype}")
-    return _integer(int(value), dtype)
-
-
-def _integer(value: int, dtype: str) -> Attribute:
-    kind = element_type(dtype)
-    assert isinstance(kind, IntegerType)
-    if kind.normalized_value(value) is None:
-        raise ValueError(f"{value} does not fit {dtype}")
-    return IntegerAttr(value, kind)
-
-
-def _float(value: float, kind: Attribute) -> Attribute:
-    try:
-        return FloatAttr(value, kind)  # type: ignore[arg-type]
-    except OverflowError:
-        return FloatAttr(math.copysign(math.inf, value), kind)  # type: ignore[arg-type]
-
-
-def check_scalar(value: Attribute, dtype: str) -> None:
-    """Raises ValueError unless `value` is the kind of attribute that `scalar` makes for `dtype`."""
-    element = element_type(dtype)
-    if isinstance(element, ComplexType):
-        parts = value.data if isinstance(value, ArrayAttr) else ()
-        if len(parts) == 2 and all(isinstance(p, FloatAttr) and p.type == element.element_type for p in parts):
-            return
-    elif isinstance(value, FloatAttr | IntegerAttr) and value.type == element:
-        return
-    raise ValueError(f"value {value} is not a number of dtype {dtype}")
-
-
-def number_of(value: Attribute) -> bool | int | float | complex:
-    """The Python number that a `constant`'s value holds."""
-    match value:
-        case FloatAttr():
-            return value.value.data
-        case IntegerAttr():
-            return bool(value.value.data) if value.type == IntegerType(1) else value.value.data
-        case ArrayAttr(data=(FloatAttr() as re, FloatAttr() as im)):
-            return complex(re.value.data, im.value.data)
-        case _:
-            raise ValueError(f"{value} is not a scalar constant")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xdsl.dialects.builtin import AnyTensorType, DenseArrayBase, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import AnyTensorType, StringAttr
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dims, check_length, integer, one_of
+from lazytpu.ir.base import INT, INTS, NONE, ONE, TENSOR, WORD, TensorOp, check_dims, check_length, integer, one_of
 from lazytpu.ir.reductions import windowed_shape
 from lazytpu.ir.types import dtype_of, ints, shape_of, string, tensor_type
 
@@ -24,11 +24,11 @@ class DotGeneralOp(TensorOp):
     name = "lazytpu.dot_general"
     lhs = operand_def(TENSOR)
     rhs = operand_def(TENSOR)
-    lhs_batch = prop_def(DenseArrayBase)
-    rhs_batch = prop_def(DenseArrayBase)
-    lhs_contract = prop_def(DenseArrayBase)
-    rhs_contract = prop_def(DenseArrayBase)
-    precision = prop_def(StringAttr)
+    lhs_batch = prop_def(INTS, NONE)
+    rhs_batch = prop_def(INTS, NONE)
+    lhs_contract = prop_def(INTS)
+    rhs_contract = prop_def(INTS)
+    precision = prop_def(WORD)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -48,22 +48,22 @@ class DotGeneralOp(TensorOp):
 
 @irdl_op_definition
 class ConvolutionOp(TensorOp):
-    """StableHLO's convolution (a correlation: the kernel is not flipped unless `window_reversal` says so). `layout` names
-    the dimensions of input, kernel and result, as in "NC01,OI01,NC01"."""
+    """StableHLO's convolution (a correlation: the kernel is not flipped unless `window_reversal` says so). `layout`
+    names the dimensions of input, kernel and result, as in "NC01,OI01,NC01"."""
 
     name = "lazytpu.convolution"
     input = operand_def(TENSOR)
     kernel = operand_def(TENSOR)
-    strides = prop_def(DenseArrayBase)
-    low = prop_def(DenseArrayBase)
-    high = prop_def(DenseArrayBase)
-    lhs_dilation = prop_def(DenseArrayBase)
-    rhs_dilation = prop_def(DenseArrayBase)
-    window_reversal = prop_def(DenseArrayBase)
-    feature_groups = prop_def(IntegerAttr)
-    batch_groups = prop_def(IntegerAttr)
-    layout = prop_def(StringAttr)
-    precision = prop_def(StringAttr)
+    strides = prop_def(INTS)
+    low = prop_def(INTS)
+    high = prop_def(INTS)
+    lhs_dilation = prop_def(INTS)
+    rhs_dilation = prop_def(INTS)
+    window_reversal = prop_def(INTS)
+    feature_groups = prop_def(INT, ONE)
+    batch_groups = prop_def(INT, ONE)
+    layout = prop_def(WORD)
+    precision = prop_def(WORD)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -121,7 +121,7 @@ def dot_general_type(
 
 @dataclass(frozen=True)
 class ConvLayout:
-    """Where the dimensions of a convolution's operands and result are; the spatial ones in the order of their digits."""
+    """Where the dimensions of a convolution's operands and result are; spatial ones in the order of their digits."""
 
     input_batch: int
     input_feature: int
@@ -136,8 +136,8 @@ class ConvLayout:
 
 @lru_cache(maxsize=64)
 def conv_layout(text: str) -> ConvLayout:
-    """Reads a layout such as "NC01,OI01,NC01": N and C (batch, feature) and O and I (output and input feature), with one
-    digit for each spatial dimension."""
+    """Reads a layout such as "NC01,OI01,NC01": N and C (batch, feature) and O and I (output and input feature), with
+    one digit for each spatial dimension."""
     parts = text.split(",")
     if len(parts) != 3:
         raise ValueError(f'layout {text!r}: expected input, kernel and result, as in "NC01,OI01,NC01"')

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import AnyTensorType, BoolAttr, DenseArrayBase, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, var_operand_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dims, check_dtype, check_length, integer
+from lazytpu.ir.base import (
+    FALSE,
+    FLAG,
+    INT,
+    INTS,
+    NONE,
+    TENSOR,
+    WORD,
+    TensorOp,
+    check_dims,
+    check_dtype,
+    check_length,
+    integer,
+)
 from lazytpu.ir.types import INTEGERS, Shape, dtype_of, ints, shape_of, tensor_type
 
 SCATTER_KINDS = ("set", "add", "mul", "max", "min")
@@ -20,14 +34,14 @@ class GatherOp(TensorOp):
     name = "lazytpu.gather"
     operand = operand_def(TENSOR)
     start_indices = operand_def(TENSOR)
-    offset_dims = prop_def(DenseArrayBase)
-    collapsed_slice_dims = prop_def(DenseArrayBase)
-    operand_batching_dims = prop_def(DenseArrayBase)
-    start_indices_batching_dims = prop_def(DenseArrayBase)
-    start_index_map = prop_def(DenseArrayBase)
-    index_vector_dim = prop_def(IntegerAttr)
-    slice_sizes = prop_def(DenseArrayBase)
-    indices_are_sorted = prop_def(BoolAttr)
+    offset_dims = prop_def(INTS, NONE)
+    collapsed_slice_dims = prop_def(INTS, NONE)
+    operand_batching_dims = prop_def(INTS, NONE)
+    start_indices_batching_dims = prop_def(INTS, NONE)
+    start_index_map = prop_def(INTS)
+    index_vector_dim = prop_def(INT)
+    slice_sizes = prop_def(INTS)
+    indices_are_sorted = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -52,18 +66,19 @@ class ScatterOp(TensorOp):
     several updates of one element the order is open for `set`."""
 
     name = "lazytpu.scatter"
+    HEAD: ClassVar = "kind"
     input = operand_def(TENSOR)
     indices = operand_def(TENSOR)
     updates = operand_def(TENSOR)
-    kind = prop_def(StringAttr)
-    update_window_dims = prop_def(DenseArrayBase)
-    inserted_window_dims = prop_def(DenseArrayBase)
-    input_batching_dims = prop_def(DenseArrayBase)
-    scatter_indices_batching_dims = prop_def(DenseArrayBase)
-    scatter_dims_to_operand_dims = prop_def(DenseArrayBase)
-    index_vector_dim = prop_def(IntegerAttr)
-    unique_indices = prop_def(BoolAttr)
-    indices_are_sorted = prop_def(BoolAttr)
+    kind = prop_def(WORD)
+    update_window_dims = prop_def(INTS, NONE)
+    inserted_window_dims = prop_def(INTS, NONE)
+    input_batching_dims = prop_def(INTS, NONE)
+    scatter_indices_batching_dims = prop_def(INTS, NONE)
+    scatter_dims_to_operand_dims = prop_def(INTS)
+    index_vector_dim = prop_def(INT)
+    unique_indices = prop_def(FLAG, FALSE)
+    indices_are_sorted = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -85,12 +100,12 @@ class ScatterOp(TensorOp):
 
 @irdl_op_definition
 class DynamicSliceOp(TensorOp):
-    """The slice of `sizes` at run-time `starts` (0-d integers of one dtype), which are clamped so that it lies inside."""
+    """The slice of `sizes` at run-time `starts` (0-d integers of one dtype), clamped so that it lies inside."""
 
     name = "lazytpu.dynamic_slice"
     operand = operand_def(TENSOR)
     starts = var_operand_def(TENSOR)
-    sizes = prop_def(DenseArrayBase)
+    sizes = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -100,7 +115,7 @@ class DynamicSliceOp(TensorOp):
 
 @irdl_op_definition
 class DynamicUpdateSliceOp(TensorOp):
-    """The operand with `update` written at run-time `starts` (0-d integers), which are clamped so that it lies inside."""
+    """The operand with `update` written at run-time `starts` (0-d integers), clamped so that it lies inside."""
 
     name = "lazytpu.dynamic_update_slice"
     operand = operand_def(TENSOR)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import AnyTensorType, StringAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dtype, one_of
+from lazytpu.ir.base import TENSOR, WORD, TensorOp, check_dtype, one_of
 from lazytpu.ir.binary import (
     AddOp,
     AndOp,
@@ -33,30 +34,30 @@ from lazytpu.ir.binary import (
 from lazytpu.ir.types import BOOL, FLOATS, INTEGERS, bitwidth, dtype_of, is_complex, shape_of, tensor_type
 from lazytpu.ir.unary import (
     AbsOp,
-    AcosOp,
     AcoshOp,
-    AsinOp,
+    AcosOp,
     AsinhOp,
-    AtanOp,
+    AsinOp,
     AtanhOp,
+    AtanOp,
     BesselI1eOp,
     CbrtOp,
     CeilOp,
-    CosOp,
     CoshOp,
+    CosOp,
     DigammaOp,
+    ErfcOp,
     ErfInvOp,
     ErfOp,
-    ErfcOp,
-    ExpOp,
     Expm1Op,
+    ExpOp,
     FloorOp,
     ImagOp,
     IsFiniteOp,
     LgammaOp,
     Log1pOp,
-    LogOp,
     LogisticOp,
+    LogOp,
     NegOp,
     NotOp,
     PopcountOp,
@@ -64,11 +65,11 @@ from lazytpu.ir.unary import (
     RoundNearestEvenOp,
     RsqrtOp,
     SignOp,
-    SinOp,
     SinhOp,
+    SinOp,
     SqrtOp,
-    TanOp,
     TanhOp,
+    TanOp,
     UnaryOp,
 )
 
@@ -80,9 +81,10 @@ class CompareOp(TensorOp):
     """x `direction` y as `i1`. Floats compare as IEEE 754 (NaN is unequal to all); complex numbers only EQ and NE."""
 
     name = "lazytpu.compare"
+    HEAD: ClassVar = "direction"
     lhs = operand_def(TENSOR)
     rhs = operand_def(TENSOR)
-    direction = prop_def(StringAttr)
+    direction = prop_def(WORD)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

@@ -13,8 +13,8 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 
 @irdl_op_definition
 class RandomBitsOp(TensorOp):
-    """Uniform random bits (ui32 or ui64): Threefry-2x32 with the key threefry(seed; offset) and each element's row-major
-    index as the counter (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
+    """Uniform random bits (ui32 or ui64): Threefry-2x32 with the key threefry(seed; offset) and each element's
+    row-major index as the counter (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
 
     name = "lazytpu.random_bits"
     seed = operand_def(TENSOR)

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import AnyTensorType, DenseArrayBase, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dims, check_dtype, check_length, integer, one_of
+from lazytpu.ir.base import (
+    INT,
+    INTS,
+    TENSOR,
+    WORD,
+    TensorOp,
+    check_dim,
+    check_dims,
+    check_dtype,
+    check_length,
+    integer,
+    one_of,
+)
 from lazytpu.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, dtype_of, ints, shape_of, tensor_type
 
 KINDS: dict[str, frozenset[str]] = {
@@ -29,9 +42,10 @@ class ReduceOp(TensorOp):
     anywhere makes max and min NaN."""
 
     name = "lazytpu.reduce"
+    HEAD: ClassVar = "kind"
     operand = operand_def(TENSOR)
-    kind = prop_def(StringAttr)
-    dims = prop_def(DenseArrayBase)
+    kind = prop_def(WORD)
+    dims = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -43,9 +57,10 @@ class ArgreduceOp(TensorOp):
     """The extreme values along `dim` and their indices (i64). NaN wins over every number; of equals the first wins."""
 
     name = "lazytpu.argreduce"
+    HEAD: ClassVar = "kind"
     operand = operand_def(TENSOR)
-    kind = prop_def(StringAttr)
-    dim = prop_def(IntegerAttr)
+    kind = prop_def(WORD)
+    dim = prop_def(INT)
     values = result_def(TENSOR)
     indices = result_def(TENSOR)
 
@@ -58,14 +73,15 @@ class ReduceWindowOp(TensorOp):
     """Folds a window that slides over all dimensions, as StableHLO's reduce_window; padding holds the identity."""
 
     name = "lazytpu.reduce_window"
+    HEAD: ClassVar = "kind"
     operand = operand_def(TENSOR)
-    kind = prop_def(StringAttr)
-    window = prop_def(DenseArrayBase)
-    strides = prop_def(DenseArrayBase)
-    low = prop_def(DenseArrayBase)
-    high = prop_def(DenseArrayBase)
-    base_dilations = prop_def(DenseArrayBase)
-    window_dilations = prop_def(DenseArrayBase)
+    kind = prop_def(WORD)
+    window = prop_def(INTS)
+    strides = prop_def(INTS)
+    low = prop_def(INTS)
+    high = prop_def(INTS)
+    base_dilations = prop_def(INTS)
+    window_dilations = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -88,9 +104,10 @@ class CumulativeOp(TensorOp):
     """Inclusive scan along `dim`: element i folds elements 0..i."""
 
     name = "lazytpu.cumulative"
+    HEAD: ClassVar = "kind"
     operand = operand_def(TENSOR)
-    kind = prop_def(StringAttr)
-    dim = prop_def(IntegerAttr)
+    kind = prop_def(WORD)
+    dim = prop_def(INT)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

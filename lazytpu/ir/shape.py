@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from xdsl.dialects.builtin import AnyTensorType, DenseArrayBase, IntegerAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, var_operand_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dims, check_length, integer
+from lazytpu.ir.base import INT, INTS, TENSOR, TensorOp, check_dim, check_dims, check_length, integer
 from lazytpu.ir.types import dtype_of, ints, numel, shape_of, tensor_type
 
 
@@ -17,7 +18,7 @@ class BroadcastInDimOp(TensorOp):
 
     name = "lazytpu.broadcast_in_dim"
     operand = operand_def(TENSOR)
-    dims = prop_def(DenseArrayBase)
+    dims = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -41,8 +42,9 @@ class TransposeOp(TensorOp):
     """Result dimension i is operand dimension permutation[i]."""
 
     name = "lazytpu.transpose"
+    BARE: ClassVar = "permutation"
     operand = operand_def(TENSOR)
-    permutation = prop_def(DenseArrayBase)
+    permutation = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -55,9 +57,9 @@ class SliceOp(TensorOp):
 
     name = "lazytpu.slice"
     operand = operand_def(TENSOR)
-    starts = prop_def(DenseArrayBase)
-    limits = prop_def(DenseArrayBase)
-    strides = prop_def(DenseArrayBase)
+    starts = prop_def(INTS)
+    limits = prop_def(INTS)
+    strides = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -66,14 +68,15 @@ class SliceOp(TensorOp):
 
 @irdl_op_definition
 class PadOp(TensorOp):
-    """`low` and `high` copies of `value` (0-d) around each dimension (negative: cropped), `interior` between elements."""
+    """`low` and `high` copies of `value` (0-d) around each dimension (negative: cropped), `interior` between
+    elements."""
 
     name = "lazytpu.pad"
     operand = operand_def(TENSOR)
     value = operand_def(TENSOR)
-    low = prop_def(DenseArrayBase)
-    high = prop_def(DenseArrayBase)
-    interior = prop_def(DenseArrayBase)
+    low = prop_def(INTS)
+    high = prop_def(INTS)
+    interior = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -88,7 +91,7 @@ class ConcatenateOp(TensorOp):
 
     name = "lazytpu.concatenate"
     inputs = var_operand_def(TENSOR)
-    dim = prop_def(IntegerAttr)
+    dim = prop_def(INT)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -101,7 +104,7 @@ class ReverseOp(TensorOp):
 
     name = "lazytpu.reverse"
     operand = operand_def(TENSOR)
-    dims = prop_def(DenseArrayBase)
+    dims = prop_def(INTS)
     result = result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

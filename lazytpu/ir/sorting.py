@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import AnyTensorType, BoolAttr, IntegerAttr
+from xdsl.dialects.builtin import AnyTensorType
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
 
-from lazytpu.ir.base import TENSOR, TensorOp, check_dim, check_dtype, integer
+from lazytpu.ir.base import FALSE, FLAG, INT, TENSOR, TensorOp, check_dim, check_dtype, integer
 from lazytpu.ir.types import BOOL, FLOATS, INTEGERS, dtype_of, shape_of
 
 
@@ -17,8 +17,8 @@ class SortOp(TensorOp):
 
     name = "lazytpu.sort"
     inputs = var_operand_def(TENSOR)
-    dim = prop_def(IntegerAttr)
-    descending = prop_def(BoolAttr)
+    dim = prop_def(INT)
+    descending = prop_def(FLAG, FALSE)
     outputs = var_result_def(TENSOR)
 
     def infer(self) -> Sequence[AnyTensorType]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from xdsl.dialects.builtin import (
     AnyTensorType,
@@ -18,21 +19,41 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 
-from lazytpu.ir.base import TENSOR, TensorOp
+from lazytpu.ir.base import TENSOR, WORD, TensorOp
+from lazytpu.ir.literals import parse_literal, to_text
 
 
 @irdl_op_definition
 class TemplateOp(TensorOp):
-    """The function registered as `name` in lowering/templates, with static `params`; it must return the result types."""
+    """The function registered as `name` in lowering/templates, with static `params`. It returns the result types."""
 
     name = "lazytpu.template"
+    HEAD: ClassVar = "name"
     inputs = var_operand_def(TENSOR)
-    template_name = prop_def(StringAttr, prop_name="name")
-    params = prop_def(DictionaryAttr)
+    template_name = prop_def(WORD, prop_name="name")
+    params = prop_def(DictionaryAttr, DictionaryAttr({}))
     outputs = var_result_def(TENSOR)
 
+    def print_property(self, name: str, printer: Printer) -> None:
+        if name != "params":
+            return super().print_property(name, printer)
+        with printer.in_braces():
+            printer.print_list(self.params.data.items(), lambda item: _print_param(item[0], item[1], printer))
+
+    @classmethod
+    def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        if name != "params":
+            return super().parse_property(name, parser)
+        entries = parser.parse_comma_separated_list(parser.Delimiter.BRACES, lambda: _parse_param(parser))
+        return DictionaryAttr(dict(entries))
+
     def infer(self) -> Sequence[AnyTensorType]:
+        for name, value in self.params.data.items():
+            if to_attribute(from_attribute(value)) != value:
+                raise ValueError(f"parameter {name} is {value}; expected an i1, i64, f64, string or array of them")
         return [self.result_type(i) for i in range(len(self.results))]
 
 
@@ -48,12 +69,11 @@ def to_attribute(value: Param) -> Attribute:
         case int():
             return IntegerAttr(value, i64)
         case float():
-            return FloatAttr(value, f64)
+            return FloatAttr(math.nan if math.isnan(value) else value, f64)
         case str():
             return StringAttr(value)
-        case tuple() | list():
+        case tuple():
             return ArrayAttr([to_attribute(v) for v in value])
-    raise ValueError(f"a template parameter is a bool, int, float, str or a tuple of them; got {value!r}")
 
 
 def from_attribute(value: Attribute) -> Param:
@@ -69,3 +89,35 @@ def from_attribute(value: Attribute) -> Param:
             return tuple(from_attribute(v) for v in value)
         case _:
             raise ValueError(f"{value} is not a template parameter")
+
+
+def _print_param(name: str, value: Attribute, printer: Printer) -> None:
+    printer.print_string(f"{name} = ")
+    _print_attribute(value, printer)
+
+
+def _print_attribute(value: Attribute, printer: Printer) -> None:
+    if isinstance(value, ArrayAttr):
+        with printer.in_parens():
+            printer.print_list(value, lambda v: _print_attribute(v, printer))
+    elif isinstance(value, StringAttr):
+        printer.print_string_literal(value.data)
+    else:
+        printer.print_string(to_text(value))
+
+
+def _parse_param(parser: Parser) -> tuple[str, Attribute]:
+    name = parser.parse_identifier(" (a parameter)")
+    parser.parse_punctuation("=")
+    return name, _parse_attribute(parser)
+
+
+def _parse_attribute(parser: Parser) -> Attribute:
+    values = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, lambda: _parse_attribute(parser))
+    if values is not None:
+        return ArrayAttr(values)
+    if (text := parser.parse_optional_str_literal()) is not None:
+        return StringAttr(text)
+    literal = parse_literal(parser)
+    assert not isinstance(literal, tuple)
+    return to_attribute(literal)

@@ -7,7 +7,7 @@ ones are `ui32`, booleans are `i1`, as in StableHLO; `c64` is `complex<f32>` and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     Float32Type,
     Float64Type,
     IntegerType,
+    NoneAttr,
     Signedness,
     StringAttr,
     TensorType,
@@ -65,7 +66,7 @@ COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 _KNOWN: dict[int, tuple[AnyTensorType, str, Shape]] = {}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _intern(dtype: str, shape: Shape) -> AnyTensorType:
     made: AnyTensorType = TensorType(element_type(dtype), shape)
     _KNOWN[id(made)] = (made, dtype, shape)
@@ -75,6 +76,13 @@ def _intern(dtype: str, shape: Shape) -> AnyTensorType:
 def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
     """The type `tensor<shape x dtype>`; the same object for the same arguments."""
     return _intern(dtype, tuple(map(int, shape)))
+
+
+def canonical(found: Attribute) -> Attribute:
+    """The interned object for a type that was made elsewhere."""
+    if not isinstance(found, TensorType) or found.element_type not in _NAMES or found.encoding != NoneAttr():
+        return found
+    return tensor_type(_NAMES[found.element_type], found.get_shape())
 
 
 def element_type(dtype: str) -> Attribute:

@@ -1,0 +1,136 @@
+"""How ops read as text: one op per line, all in one form.
+
+    %3 = lazytpu.reduce add %2 dims = [1] : (tensor<4x8xf32>) -> tensor<4xf32> loc("train.py":41:0)
+         name         head  operands, properties | types                       source line
+
+The head is a property that is a word (`add`, `LT`); one other property may be bare, printed without its name (a
+permutation). Properties equal to their default are left out. When all operands and the only result have one type, it is
+printed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, StringAttr, i1, i64
+from xdsl.ir import Attribute
+from xdsl.irdl import VarResultDef
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.printer import Printer
+
+from lazytpu.ir.types import canonical, int_array, ints
+
+if TYPE_CHECKING:
+    from lazytpu.ir.base import TensorOp
+
+_Op = TypeVar("_Op", bound="TensorOp")
+
+
+def print_value(value: Attribute, printer: Printer) -> None:
+    """A property: a list of integers, an integer, a truth value, a word or a quoted string."""
+    if isinstance(value, DenseArrayBase):
+        printer.print_string(str(list(ints(value))))
+    elif isinstance(value, IntegerAttr):
+        printer.print_int(value.value.data, value.type)
+    elif isinstance(value, StringAttr):
+        printer.print_identifier_or_string_literal(value.data)
+    else:
+        printer.print_attribute(value)
+
+
+def parse_value(parser: Parser) -> Attribute:
+    """A property that `print_value` printed."""
+    numbers = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+    if numbers is not None:
+        return int_array(numbers)
+    if (truth := parser.parse_optional_boolean()) is not None:
+        return IntegerAttr(int(truth), i1)
+    if (number := parser.parse_optional_integer(allow_boolean=False)) is not None:
+        return IntegerAttr(number, i64)
+    return StringAttr(parser.parse_identifier_or_str_literal(" or another property value"))
+
+
+def print_op(op: TensorOp, printer: Printer) -> None:
+    """Prints all of an op after its name."""
+    head, bare = op.HEAD, op.BARE
+    if head in op.properties:
+        printer.print_string(" ")
+        op.print_property(head, printer)
+    if op.operands:
+        printer.print_string(" ")
+        printer.print_list(op.operands, printer.print_operand)
+    if bare in op.properties:
+        printer.print_string(" ")
+        op.print_property(bare, printer)
+    for name, definition in op.get_irdl_definition().properties.items():
+        if name in (head, bare) or op.properties.get(name) in (None, definition.default_value):
+            continue
+        printer.print_string(f" {name} = ")
+        op.print_property(name, printer)
+    print_tail(op, printer)
+
+
+def print_tail(op: TensorOp, printer: Printer) -> None:
+    """The end of an op: attributes and types."""
+    printer.print_op_attributes(op.attributes)
+    printer.print_string(" : ")
+    if _has_one_type(op):
+        printer.print_attribute(op.results[0].type)
+    else:
+        printer.print_function_type(op.operand_types, op.result_types)
+
+
+def _has_one_type(op: TensorOp) -> bool:
+    results = op.get_irdl_definition().results
+    fixed = len(results) == 1 and not isinstance(results[0][1], VarResultDef) and len(op.results) == 1
+    return fixed and all(operand.type == op.results[0].type for operand in op.operands)
+
+
+def parse_op(kind: type[_Op], parser: Parser) -> _Op:
+    """Parses what `print_op` printed."""
+    properties: dict[str, Attribute] = {}
+    if kind.HEAD is not None:
+        properties[kind.HEAD] = kind.parse_property(kind.HEAD, parser)
+    operands = parse_operands(parser)
+    if kind.BARE is not None:
+        properties[kind.BARE] = kind.parse_property(kind.BARE, parser)
+    known = kind.get_irdl_definition().properties
+    while (name := parser.parse_optional_identifier()) is not None:
+        if name not in known or name in properties:
+            parser.raise_error(f"{kind.name} has no further property {name}; its properties are {', '.join(known)}")
+        parser.parse_punctuation("=")
+        properties[name] = kind.parse_property(name, parser)
+    for name, definition in known.items():
+        if name not in properties and definition.default_value is None:
+            parser.raise_error(f"{kind.name} needs the property {name}")
+    return parse_tail(kind, parser, operands, properties)
+
+
+def parse_operands(parser: Parser) -> list[UnresolvedOperand]:
+    operands: list[UnresolvedOperand] = []
+    while (operand := parser.parse_optional_unresolved_operand()) is not None:
+        operands.append(operand)
+        if parser.parse_optional_punctuation(",") is None:
+            break
+    return operands
+
+
+def parse_tail(
+    kind: type[_Op], parser: Parser, operands: Sequence[UnresolvedOperand], properties: dict[str, Attribute]
+) -> _Op:
+    """Parses attributes and types and makes the op."""
+    attributes = parser.parse_optional_attr_dict()
+    parser.parse_punctuation(":")
+    position = parser.pos
+    if (types := parser.parse_optional_function_type()) is not None:
+        inputs, outputs = [canonical(t) for t in types.inputs], [canonical(t) for t in types.outputs]
+    else:
+        only = canonical(parser.parse_type())
+        inputs, outputs = [only] * len(operands), [only]
+    return kind.create(
+        operands=parser.resolve_operands(operands, inputs, position),
+        result_types=outputs,
+        properties=properties,
+        attributes=attributes,
+    )

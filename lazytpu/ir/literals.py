@@ -1,0 +1,192 @@
+"""Numbers: from Python to scalar attributes, to text, to bytes, and back, without losing a bit.
+
+xDSL's own text is not used for numbers: its dense splats read -inf back as another number, and it prints 0.1 as f32 with
+nine digits. Here a float is written with the fewest digits that its dtype reads back to the same bits; infinities are
+`inf` and `-inf`, the usual NaN is `nan`, and every other NaN is its bits in hexadecimal (`0xffc00000`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import AnyFloat, ArrayAttr, ComplexType, FloatAttr, IntegerAttr, IntegerType, i1
+from xdsl.ir import Attribute
+from xdsl.parser import Parser
+from xdsl.utils.hints import isa
+
+from lazytpu.ir.types import element_name, element_type, numpy_dtype
+
+Number: TypeAlias = bool | int | float | complex
+Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
+"A number as it was written: an int where a float is expected gives the float's bits; a pair is a complex number."
+
+
+def scalar(value: Number, dtype: str) -> Attribute:
+    """The attribute that holds a Python number as `dtype`: a FloatAttr, an IntegerAttr (also for `i1`), or for complex
+    dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even (beyond the largest: infinity). A number that
+    the dtype cannot hold, such as 0.5 as i32 or 300 as ui8, is a ValueError."""
+    element = element_type(dtype)
+    if isinstance(element, ComplexType):
+        number = complex(value)
+        return ArrayAttr([_float(number.real, _part(element)), _float(number.imag, _part(element))])
+    if isinstance(value, complex):
+        if value.imag != 0:
+            raise ValueError(f"{value} has an imaginary part; expected a real number for {dtype}")
+        value = value.real
+    if isinstance(element, IntegerType):
+        return _integer(value, element)
+    assert isinstance(element, AnyFloat)
+    return _float(float(value), element)
+
+
+def _part(element: Attribute) -> AnyFloat:
+    assert isinstance(element, ComplexType) and isinstance(element.element_type, AnyFloat)
+    return element.element_type
+
+
+def _integer(value: int | float, kind: IntegerType) -> IntegerAttr:
+    if kind == i1:
+        return IntegerAttr(int(bool(value)), kind)
+    if not math.isfinite(value) or int(value) != value:
+        raise ValueError(f"{value} is not a whole number; expected one for {kind}")
+    if kind.normalized_value(int(value)) is None:
+        least, end = kind.value_range()
+        raise ValueError(f"{value} does not fit {kind}, which holds {least} to {end - 1}")
+    return IntegerAttr(int(value), kind)
+
+
+def _float(value: float, kind: AnyFloat) -> FloatAttr:
+    try:
+        return FloatAttr(value, kind)
+    except OverflowError:
+        return FloatAttr(math.copysign(math.inf, value), kind)
+
+
+def parts_of(value: Attribute) -> tuple[FloatAttr, FloatAttr] | None:
+    """The real and imaginary attributes of a complex scalar; None for anything else."""
+    if isa(value, ArrayAttr[FloatAttr]) and len(value) == 2:
+        return value.data[0], value.data[1]
+    return None
+
+
+def number_of(value: Attribute) -> Number:
+    """The Python number that a scalar attribute holds."""
+    if isinstance(value, FloatAttr):
+        return value.value.data
+    if isinstance(value, IntegerAttr):
+        return bool(value.value.data) if value.type == i1 else value.value.data
+    if (parts := parts_of(value)) is not None:
+        return complex(parts[0].value.data, parts[1].value.data)
+    raise ValueError(f"{value} is not a scalar constant")
+
+
+def check_scalar(value: Attribute, dtype: str) -> None:
+    """Raises ValueError unless `value` is what `scalar` makes for `dtype`."""
+    element = element_type(dtype)
+    if isinstance(element, ComplexType):
+        parts = parts_of(value)
+        fits = parts is not None and all(part.type == element.element_type for part in parts)
+    else:
+        fits = isinstance(value, FloatAttr | IntegerAttr) and value.type == element
+    if not fits:
+        raise ValueError(f"value {value} is not a number of dtype {dtype}")
+
+
+def to_text(value: Attribute) -> str:
+    """A scalar attribute as it is printed; its type is not part of the text."""
+    if isinstance(value, FloatAttr):
+        return _float_text(value.value.data, value.type)
+    if isinstance(value, IntegerAttr):
+        return str(number_of(value)).lower()
+    if (parts := parts_of(value)) is not None:
+        return f"({to_text(parts[0])}, {to_text(parts[1])})"
+    raise ValueError(f"{value} is not a scalar constant")
+
+
+def _float_text(value: float, kind: AnyFloat) -> str:
+    bits = kind.pack((value,))
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if math.isnan(value):
+        return "nan" if bits == kind.pack((math.nan,)) else f"0x{bits[::-1].hex()}"
+    for digits in range(1, 17):
+        text = f"{value:.{digits}g}"
+        if _bits(float(text), kind) == bits:
+            return _with_point(text)
+    return _with_point(repr(value))
+
+
+def _bits(value: float, kind: AnyFloat) -> bytes | None:
+    try:
+        return kind.pack((value,))
+    except OverflowError:
+        return None
+
+
+def _with_point(text: str) -> str:
+    """Without a decimal point the text would be an integer."""
+    mantissa, exponent, power = text.partition("e")
+    return text if "." in mantissa else f"{mantissa}.0{exponent}{power}"
+
+
+def parse_literal(parser: Parser) -> Literal:
+    """Reads a number that `to_text` printed, before its dtype is known."""
+    if parser.parse_optional_punctuation("("):
+        real = parse_literal(parser)
+        parser.parse_punctuation(",")
+        pair = (real, parse_literal(parser))
+        parser.parse_punctuation(")")
+        return pair
+    if (truth := parser.parse_optional_boolean()) is not None:
+        return truth
+    sign = -1 if parser.parse_optional_punctuation("-") else 1
+    if parser.parse_optional_keyword("inf"):
+        return sign * math.inf
+    if parser.parse_optional_keyword("nan"):
+        return math.nan
+    return sign * parser.parse_number(context_msg=" for a constant")
+
+
+def from_literal(literal: Literal, dtype: str) -> Attribute:
+    """The attribute of dtype `dtype` for a number as it was written."""
+    element = element_type(dtype)
+    if isinstance(element, ComplexType):
+        if not isinstance(literal, tuple):
+            raise ValueError(f"expected a pair (real, imaginary) for {dtype}, got {literal}")
+        part = element_name(element.element_type)
+        return ArrayAttr([from_literal(literal[0], part), from_literal(literal[1], part)])
+    if isinstance(literal, tuple) or isinstance(literal, bool) != (dtype == "i1"):
+        raise ValueError(f"{literal} is not a number of dtype {dtype}")
+    if isinstance(element, AnyFloat) and isinstance(literal, int):
+        return FloatAttr(element.unpack(literal.to_bytes(element.size, "little"), 1)[0], element)
+    if isinstance(element, IntegerType) and isinstance(literal, float):
+        raise ValueError(f"{literal} is not an integer; expected one for {dtype}")
+    return scalar(literal, dtype)
+
+
+def to_bytes(value: Attribute) -> bytes:
+    """A scalar attribute in memory: little-endian, one byte for `i1`."""
+    if isinstance(value, FloatAttr):
+        return value.type.pack((value.value.data,))
+    if isinstance(value, IntegerAttr):
+        assert isinstance(value.type, IntegerType)
+        size = value.type.size
+        return (int(number_of(value)) % (1 << 8 * size)).to_bytes(size, "little")
+    if (parts := parts_of(value)) is not None:
+        return to_bytes(parts[0]) + to_bytes(parts[1])
+    raise ValueError(f"{value} is not a scalar constant")
+
+
+def from_bytes(raw: bytes, dtype: str) -> list[Attribute]:
+    """The scalar attributes of a table's bytes."""
+    element = element_type(dtype)
+    if isinstance(element, ComplexType):
+        parts = from_bytes(raw, element_name(element.element_type))
+        return [ArrayAttr(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    size = numpy_dtype(dtype).itemsize
+    chunks = [raw[i : i + size] for i in range(0, len(raw), size)]
+    if isinstance(element, AnyFloat):
+        return [FloatAttr(element.unpack(chunk, 1)[0], element) for chunk in chunks]
+    assert isinstance(element, IntegerType)
+    return [IntegerAttr(int.from_bytes(chunk, "little"), element, truncate_bits=True) for chunk in chunks]
