@@ -1,0 +1,197 @@
+"""What every pointwise rule shares: torch's type promotion, and the dtype in which torch's CPU kernels compute."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from xdsl.ir import SSAValue
+
+from lazytpu.aten import dtypes
+from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_integer, is_unsigned, shape_of
+
+if TYPE_CHECKING:
+    from lazytpu.ir.builder import Builder
+
+Operand = SSAValue | Scalar
+HALVES = ("f16", "bf16")
+REAL_OF = {"c64": "f32", "c128": "f64"}
+COMPLEX_OF = {"f32": "c64", "f64": "c128", "f16": "c64", "bf16": "c64"}
+
+
+def default_float() -> str:
+    """The dtype of a Python float and of a float op's result on integers: `torch.get_default_dtype()`."""
+    return dtypes.name(torch.get_default_dtype())
+
+
+def wide(dtype: str) -> str:
+    """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for the halves, else the dtype itself."""
+    return "f32" if dtype in HALVES else dtype
+
+
+def _number_dtype(kind: str) -> str:
+    if kind == "complex":
+        return COMPLEX_OF[default_float()]
+    return {"bool": "i1", "int": "i64"}.get(kind) or default_float()
+
+
+def _category(dtype: str) -> int:
+    """bool < integer < float < complex."""
+    return 3 if is_complex(dtype) else 2 if is_float(dtype) else int(dtype != "i1")
+
+
+def _combine(higher: str | None, lower: str | None) -> str | None:
+    """`at::native::combine_categories`: `higher` wins unless `lower` is of a higher category."""
+    if higher is None or lower is None:
+        return higher or lower
+    if is_float(higher) and is_complex(lower):
+        return COMPLEX_OF[higher]
+    if is_float(higher) or is_complex(higher):
+        return higher
+    return _joined(higher, lower) if higher == "i1" or _category(lower) > 1 else higher
+
+
+@functools.cache
+def _joined(x: str, y: str) -> str:
+    return dtypes.name(torch.promote_types(dtypes.torch_dtype(x), dtypes.torch_dtype(y)))
+
+
+def result_type(*args: Operand | None) -> str:
+    """The dtype of a pointwise op's result on `args`, as `torch.result_type` for any number of operands.
+
+    Tensors with dims come before 0-d tensors, and those before Python numbers
+    (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
+    """
+    found: list[str | None] = [None, None, None]  # dims, 0-d, numbers
+    for arg in args:
+        if arg is None:
+            continue
+        if isinstance(arg, Scalar):
+            rank, dtype = 2, _number_dtype(arg.kind)
+        else:
+            rank, dtype = int(not shape_of(arg)), dtype_of(arg)
+        before = found[rank]
+        found[rank] = dtype if before is None else _joined(before, dtype)
+    result = _combine(found[0], _combine(found[1], found[2]))
+    if result is None:
+        raise ValueError("type promotion needs at least one operand")
+    return result
+
+
+def float_type(*args: Operand | None) -> str:
+    """`result_type`, with bools and integers promoted to the default float (`exp` of an int tensor is float32)."""
+    common = result_type(*args)
+    return common if _category(common) > 1 else default_float()
+
+
+def operands(
+    b: Builder, *args: Operand, common: str, halves: Literal["wide", "own"] = "wide", rounded: bool = True
+) -> tuple[SSAValue, ...]:
+    """`args` in the dtype in which the op computes, broadcast to one shape.
+
+    `common` is the promoted dtype. `halves="wide"` computes f16 and bf16 in f32, as most CPU kernels do. `rounded` says
+    whether an operand of another dtype is rounded to `common` on the way: CPU kernels that read a 0-d operand in f32
+    (`iter.original_scalar_value<opmath_t>`, as mul and div do) do not.
+    """
+    within = wide(common) if halves == "wide" else common
+    values = [_through(b, a, common if rounded else within, within) for a in args]
+    return promote(b, *values, to=within)
+
+
+def _through(b: Builder, value: Operand, common: str, within: str) -> SSAValue:
+    """`value` in `within`, rounded to `common` first."""
+    if not isinstance(value, Scalar):
+        return b.convert(b.convert(value, common), within)
+    if common != within and isinstance(value.value, int | float):  # a known number of a half tensor
+        return b.constant(torch.tensor(value.value, dtype=dtypes.torch_dtype(common)).item(), within)
+    return b.convert(number(b, value, common), within)
+
+
+def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
+    """A number as a 0-d value of `dtype`, as `c10::Scalar::to` converts it: to integers, the fraction is dropped and
+    what does not fit wraps around."""
+    known = value.value
+    if known is None or not (is_integer(dtype) and isinstance(known, int | float)):
+        return b.scalar(value, dtype)
+    if not math.isfinite(known):
+        raise RuntimeError(f"value cannot be converted to type {dtypes.torch_dtype(dtype)} without overflow")
+    bits = bitwidth(dtype)
+    whole = int(known) % (1 << bits)
+    signed = not is_unsigned(dtype) and whole >= 1 << (bits - 1)
+    return b.constant(whole - (1 << bits) if signed else whole, dtype)
+
+
+def finish(b: Builder, value: SSAValue) -> SSAValue:
+    """`value` in the dtype that torch gives the op's (first) result, broadcast to its shape."""
+    dtype, shape = b.out[0]
+    return b.broadcast_to(b.convert(value, dtype), shape)
+
+
+def full(b: Builder, value: bool | int | float | complex, like: SSAValue) -> SSAValue:
+    """A constant of the shape and dtype of `like`."""
+    return b.constant(value, dtype_of(like), shape_of(like))
+
+
+def with_number(b: Builder, op: str, x: SSAValue, value: float) -> SSAValue:
+    """x `op` a constant of its dtype."""
+    return b.binary(op, x, full(b, value, x))
+
+
+def pointwise(
+    *names: str,
+    floating: bool = False,
+    halves: Literal["wide", "own"] = "wide",
+    rounded: bool = True,
+    options: Sequence[str] = (),
+) -> Callable[[Callable[..., SSAValue]], Callable[..., SSAValue]]:
+    """Register a rule whose tensors are promoted together and arrive in the dtype in which the op computes.
+
+    The function's positional parameters are the tensors (or wrapped numbers) that decide the dtype; its keyword-only
+    parameters are numbers that follow it; all have their names in the schema, and all may be run-time numbers (R3),
+    except the keyword-only `options`, which arrive as they are (a bool, a word). What the function returns is converted to the result's dtype. `floating` promotes integers to the default float; for `halves` and
+    `rounded` see `operands`. An operand that is None stays None. The decorated function itself stays as it is, so that
+    other rules can call it.
+    """
+
+    def register(function: Callable[..., SSAValue]) -> Callable[..., SSAValue]:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        deciding = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        every = [p.name for p in parameters if p.name not in options]
+
+        @functools.wraps(function)
+        def meaning(b: Builder, **arguments: Any) -> SSAValue:
+            common = (float_type if floating else result_type)(*(arguments[k] for k in deciding))
+            present = [k for k in every if arguments[k] is not None]
+            values = operands(b, *(arguments[k] for k in present), common=common, halves=halves, rounded=rounded)
+            arrived: dict[str, SSAValue | None] = {**dict.fromkeys(every), **dict(zip(present, values, strict=True))}
+            static = {k: arguments[k] for k in options}
+            return finish(b, function(b, **arrived, **static))
+
+        rule(*names, numbers=every)(meaning)
+        return function
+
+    return register
+
+
+Unary = Callable[["Builder", SSAValue], SSAValue]
+
+
+def table(
+    entries: Mapping[str, str | Unary], *, floating: bool = False, halves: Literal["wide", "own"] = "wide"
+) -> None:
+    """Register unary ops, a line each: ATen overload -> the dialect's unary op, or a function of (b, x)."""
+    for name, meaning in entries.items():
+        pointwise(name, floating=floating, halves=halves)(_unary(meaning))
+
+
+def _unary(meaning: str | Unary) -> Callable[..., SSAValue]:
+    def unary(b: Builder, self: SSAValue) -> SSAValue:
+        return b.unary(meaning, self) if isinstance(meaning, str) else meaning(b, self)
+
+    return unary

@@ -1,0 +1,261 @@
+"""Sums, products, quotients and what is made of them: add, sub, mul, div, floor_divide, remainder, fmod, addcmul, addcdiv, lerp."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from lazytpu.aten.pointwise import (
+    HALVES,
+    Operand,
+    finish,
+    float_type,
+    full,
+    operands,
+    pointwise,
+    result_type,
+    wide,
+)
+from lazytpu.aten.pointwise_unary import signbit, trunc
+from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
+
+if TYPE_CHECKING:
+    from lazytpu.ir.builder import Builder
+
+
+def _is(number: Operand, value: float) -> bool:
+    """Whether `number` is known to be `value` when the program is built."""
+    return isinstance(number, Scalar) and number.value is not None and number.value == value
+
+
+def _plus(b: Builder, op: str, x: Operand, y: Operand, alpha: Operand) -> SSAValue:
+    """x + alpha y, or x - alpha y. For halves, numbers are rounded to the tensors' dtype first, the result once
+    (`ufunc::add` over `Vectorized<BFloat16>`)."""
+    common = result_type(x, y)
+    if _is(alpha, 1):
+        return finish(b, b.binary(op, *operands(b, x, y, common=common, halves="own")))
+    left, right, factor = operands(b, x, y, alpha, common=common)
+    return finish(b, b.binary(op, left, b.mul(right, factor)))
+
+
+@rule("aten.add.Tensor", "aten.add.Scalar", numbers=("self", "other", "alpha"))
+def add(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
+    """self + alpha * other; of bools, the logical or."""
+    return _plus(b, "add", self, other, alpha)
+
+
+@rule("aten.sub.Tensor", "aten.sub.Scalar", numbers=("self", "other", "alpha"))
+def sub(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
+    """self - alpha * other."""
+    return _plus(b, "sub", self, other, alpha)
+
+
+@rule("aten.rsub.Tensor", "aten.rsub.Scalar", numbers=("self", "other", "alpha"))
+def rsub(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
+    """other - alpha * self."""
+    return _plus(b, "sub", other, self, alpha)
+
+
+def _scaled(b: Builder, op: str, x: Operand, y: Operand, common: str) -> SSAValue:
+    """mul and div round the result once, and keep a number or 0-d operand of a half tensor in f32
+    (`iter.original_scalar_value<opmath_t>` in BinaryOpsKernel.cpp)."""
+    exact = common in HALVES and not all(isinstance(a, SSAValue) and dtype_of(a) == common for a in (x, y))
+    return b.binary(op, *operands(b, x, y, common=common, halves="wide" if exact else "own", rounded=False))
+
+
+@rule("aten.mul.Tensor", "aten.mul.Scalar", numbers=("self", "other"))
+def mul(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self * other; of bools, the logical and."""
+    return finish(b, _scaled(b, "mul", self, other, result_type(self, other)))
+
+
+@rule("aten.div.Tensor", "aten.div.Scalar", numbers=("self", "other"))
+def div(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self / other; of integers, in the default float."""
+    return finish(b, _scaled(b, "div", self, other, float_type(self, other)))
+
+
+@rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", numbers=("self", "other"))
+def div_mode(b: Builder, self: Operand, other: Operand, rounding_mode: str | None) -> SSAValue:
+    """self / other, rounded toward zero ("trunc") or down ("floor")."""
+    if rounding_mode is None:
+        return div(b, self, other)
+    common = result_type(self, other)
+    own = all(isinstance(a, SSAValue) and shape_of(a) for a in (self, other))
+    x, y = operands(b, self, other, common=common, halves="own" if own else "wide", rounded=False)
+    if not is_float(common):
+        _check_divisor(b, other, y)
+    if rounding_mode == "floor":
+        return finish(b, floor_quotient(b, x, y))
+    return finish(b, trunc(b, b.div(x, y)))
+
+
+@rule("aten.floor_divide.default", "aten.floor_divide.Scalar", numbers=("self", "other"))
+def floor_divide(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self / other, rounded down."""
+    return div_mode(b, self, other, "floor")
+
+
+def _check_divisor(b: Builder, divisor: Operand, value: SSAValue) -> None:
+    """Integer division by zero is an error on the CPU; one that is known only when the program runs."""
+    if isinstance(divisor, Scalar) and divisor.value:
+        return
+    b.check(b.compare("NE", value, full(b, 0, value)), "ZeroDivisionError")
+
+
+def floor_quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    """floor(x / y) as `c10::div_floor_floating` and `div_floor_integer` compute it: from the exact remainder, since the
+    rounded quotient may lie on the wrong side of a whole number."""
+    zero, one = full(b, 0, x), full(b, 1, x)
+    remainder = b.binary("rem", x, y)
+    inexact = b.compare("NE", remainder, zero)
+    if not is_float(dtype_of(x)):
+        quotient = b.div(x, y)
+        if is_unsigned(dtype_of(x)):
+            return quotient
+        down = b.and_(inexact, _signs_differ(b, remainder, y))
+        return b.sub(quotient, b.convert(down, dtype_of(x)))
+    quotient = b.div(b.sub(x, remainder), y)
+    down = b.and_(inexact, _signs_differ(b, remainder, y))
+    quotient = b.select(down, b.sub(quotient, one), quotient)
+    whole = b.unary("floor", quotient)
+    off = b.compare("GT", b.sub(quotient, whole), full(b, 0.5, x))
+    whole = b.select(off, b.add(whole, one), whole)
+    plain = b.div(x, y)
+    zeros = b.select(signbit(b, plain), full(b, -0.0, x), zero)
+    whole = b.select(b.compare("EQ", quotient, zero), zeros, whole)
+    return b.select(b.compare("EQ", y, zero), plain, whole)
+
+
+def _signs_differ(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    return b.binary("xor", b.compare("LT", x, full(b, 0, x)), b.compare("LT", y, full(b, 0, y)))
+
+
+@rule(
+    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", numbers=("self", "other")
+)
+def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self - other * floor(self / other): the sign of `other`."""
+    common = result_type(self, other)
+    x, y = operands(b, self, other, common=common)
+    if not is_float(common):
+        _check_divisor(b, other, y)
+    found = b.binary("rem", x, y)
+    if is_unsigned(common):
+        return finish(b, found)
+    off = b.and_(b.compare("NE", found, full(b, 0, x)), _signs_differ(b, found, y))
+    return finish(b, b.select(off, b.add(found, y), found))
+
+
+@rule("aten.fmod.Tensor", "aten.fmod.Scalar", numbers=("self", "other"))
+def fmod(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self - other * trunc(self / other): the sign of `self`."""
+    common = result_type(self, other)
+    x, y = operands(b, self, other, common=common)
+    if not is_float(common):
+        _check_divisor(b, other, y)
+    return finish(b, b.binary("rem", x, y))
+
+
+@rule("aten.addcmul.default", numbers=("self", "tensor1", "tensor2", "value"))
+def addcmul(b: Builder, self: Operand, tensor1: Operand, tensor2: Operand, value: Operand) -> SSAValue:
+    """self + value * tensor1 * tensor2, rounded once."""
+    common = result_type(self, tensor1, tensor2)
+    x, y, z = operands(b, self, tensor1, tensor2, common=common, rounded=False)
+    return finish(b, b.add(x, b.mul(_times(b, value, y), z)))
+
+
+@rule("aten.addcdiv.default", numbers=("self", "tensor1", "tensor2", "value"))
+def addcdiv(b: Builder, self: Operand, tensor1: Operand, tensor2: Operand, value: Operand) -> SSAValue:
+    """self + value * tensor1 / tensor2, rounded once."""
+    common = result_type(self, tensor1, tensor2)
+    x, y, z = operands(b, self, tensor1, tensor2, common=common, rounded=False)
+    return finish(b, b.add(x, b.div(_times(b, value, y), z)))
+
+
+def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
+    """value * x, where `value` is a number that takes x's dtype."""
+    if _is(value, 1):
+        return x
+    (factor,) = promote(b, value, to=dtype_of(x), shape=shape_of(x))
+    return b.mul(factor, x)
+
+
+@rule("aten.lerp.Tensor", "aten.lerp.Scalar", numbers=("self", "end", "weight"))
+def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
+    """self + weight (end - self), taken from the nearer end (ATen/native/Lerp.h)."""
+    common = result_type(*(a for a in (self, end, weight) if isinstance(a, SSAValue)))
+    start, stop, part = operands(b, self, end, weight, common=common, rounded=False)
+    size = b.abs(part) if is_complex(common) or not is_unsigned(common) else part
+    small = b.compare("LT", size, full(b, 0.5, size))
+    span = b.sub(stop, start)
+    near = b.add(start, b.mul(part, span))
+    far = b.sub(stop, b.mul(span, b.sub(full(b, 1, part), part)))
+    return finish(b, b.select(small, near, far))
+
+
+@pointwise("aten.logaddexp.default", floating=True)
+def logaddexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """log(e^x + e^y) = max + log1p(e^-|x - y|); equal infinities are themselves (ATen/native/cpu/LogAddExp.h)."""
+    size = b.abs(b.sub(self, other))
+    found = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(size))))
+    return _equal_infinities(b, self, other, found)
+
+
+@pointwise("aten.logaddexp2.default", floating=True)
+def logaddexp2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """log2(2^x + 2^y)."""
+    size = b.abs(b.sub(self, other))
+    power = b.binary("pow", full(b, 2, size), b.neg(size))
+    raised = b.div(b.unary("log1p", power), full(b, math.log(2), power))
+    return _equal_infinities(b, self, other, b.add(b.max(self, other), raised))
+
+
+def _equal_infinities(b: Builder, x: SSAValue, y: SSAValue, found: SSAValue) -> SSAValue:
+    infinite = b.compare("EQ", b.abs(x), full(b, math.inf, x))
+    return b.select(b.and_(infinite, b.compare("EQ", x, y)), x, found)
+
+
+@pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", floating=True)
+def xlogy(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """self * log(other): 0 where self is 0, unless `other` is NaN."""
+    return _zero_times(b, self, other, b.log(other))
+
+
+@pointwise(
+    "aten.special_xlog1py.default",
+    "aten.special_xlog1py.self_scalar",
+    "aten.special_xlog1py.other_scalar",
+    floating=True,
+)
+def xlog1py(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """self * log1p(other): 0 where self is 0, unless `other` is NaN."""
+    return _zero_times(b, self, other, b.unary("log1p", other))
+
+
+def _zero_times(b: Builder, x: SSAValue, y: SSAValue, logarithm: SSAValue) -> SSAValue:
+    zero = full(b, 0, x)
+    absent = b.and_(b.compare("EQ", x, zero), b.compare("EQ", y, y))
+    return b.select(absent, zero, b.mul(x, logarithm))
+
+
+@pointwise("aten.atan2.default", floating=True)
+def atan2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """The angle of the point (other, self)."""
+    return b.binary("atan2", self, other)
+
+
+@pointwise("aten.hypot.default")
+def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """sqrt(x^2 + y^2), as the magnitude of a complex number, which does not overflow on the way."""
+    return b.abs(b.binary("complex", self, other))
+
+
+@pointwise("aten.ldexp.Tensor")
+def ldexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
+    """self * 2^other."""
+    return b.mul(self, b.binary("pow", full(b, 2, other), other))

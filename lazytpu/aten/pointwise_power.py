@@ -1,0 +1,72 @@
+"""Powers: static exponents as products and roots, the rest by the dialect's pow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from lazytpu.aten.pointwise import Operand, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise_unary import reciprocal
+from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.types import is_complex, is_float, is_integer
+
+if TYPE_CHECKING:
+    from lazytpu.ir.builder import Builder
+
+
+@rule("aten.pow.Tensor_Scalar")
+def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
+    """self^exponent; a static exponent is part of the program, as it decides how the power is computed."""
+    common = result_type(self, exponent)
+    known = exponent.value if isinstance(exponent, Scalar) else None
+    if known == 0:
+        return b.constant(1, *b.out[0])
+    if known == 1:
+        return finish(b, self)
+    if is_integer(common) and isinstance(known, int) and known > 0:
+        return finish(b, integer_power(b, operands(b, self, common=common)[0], known))
+    # The CPU's bfloat16 cube rounds after each product; Half is widened first (PowKernel.cpp, Vectorized<BFloat16>).
+    halves = "own" if common == "bf16" and known in (3, -2) else "wide"
+    if known is not None and (is_float(common) or is_complex(common)):
+        (x,) = operands(b, self, common=common, halves=halves)
+        special = static_power(b, x, known)
+        if special is not None:
+            return finish(b, special)
+    return finish(b, b.binary("pow", *operands(b, self, exponent, common=common)))
+
+
+def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:
+    """The exponents that `pow_tensor_scalar_optimized_kernel` (PowKernel.cpp) does not give to std::pow, or None."""
+    if exponent == 2:
+        return b.mul(x, x)
+    if exponent == 3:
+        return b.mul(b.mul(x, x), x)
+    if exponent == 0.5:
+        return b.sqrt(x)
+    if exponent == -0.5:
+        return b.rsqrt(x)
+    if exponent == -1:
+        return reciprocal(b, x)
+    if exponent == -2:
+        return reciprocal(b, b.mul(x, x))
+    return None
+
+
+def integer_power(b: Builder, x: SSAValue, exponent: int) -> SSAValue:
+    """x^exponent by squaring, wrapping around as integer products do."""
+    result: SSAValue | None = None
+    while True:
+        if exponent & 1:
+            result = x if result is None else b.mul(result, x)
+        exponent >>= 1
+        if not exponent:
+            return full(b, 1, x) if result is None else result
+        x = b.mul(x, x)
+
+
+@pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def power(b: Builder, self: SSAValue, exponent: SSAValue) -> SSAValue:
+    """self^exponent; of integers, 0 for a negative exponent unless the base is 1 or -1."""
+    return b.binary("pow", self, exponent)
