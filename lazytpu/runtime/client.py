@@ -42,6 +42,7 @@ _PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "cuda", "rocm": 
 
 # ---- the client
 
+
 @cache
 def client() -> Any:
     """The XLA client that runs everything, shared with jax. `LAZYTPU_PLATFORM` names its platform (cpu, tpu or gpu);
@@ -86,6 +87,7 @@ def _placement(index: int) -> tuple[Any, Any, Any]:
 
 # ---- MLIR
 
+
 def mlir_context() -> ir.Context:
     """A new MLIR context with the dialects of StableHLO, CHLO and func loaded (about 3 ms). Contexts are not shared:
     types and attributes live as long as theirs, and two threads must not build in one."""
@@ -125,6 +127,7 @@ def lower_jax_function(
 
 
 # ---- compiling
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:

@@ -47,7 +47,9 @@ def element_dtype(kind: ir.RankedTensorType) -> np.dtype[Any]:
     """The numpy dtype of a tensor type's elements."""
     name = str(kind.element_type)
     if name not in _DTYPES:
-        raise ValueError(f"{kind} has elements of {name}, which has no numpy dtype; expected one of {', '.join(_DTYPES)}")
+        raise ValueError(
+            f"{kind} has elements of {name}, which has no numpy dtype; expected one of {', '.join(_DTYPES)}"
+        )
     return _DTYPES[name]
 
 

@@ -1,0 +1,38 @@
+"""Constants, counters, and the run-time numbers of a pack."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lazytpu.ir import constants as ops
+from lazytpu.ir.base import integer
+from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import lowers
+from lazytpu.runtime.client import ir
+from lazytpu.runtime.client import stablehlo as hlo
+
+
+@lowers(ops.ConstantOp)
+def constant(e: Emission, op: ops.ConstantOp) -> ir.Value:
+    return e.constant(ops.number_of(op.value), dtype_of(op.result_type()), shape_of(op.result_type()))
+
+
+@lowers(ops.DenseConstantOp)
+def dense_constant(e: Emission, op: ops.DenseConstantOp) -> ir.Value:
+    dtype, shape = dtype_of(op.result_type()), shape_of(op.result_type())
+    table = np.frombuffer(bytes.fromhex(op.data.data), numpy_dtype(dtype))
+    # The bits of i1 are packed in an attribute, least significant first.
+    data = np.packbits(table, bitorder="little") if dtype == "i1" else table
+    return hlo.constant(ir.DenseElementsAttr.get(data, type=e.element(dtype), shape=shape))
+
+
+@lowers(ops.IotaOp)
+def iota(e: Emission, op: ops.IotaOp) -> ir.Value:
+    return hlo.iota(e.type(op.result_type()), integer(op.dim))
+
+
+@lowers(ops.NumberOp)
+def number(e: Emission, op: ops.NumberOp, pack: ir.Value) -> ir.Value:
+    index = integer(op.index)
+    return hlo.reshape(e.type(op.result_type()), hlo.slice(pack, [index], [index + 1], [1]))

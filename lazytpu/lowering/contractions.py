@@ -1,0 +1,78 @@
+"""Matrix products and convolutions.
+
+Products of f16 and bf16 are summed in f32 and rounded once. The operands stay narrow, as the matrix units want them;
+where the hardware has none for them (the CPU), XLA widens them itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lazytpu.ir import contractions as ops
+from lazytpu.ir.base import integer
+from lazytpu.ir.types import dtype_of, ints, shape_of
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import lowers
+from lazytpu.runtime.client import ir
+from lazytpu.runtime.client import stablehlo as hlo
+
+
+def _precision(name: str) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get([hlo.PrecisionAttr.get(name.upper())] * 2)
+
+
+def _accumulator(dtype: str) -> str:
+    return "f32" if dtype in ("f16", "bf16") else dtype
+
+
+@lowers(ops.DotGeneralOp)
+def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    dtype = dtype_of(op.result_type())
+    numbers = hlo.DotDimensionNumbers.get(
+        lhs_batching_dimensions=ints(op.lhs_batch),
+        rhs_batching_dimensions=ints(op.rhs_batch),
+        lhs_contracting_dimensions=ints(op.lhs_contract),
+        rhs_contracting_dimensions=ints(op.rhs_contract),
+    )
+    product = hlo.dot_general(
+        e.tensor(_accumulator(dtype), shape_of(op.result_type())),
+        lhs,
+        rhs,
+        numbers,
+        precision_config=_precision(op.precision.data),
+    )
+    return e.convert(product, dtype)
+
+
+@lowers(ops.ConvolutionOp)
+def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Value) -> ir.Value:
+    dtype, layout = dtype_of(op.result_type()), ops.conv_layout(op.layout.data)
+    flipped = [layout.kernel_spatial[i] for i, flag in enumerate(ints(op.window_reversal)) if flag]
+    padding = np.array([ints(op.low), ints(op.high)], np.int64).T.copy()
+    numbers = hlo.ConvDimensionNumbers.get(
+        input_batch_dimension=layout.input_batch,
+        input_feature_dimension=layout.input_feature,
+        input_spatial_dimensions=layout.input_spatial,
+        kernel_input_feature_dimension=layout.kernel_in,
+        kernel_output_feature_dimension=layout.kernel_out,
+        kernel_spatial_dimensions=layout.kernel_spatial,
+        output_batch_dimension=layout.output_batch,
+        output_feature_dimension=layout.output_feature,
+        output_spatial_dimensions=layout.output_spatial,
+    )
+    product = hlo.convolution(
+        e.tensor(_accumulator(dtype), shape_of(op.result_type())),
+        x,
+        # XLA:CPU hands a convolution to its fast kernels only when the window is not reversed; a reversed kernel is the
+        # same, and on the TPU it folds back.
+        hlo.reverse(kernel, flipped) if flipped else kernel,
+        numbers,
+        feature_group_count=integer(op.feature_groups),
+        batch_group_count=integer(op.batch_groups),
+        window_strides=ints(op.strides),
+        padding=ir.DenseIntElementsAttr.get(padding, shape=padding.shape, type=e.element("i64")),
+        lhs_dilation=ints(op.lhs_dilation),
+        rhs_dilation=ints(op.rhs_dilation),
+        precision_config=_precision(op.precision.data),
+    )
+    return e.convert(product, dtype)

@@ -1,0 +1,38 @@
+"""Source lines: xDSL locations as MLIR locations, which XLA carries into its own messages and profiles."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc
+from xdsl.ir import Attribute
+
+from lazytpu.runtime.client import ir
+
+
+def to_mlir(location: Attribute) -> ir.Location:
+    """The same location in MLIR; unknown for kinds that neither has."""
+    match location:
+        case FileLineColLoc():
+            return ir.Location.file(location.filename.data, location.line.data, location.column.data)
+        case NameLoc():
+            return ir.Location.name(location.desc.data, childLoc=to_mlir(location.location))
+        case FusedLoc(locations=ArrayAttr() as parts):
+            return ir.Location.fused([to_mlir(part) for part in parts])
+        case CallSiteLoc():
+            return ir.Location.callsite(to_mlir(location.callee), [to_mlir(location.caller)])
+        case _:
+            return ir.Location.unknown()
+
+
+def describe(location: Attribute) -> str:
+    """A location for a message: " at train.py:41", or nothing when it is unknown."""
+    match location:
+        case FileLineColLoc():
+            return f" at {location.filename.data}:{location.line.data}"
+        case NameLoc():
+            return describe(location.location) or f" at {location.desc.data}"
+        case FusedLoc(locations=ArrayAttr() as parts):
+            return next((text for text in map(describe, parts) if text), "")
+        case CallSiteLoc():
+            return describe(location.callee)
+        case _:
+            return ""

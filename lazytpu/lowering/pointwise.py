@@ -1,0 +1,99 @@
+"""Elementwise ops. Most are one StableHLO or CHLO op of the same operands: those are a table."""
+
+from __future__ import annotations
+
+from lazytpu.ir import pointwise as ops
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.dialect import OPS
+from lazytpu.ir.types import COMPLEX_OF, dtype_of, is_complex, shape_of
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import RULES, lowers
+from lazytpu.runtime.client import ir
+from lazytpu.runtime.client import stablehlo as hlo
+
+# Where StableHLO has no such function, CHLO does, and XLA expands it by platform and dtype.
+DIRECT = {
+    "abs": "stablehlo.abs",
+    "neg": "stablehlo.negate",
+    "sign": "stablehlo.sign",
+    "ceil": "stablehlo.ceil",
+    "floor": "stablehlo.floor",
+    "round_nearest_even": "stablehlo.round_nearest_even",
+    "exp": "stablehlo.exponential",
+    "expm1": "stablehlo.exponential_minus_one",
+    "log": "stablehlo.log",
+    "log1p": "stablehlo.log_plus_one",
+    "sqrt": "stablehlo.sqrt",
+    "rsqrt": "stablehlo.rsqrt",
+    "cbrt": "stablehlo.cbrt",
+    "sin": "stablehlo.sine",
+    "cos": "stablehlo.cosine",
+    "tan": "stablehlo.tan",
+    "tanh": "stablehlo.tanh",
+    "logistic": "stablehlo.logistic",
+    "erf": "chlo.erf",
+    "erfc": "chlo.erfc",
+    "erf_inv": "chlo.erf_inv",
+    "lgamma": "chlo.lgamma",
+    "digamma": "chlo.digamma",
+    "bessel_i1e": "chlo.bessel_i1e",
+    "acos": "chlo.acos",
+    "asin": "chlo.asin",
+    "atan": "chlo.atan",
+    "sinh": "chlo.sinh",
+    "cosh": "chlo.cosh",
+    "asinh": "chlo.asinh",
+    "acosh": "chlo.acosh",
+    "atanh": "chlo.atanh",
+    "not": "stablehlo.not",
+    "popcount": "stablehlo.popcnt",
+    "is_finite": "stablehlo.is_finite",
+    "real": "stablehlo.real",
+    "imag": "stablehlo.imag",
+    "add": "stablehlo.add",
+    "sub": "stablehlo.subtract",
+    "mul": "stablehlo.multiply",
+    "div": "stablehlo.divide",
+    "rem": "stablehlo.remainder",
+    "pow": "stablehlo.power",
+    "atan2": "stablehlo.atan2",
+    "max": "stablehlo.maximum",
+    "min": "stablehlo.minimum",
+    "and": "stablehlo.and",
+    "or": "stablehlo.or",
+    "xor": "stablehlo.xor",
+    "shift_left": "stablehlo.shift_left",
+    "shift_right_arithmetic": "stablehlo.shift_right_arithmetic",
+    "shift_right_logical": "stablehlo.shift_right_logical",
+    "complex": "stablehlo.complex",
+    "next_after": "chlo.next_after",
+    "polygamma": "chlo.polygamma",
+    "zeta": "chlo.zeta",
+    "select": "stablehlo.select",
+    "clamp": "stablehlo.clamp",
+    "bitcast_convert": "stablehlo.bitcast_convert",
+}
+
+
+def _direct(target: str):
+    def rule(e: Emission, op: TensorOp, *operands: ir.Value) -> ir.Value:
+        return e.create(target, operands, e.type(op.result_type()))
+
+    return rule
+
+
+RULES.update({OPS[name]: _direct(target) for name, target in DIRECT.items()})
+
+
+@lowers(ops.CompareOp)
+def compare(e: Emission, op: ops.CompareOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    return e.compare(op.direction.data, lhs, rhs, dtype_of(op.operand_type(0)))
+
+
+@lowers(ops.ConvertOp)
+def convert(e: Emission, op: ops.ConvertOp, x: ir.Value) -> ir.Value:
+    source, target = dtype_of(op.operand_type(0)), dtype_of(op.result_type())
+    if is_complex(source) and target == "i1":
+        return e.compare("NE", x, e.constant(0, source, shape_of(op.operand_type(0))), source)
+    # StableHLO leaves complex to real open; numbers to i1 are x != 0 in StableHLO itself.
+    return e.convert(hlo.real(x) if is_complex(source) and target not in COMPLEX_OF.values() else x, target)

@@ -1,0 +1,46 @@
+"""Ops that move elements and compute nothing: each is the StableHLO op of the same name."""
+
+from __future__ import annotations
+
+from lazytpu.ir import shape as ops
+from lazytpu.ir.base import integer
+from lazytpu.ir.types import ints
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import lowers
+from lazytpu.runtime.client import ir
+from lazytpu.runtime.client import stablehlo as hlo
+
+
+@lowers(ops.BroadcastInDimOp)
+def broadcast_in_dim(e: Emission, op: ops.BroadcastInDimOp, x: ir.Value) -> ir.Value:
+    return hlo.broadcast_in_dim(e.type(op.result_type()), x, ints(op.dims))
+
+
+@lowers(ops.ReshapeOp)
+def reshape(e: Emission, op: ops.ReshapeOp, x: ir.Value) -> ir.Value:
+    return e.create("stablehlo.reshape", [x], e.type(op.result_type()))
+
+
+@lowers(ops.TransposeOp)
+def transpose(e: Emission, op: ops.TransposeOp, x: ir.Value) -> ir.Value:
+    return hlo.transpose(x, ints(op.permutation))
+
+
+@lowers(ops.SliceOp)
+def slice_(e: Emission, op: ops.SliceOp, x: ir.Value) -> ir.Value:
+    return hlo.slice(x, ints(op.starts), ints(op.limits), ints(op.strides))
+
+
+@lowers(ops.PadOp)
+def pad(e: Emission, op: ops.PadOp, x: ir.Value, value: ir.Value) -> ir.Value:
+    return hlo.pad(x, value, ints(op.low), ints(op.high), ints(op.interior))
+
+
+@lowers(ops.ConcatenateOp)
+def concatenate(e: Emission, op: ops.ConcatenateOp, *xs: ir.Value) -> ir.Value:
+    return hlo.concatenate(xs, integer(op.dim))
+
+
+@lowers(ops.ReverseOp)
+def reverse(e: Emission, op: ops.ReverseOp, x: ir.Value) -> ir.Value:
+    return hlo.reverse(x, ints(op.dims))

@@ -1,0 +1,26 @@
+"""Calls of templates: a JAX function, lowered once for these operand types and parameters, spliced in and called."""
+
+from __future__ import annotations
+
+from lazytpu.ir import template as ops
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import lowers
+from lazytpu.lowering.splice import splice
+from lazytpu.lowering.templates.registry import instance
+from lazytpu.runtime.client import ir
+
+
+@lowers(ops.TemplateOp)
+def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Value]:
+    name = op.template_name.data
+    made = instance(
+        name,
+        tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands),
+        {key: ops.from_attribute(value) for key, value in op.params.data.items()},
+    )
+    declared = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.results)
+    if made.results != declared:
+        raise ValueError(f"template {name} returns {made.results}, and the op declares {declared}")
+    symbol = splice(e, made)
+    return e.call(symbol, operands, [e.type(op.result_type(i)) for i in range(len(declared))])

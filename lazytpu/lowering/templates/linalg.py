@@ -1,0 +1,93 @@
+"""Linear algebra on the last two dimensions, by XLA's own algorithms or LAPACK, as JAX chooses for the platform."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from lazytpu.lowering.templates.registry import template
+
+
+@template("cholesky")
+def cholesky(a: jax.Array, *, upper: bool = False) -> jax.Array:
+    """The Cholesky factor of a Hermitian positive definite matrix; all NaN when it is not positive definite."""
+    factor = jax.lax.linalg.cholesky(a, symmetrize_input=False)
+    return jnp.conj(jnp.swapaxes(factor, -1, -2)) if upper else factor
+
+
+@template("triangular_solve")
+def triangular_solve(
+    a: jax.Array,
+    b: jax.Array,
+    *,
+    left: bool = True,
+    upper: bool = False,
+    transpose: bool = False,
+    conjugate: bool = False,
+    unit_diagonal: bool = False,
+) -> jax.Array:
+    """x with op(a) @ x = b (or x @ op(a) = b unless `left`), where only one triangle of a is read."""
+    return jax.lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=left,
+        lower=not upper,
+        transpose_a=transpose,
+        conjugate_a=conjugate,
+        unit_diagonal=unit_diagonal,
+    )
+
+
+@template("lu")
+def lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(L and U in one matrix, pivots counted from 0 as i32, the permutation of rows as i32)."""
+    factors, pivots, permutation = jax.lax.linalg.lu(a)
+    return factors, pivots, permutation
+
+
+@template("qr")
+def qr(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array]:
+    """(Q, R); `full` makes Q square."""
+    q, r = jax.lax.linalg.qr(a, full_matrices=full)
+    return q, r
+
+
+@template("svd")
+def svd(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(U, singular values in descending order, conjugate transpose of V)."""
+    u, s, vh = jax.lax.linalg.svd(a, full_matrices=full, compute_uv=True)
+    return u, s, vh
+
+
+@template("svdvals")
+def svdvals(a: jax.Array) -> jax.Array:
+    """Singular values in descending order."""
+    (values,) = jax.lax.linalg.svd(a, compute_uv=False)
+    return values
+
+
+@template("eigh")
+def eigh(a: jax.Array, *, upper: bool = False) -> tuple[jax.Array, jax.Array]:
+    """(eigenvalues in ascending order, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
+    vectors, values = jax.lax.linalg.eigh(a, lower=not upper, symmetrize_input=False)
+    return values, vectors
+
+
+@template("eig")
+def eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(eigenvalues, right eigenvectors as columns), complex, of a square matrix. JAX has it on the CPU only."""
+    values, vectors = jax.lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=True)
+    return values, vectors
+
+
+@template("householder_product")
+def householder_product(a: jax.Array, tau: jax.Array) -> jax.Array:
+    """The product of the elementary reflectors that `geqrf` leaves below the diagonal of a."""
+    return jax.lax.linalg.householder_product(a, tau)
+
+
+@template("geqrf")
+def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(R with the reflectors below its diagonal, tau)."""
+    reflectors, tau = jax.lax.linalg.geqrf(a)
+    return reflectors, tau

@@ -1,0 +1,77 @@
+"""The template registry, and lowered templates, each made once for its name, operand types and parameters."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from lazytpu.ir.template import Param
+from lazytpu.ir.types import numpy_dtype
+from lazytpu.runtime.client import lower_jax_function
+
+Types: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
+"""(dtype, shape) of each operand or result."""
+
+TEMPLATES: dict[str, Callable[..., Any]] = {}
+
+# The modules of this package that register templates, imported at the first use of one.
+FAMILIES = ("fft", "linalg", "special")
+
+_NAMES = {numpy_dtype(name): name for name in ("f16", "bf16", "f32", "f64", "c64", "c128")}
+_NAMES |= {numpy_dtype(f"{sign}{bits}"): f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64)}
+_NAMES |= {np.dtype(np.bool_): "i1", np.dtype(ml_dtypes.float8_e4m3fn): "f8e4m3fn"}
+_NAMES |= {np.dtype(ml_dtypes.float8_e5m2): "f8e5m2"}
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A template lowered for certain operands and parameters: MLIR bytecode of a module with `@main`."""
+
+    name: str
+    results: Types
+    bytecode: bytes
+
+
+def template(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a JAX function `f(*arrays, **params) -> array or tuple of arrays` as the template `name`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if name in TEMPLATES:
+            raise ValueError(f"template {name!r} is registered twice")
+        TEMPLATES[name] = function
+        return function
+
+    return register
+
+
+def find(name: str) -> Callable[..., Any]:
+    """The function of a template."""
+    for family in FAMILIES if name not in TEMPLATES else ():
+        importlib.import_module(f"lazytpu.lowering.templates.{family}")
+    if name not in TEMPLATES:
+        raise ValueError(f"there is no template {name!r}; there are {', '.join(sorted(TEMPLATES))}")
+    return TEMPLATES[name]
+
+
+# Keyed by the text of the parameters: as keys themselves, 1, 1.0 and True would be the same. Never emptied: a key is an
+# op of the user's model, and an instance a few KB.
+_INSTANCES: dict[tuple[str, Types, str], Instance] = {}
+
+
+def instance(name: str, operands: Types, params: dict[str, Param]) -> Instance:
+    """A template lowered for these operands and parameters (5 to 25 ms, once in the process)."""
+    key = (name, operands, repr(sorted(params.items())))
+    found = _INSTANCES.get(key)
+    if found is None:
+        function = partial(find(name), **params)
+        bytecode, results = lower_jax_function(function, [(numpy_dtype(dtype), shape) for dtype, shape in operands])
+        types = tuple((_NAMES[dtype], shape) for dtype, shape in results)
+        # Of two threads that lower the same, the first wins.
+        found = _INSTANCES.setdefault(key, Instance(name, types, bytecode))
+    return found
