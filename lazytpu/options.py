@@ -1,0 +1,219 @@
+"""The settings of lazytpu: each an environment variable, an attribute, and a keyword of a context manager.
+
+    LAZYTPU_DEBUG=2 python train.py                   # for a whole process
+
+    lazytpu.options.debug = 2                         # from here on
+    with lazytpu.options(debug=2, dump="graphs"):     # for a block
+        ...
+
+The variables are read once, when lazytpu is first imported. Settings hold for the process, all of its threads included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypedDict, Unpack
+
+__all__ = ["SETTINGS", "Options", "Setting", "options"]
+
+
+class Values(TypedDict, total=False):
+    """What `lazytpu.options(...)` takes."""
+
+    mode: str
+    debug: int
+    dump: str | os.PathLike[str] | None
+    verify: bool
+    bounds_check: bool
+    trace_limit: int
+    platform: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: `read` turns what was given, or the text of the variable, into the value, or raises ValueError."""
+
+    name: str
+    default: Any
+    allowed: str
+    meaning: str
+    read: Callable[[Any], Any]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable, such as LAZYTPU_TRACE_LIMIT."""
+        return f"LAZYTPU_{self.name.upper()}"
+
+    def parse(self, given: Any, source: str) -> Any:
+        """The value for what was given; ValueError that names `source`, what came and what is allowed."""
+        try:
+            return self.read(given)
+        except (ValueError, TypeError):
+            raise ValueError(f"{source} is {given!r}; allowed: {self.allowed} ({self.meaning})") from None
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def read(given: Any) -> str:
+        word = given.strip().lower() if isinstance(given, str) else given
+        if word not in words:
+            raise ValueError
+        return word
+
+    return read
+
+
+def _integer(low: int, high: int | None = None) -> Callable[[Any], int]:
+    def read(given: Any) -> int:
+        if not isinstance(given, int | str):
+            raise TypeError
+        number = int(given)  # int("50_000") is 50000
+        if number < low or (high is not None and number > high):
+            raise ValueError
+        return number
+
+    return read
+
+
+_FLAGS = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
+
+
+def _flag(given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    try:
+        return _FLAGS[str(given).strip().lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _folder(given: Any) -> Path | None:
+    if given is None or given == "":
+        return None
+    path = Path(given).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError
+    return path
+
+
+def _platform(given: Any) -> str | None:
+    return _one_of("cpu", "tpu", "gpu", "cuda", "rocm")(given) if given else None
+
+
+_ALL = (
+    Setting("mode", "lazy", "lazy", "when ops run: lazy records them until the step is cut", _one_of("lazy")),
+    Setting(
+        "debug",
+        0,
+        "0 to 4",
+        "what is printed: 1 compilations, 2 time per pass, 3 the IR around the pipeline, 4 the IR after each pass",
+        _integer(0, 4),
+    ),
+    Setting(
+        "dump",
+        None,
+        "a folder, made if it does not exist; empty for none",
+        "where each program is written, as NNN-name.lazytpu.mlir and NNN-name.stablehlo.mlir",
+        _folder,
+    ),
+    Setting(
+        "verify", False, "0 or 1", "verify the IR after every pass, not only before the first and after the last", _flag
+    ),
+    Setting(
+        "bounds_check",
+        True,
+        "0 or 1",
+        "look for indices out of range on the device, and raise IndexError at the next read",
+        _flag,
+    ),
+    Setting(
+        "trace_limit",
+        50_000,
+        "a whole number, at least 1",
+        "ops recorded without a cut before lazytpu cuts by itself",
+        _integer(1),
+    ),
+    Setting(
+        "platform",
+        None,
+        "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
+        "where XLA compiles for and runs; read when the first tensor is made",
+        _platform,
+    ),
+)
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
+
+
+class Options:
+    """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
+
+    __slots__ = ("bounds_check", "debug", "dump", "mode", "platform", "trace_limit", "verify")
+
+    mode: str
+    """When ops run (LAZYTPU_MODE): "lazy", recorded until the step is cut."""
+    debug: int
+    """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
+    dump: Path | None
+    """Where every program is written as two .mlir files (LAZYTPU_DUMP); None writes nothing."""
+    verify: bool
+    """Verify the IR after every pass (LAZYTPU_VERIFY); it always is before the first and after the last."""
+    bounds_check: bool
+    """Look for indices out of range on the device (LAZYTPU_BOUNDS_CHECK)."""
+    trace_limit: int
+    """Ops recorded without a cut before lazytpu cuts by itself (LAZYTPU_TRACE_LIMIT)."""
+    platform: str | None
+    """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ):
+        """The settings of an environment; an unset or empty variable means the default. Raises ValueError."""
+        for setting in _ALL:
+            text = environment.get(setting.variable, "").strip()
+            value = setting.parse(text, setting.variable) if text else setting.default
+            object.__setattr__(self, setting.name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setting = _setting(name)
+        object.__setattr__(self, name, setting.parse(value, f"lazytpu.options.{name}"))
+
+    def __call__(self, **values: Unpack[Values]) -> Override:
+        """A context manager that sets `values` for its block. Raises ValueError at once for a bad value."""
+        return Override(self, {name: _setting(name).parse(v, f"lazytpu.options({name})") for name, v in values.items()})
+
+    def __repr__(self) -> str:
+        return f"lazytpu.options({', '.join(f'{s.name}={getattr(self, s.name)!r}' for s in _ALL)})"
+
+
+class Override:
+    """Settings for a block of code; it can be entered again, also within itself."""
+
+    def __init__(self, target: Options, values: dict[str, Any]):
+        self._target = target
+        self._values = values
+        self._before: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Options:
+        self._before.append({name: getattr(self._target, name) for name in self._values})
+        self._set(self._values)
+        return self._target
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._set(self._before.pop())
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self._target, name, value)
+
+
+def _setting(name: str) -> Setting:
+    try:
+        return SETTINGS[name]
+    except KeyError:
+        raise AttributeError(f"lazytpu has no setting {name!r}; there are {', '.join(SETTINGS)}") from None
+
+
+options = Options()
