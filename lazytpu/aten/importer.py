@@ -26,14 +26,15 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.scalars import PACKS, Packer, PackPlan, Scalar
+from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
 from lazytpu.aten.views import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
-KINDS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
+
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class _Importer:
         self.b = Builder(self.block)
         self.plan = PackPlan()
         for pack in PACKS:
-            self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (0,)), len(self.block.args))
+            self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (UNKNOWN,)), len(self.block.args))
         self.memory: dict[int, SSAValue] = {}  # slot -> array in memory order
         self.bases: dict[int, Base] = {}
         self.inputs: list[tuple[int, SSAValue]] = []  # slot and argument of each input, in order of admission

@@ -32,11 +32,12 @@ def arguments(op: OpOverload, facts: OpFacts) -> list[Argument]:
     for a in op._schema.arguments:
         written = a.alias_info is not None and a.alias_info.is_write
         kind = _kind(str(a.type), a.name, facts)
-        found.append(Argument(_safe(a.name), kind, a.kwarg_only, a.has_default_value(), written))
+        found.append(Argument(safe(a.name), kind, a.kwarg_only, a.has_default_value(), written))
     return found
 
 
-def _safe(name: str) -> str:
+def safe(name: str) -> str:
+    """The argument's name as a Python parameter."""
     return "from_" if name == "from" else name
 
 
@@ -59,29 +60,29 @@ def _kind(type_: str, name: str, facts: OpFacts) -> str:
 _TOKENS = {
     "tensor": """\
             try:
-                v = {a}.untyped_storage()._value
+                _v = {a}.untyped_storage()._value
             except AttributeError:
-                {k} = foreign(r, {a})
+                {k} = foreign(_r, {a})
             else:
-                {k} = v.slot if v.epoch == e else r.admit(v)
-                o = v.layout
-                if not ({a}.shape == o.shape and {a}.stride() == o.stride
-                        and not {a}.storage_offset() and {a}.dtype is o.dtype):
+                {k} = _v.slot if _v.epoch == _e else _r.admit(_v)
+                _o = _v.layout
+                if not ({a}.shape == _o.shape and {a}.stride() == _o.stride
+                        and not {a}.storage_offset() and {a}.dtype is _o.dtype):
                     {k} = ({k}, {a}.shape, {a}.stride(), {a}.storage_offset(), {a}.dtype)
 """,
-    "tensors": "            {k} = operands(r, {a})\n",
+    "tensors": "            {k} = operands(_r, {a})\n",
     "number": """\
             if {a} is None or {a} is ABSENT:
                 {k} = {a}
             else:
-                r.numbers.append({a})
+                _r.numbers.append({a})
                 {k} = type({a})
 """,
     "numbers": """\
             if {a} is None:
                 {k} = None
             else:
-                r.numbers.extend({a})
+                _r.numbers.extend({a})
                 {k} = tuple(map(type, {a}))
 """,
     "list": "            {k} = None if {a} is None else tuple({a})\n",
@@ -93,34 +94,34 @@ _TOKENS = {
 }
 
 
-
 def source(op: OpOverload, facts: OpFacts) -> str:
-    """The kernel's source. Names it uses: see `lazytpu.frontend.kernels.namespace`."""
+    """The kernel's source. Its own names begin with an underscore, so that no schema's argument hides them; the others are
+    `lazytpu.frontend.kernels`'."""
     args = arguments(op, facts)
     lines = [f"def {function_name(op)}({_parameters(args)}):\n"]
-    lines.append("    try:\n        r = thread_stash(STASH)\n    except RuntimeError:\n        r = recorder()\n")
+    lines.append("    try:\n        _r = thread_stash(STASH)\n    except RuntimeError:\n        _r = recorder()\n")
     if facts.random:
         generator = next((a.name for a in args if a.kind == "generator"), "None")
-        lines.append(f"    seed, offset = draw({generator})\n")
-    lines.append("    try:\n        with r.lock:\n            e = r.epoch\n")
+        lines.append(f"    _seed, _offset = draw({generator})\n")
+    lines.append("    try:\n        with _r.lock:\n            _e = _r.epoch\n")
     tokens: list[str] = []
     for i, a in enumerate(args):
-        lines.append(_TOKENS[a.kind].format(a=a.name, k=f"k{i}"))
+        lines.append(_TOKENS[a.kind].format(a=a.name, k=f"_k{i}"))
         if a.kind != "generator":
-            tokens.append(f"k{i}")
+            tokens.append(f"_k{i}")
     if facts.random:
-        lines.append("            r.numbers.append(seed)\n            r.numbers.append(offset)\n")
+        lines.append("            _r.numbers.append(_seed)\n            _r.numbers.append(_offset)\n")
     if facts.uses_precision:
         tokens.append("precision()")
-    lines.append(f"            key = (NAME, {''.join(t + ', ' for t in tokens)})\n")
-    lines.append("            s = r.state.next.get(key)\n            if s is None:\n")
-    lines.append(f"                s = miss(KERNEL, r, key, ({''.join(a.name + ', ' for a in args)}))\n")
-    lines.append("            r.state = s\n")
+    lines.append(f"            _key = (NAME, {''.join(t + ', ' for t in tokens)})\n")
+    lines.append("            _s = _r.state.next.get(_key)\n            if _s is None:\n")
+    lines.append(f"                _s = miss(KERNEL, _r, _key, ({''.join(a.name + ', ' for a in args)}))\n")
+    lines.append("            _r.state = _s\n")
     made, result = _results(op)
     lines.append(made)
     lines.extend(_write(a) for a in args if a.written)
-    lines.append("    except BaseException as error:\n")
-    lines.append(f"        return failed(KERNEL, r, error, ({''.join(a.name + ', ' for a in args)}))\n")
+    lines.append("    except BaseException as _error:\n")
+    lines.append(f"        return failed(KERNEL, _r, _error, ({''.join(a.name + ', ' for a in args)}))\n")
     lines.append(result)
     return "".join(lines)
 
@@ -146,36 +147,36 @@ def _write(a: Argument) -> str:
     """A written argument's storage gets a new value of its old layout."""
     if a.kind == "tensors":
         return (
-            f"            for t in {a.name} or ():\n"
-            "                t = t.untyped_storage()\n"
-            "                t._value = r.produce(t._value.layout)\n"
+            f"            for _t in {a.name} or ():\n"
+            "                _t = _t.untyped_storage()\n"
+            "                _t._value = _r.produce(_t._value.layout)\n"
         )
     return (
         f"            if {a.name} is not None:\n"
-        f"                t = {a.name}.untyped_storage()\n"
-        "                t._value = r.produce(t._value.layout)\n"
+        f"                _t = {a.name}.untyped_storage()\n"
+        "                _t._value = _r.produce(_t._value.layout)\n"
     )
 
 
 _ONE = """\
-            o = s.outs
-            v = Value(o, e, r.slots, None, r)
-            r.slots += 1
-            r.values.append(ref(v))
+            _o = _s.outs
+            _v = Value(_o, _e, _r.slots, None, _r)
+            _r.slots += 1
+            _r.values.append(ref(_v))
 """
 _MAKE = """\
-    t = empty_tensor(o.shape, o.dtype)
-    if not o.contiguous:
-        t = as_strided(META, t, o.shape, o.stride, 0)
-    t.untyped_storage()._value = v
-    return t
+    _t = empty_tensor(_o.shape, _o.dtype)
+    if not _o.contiguous:
+        _t = as_strided(META, _t, _o.shape, _o.stride, 0)
+    _t.untyped_storage()._value = _v
+    return _t
 """
 
 
 def _results(op: OpOverload) -> tuple[str, str]:
     """How new values are made under the lock, and the tensors returned after it."""
     written = {
-        alias: _safe(a.name)
+        alias: safe(a.name)
         for a in op._schema.arguments
         if a.alias_info is not None and a.alias_info.is_write
         for alias in a.alias_info.before_set
@@ -184,11 +185,11 @@ def _results(op: OpOverload) -> tuple[str, str]:
     for i, r in enumerate(op._schema.returns):
         alias = next((written[s] for s in r.alias_info.before_set if s in written), None) if r.alias_info else None
         many = "List[" in str(r.type)
-        parts.append(alias or f"{'wrap_all' if many else 'wrap_one'}(vs[{i}])")
+        parts.append(alias or f"{'wrap_all' if many else 'wrap_one'}(_vs[{i}])")
     fresh = [p for p in parts if p.startswith("wrap_")]
     if len(parts) == 1 and parts[0].startswith("wrap_one"):
         return _ONE, _MAKE
-    made = "            vs = produce_all(r, s.outs)\n" if fresh else ""
+    made = "            _vs = produce_all(_r, _s.outs)\n" if fresh else ""
     if not parts:
         return made, "    return None\n"
     return made, f"    return {parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}\n"

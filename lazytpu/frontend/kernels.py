@@ -79,7 +79,7 @@ def lazy(op: OpOverload) -> Callable[..., Any]:
 
 
 def _defaults(op: OpOverload) -> dict[str, Any]:
-    return {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
+    return {codegen.safe(a.name): a.default_value for a in op._schema.arguments if a.has_default_value()}
 
 
 def exact(value: Any) -> Any:

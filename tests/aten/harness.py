@@ -70,7 +70,7 @@ def run(
     values: list[Any] = []
     plan = PackPlan()
     for pack in ("f32", "f64", "i64", "ui64"):
-        plan.arguments[pack] = block.insert_arg(tensor_type(pack, (0,)), len(block.args))
+        plan.arguments[pack] = block.insert_arg(tensor_type(pack, (1 << 30,)), len(block.args))
 
     def operand(name: str, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
