@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from xdsl.dialects.builtin import ArrayAttr, FileLineColLoc, FusedLoc, NameLoc
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
+
+from lazytpu.ir import location
 
 _Error = TypeVar("_Error", bound=Exception)
 
@@ -23,22 +24,8 @@ def describe(op: Operation) -> str:
         operands = ", ".join(str(value.type) for value in op.operands)
         settings = ", ".join(f"{name} = {value}" for name, value in (op.properties | op.attributes).items())
         shown = f"{op.name} ({operands}) {{{settings}}} -> {results}"
-    line = source_line(op.location)
+    line = location.describe(op.location)
     return f"at the op `{shown}`" + (f" from {line}" if line else "")
-
-
-def source_line(location: Attribute) -> str | None:
-    """ "train.py:41" for a location that holds a line of the user's source, else None."""
-    match location:
-        case FileLineColLoc():
-            return f"{location.filename.data}:{location.line.data}"
-        case NameLoc():
-            return source_line(location.location)
-        case FusedLoc():
-            places = location.locations.data if isinstance(location.locations, ArrayAttr) else ()
-            return next((line for each in places if (line := source_line(each))), None)
-        case _:
-            return None
 
 
 def note(error: Exception, op: Operation) -> None:

@@ -66,11 +66,13 @@ Keep = Literal["nothing", "ends", "all"]
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did: CPU-bound wall seconds, numbers of ops, and the text of the module after it if it was kept.
+    """What one pass did: wall seconds, numbers of ops, and the text of the module after it if it was kept.
 
-    The first record of a pipeline is the module as it came in, under the name "input"."""
+    Pass `number` of `total`; number 0 is the module as it came in, under the name "input"."""
 
     name: str
+    number: int
+    total: int
     seconds: float
     ops_before: int
     ops_after: int
@@ -116,24 +118,24 @@ def run_pipeline(
     ctx = context()
     records: list[PassRecord] = []
 
-    def record(name: str, seconds: float, last: bool) -> None:
-        after = count_ops(module)
+    def record(name: str, seconds: float) -> None:
+        number, after = len(records), count_ops(module)
         before = records[-1].ops_after if records else after
-        wanted = keep == "all" or (keep == "ends" and (last or not records))
-        records.append(PassRecord(name, seconds, before, after, print_module(module) if wanted else None))
+        wanted = keep == "all" or (keep == "ends" and number in (0, len(sequence)))
+        text = print_module(module) if wanted else None
+        records.append(PassRecord(name, number, len(sequence), seconds, before, after, text))
         if observer is not None:
             observer(records[-1], module)
 
     check(module, "the module given to the pipeline")
-    record("input", 0.0, last=not sequence)
-    for number, each in enumerate(sequence, 1):
-        last = number == len(sequence)
+    record("input", 0.0)
+    for each in sequence:
         start = time.perf_counter()
         apply(each, ctx, module)
         seconds = time.perf_counter() - start
-        if verify or last:
+        if verify or each is sequence[-1]:
             check(module, f"the module after pass {each.name!r}")
-        record(each.name, seconds, last)
+        record(each.name, seconds)
     return records
 
 

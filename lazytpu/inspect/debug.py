@@ -1,0 +1,42 @@
+"""What LAZYTPU_DEBUG prints, to standard error.
+
+1: each compilation. 2: also the time of each pass. 3: also the IR before and after the pipeline. 4: the IR after every pass.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+
+from lazytpu.inspect.highlight import console, mlir
+from lazytpu.ir.text import print_module
+from lazytpu.options import options
+from lazytpu.passes.pipeline import Observer, PassRecord
+
+
+def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
+    """Level 1: XLA compiled program `number` of a trace of `records` ops."""
+    if options.debug >= 1:
+        _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
+
+
+def observer(name: str) -> Observer | None:
+    """What to call after each pass over the program `name`; None below level 2."""
+    if options.debug < 2:
+        return None
+
+    def observe(record: PassRecord, module: ModuleOp) -> None:
+        if record.number == 0:
+            _line(f"program {name}: {record.ops_after:,} ops imported")
+        else:
+            change = record.ops_after - record.ops_before
+            _line(f"  {record.name:<18}{1e3 * record.seconds:9.1f} ms {record.ops_after:>8,} ops ({change:+,})")
+        if options.debug >= 4 or (options.debug == 3 and record.number in (0, record.total)):
+            where = "before the passes" if record.number == 0 else f"after {record.name}"
+            _line(f"program {name} {where}:")
+            console(stderr=True).print(mlir(print_module(module)))
+
+    return observe
+
+
+def _line(text: str) -> None:
+    console(stderr=True).print(f"lazytpu: {text}", markup=False)

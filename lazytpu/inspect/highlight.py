@@ -1,0 +1,51 @@
+"""Colours for MLIR text on a terminal."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.console import Console
+from rich.highlighter import RegexHighlighter
+from rich.text import Text
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "mlir.op": "bold",
+        "mlir.value": "cyan",
+        "mlir.symbol": "magenta",
+        "mlir.type": "green",
+        "mlir.string": "yellow",
+        "mlir.location": "dim",
+        "mlir.comment": "dim italic",
+    }
+)
+
+
+class MlirHighlighter(RegexHighlighter):
+    """Ops, values, types, strings, and dimmed source lines."""
+
+    base_style = "mlir."
+    highlights: ClassVar = [
+        r"(?P<type>(?:tensor|complex)<[^<>]*(?:<[^<>]*>)?[^<>]*>)",
+        r"(?P<value>%[\w.$-]+(?:#\d+)?)",
+        r"(?P<symbol>@[\w.$-]+)",
+        r'(?:^|=|\s)\s*"?(?P<op>(?:lazytpu|stablehlo|chlo|func|builtin|sdy)\.[\w.]+)',
+        r'(?P<string>"(?:[^"\\]|\\.)*")',
+        r"(?P<location>\bloc\(.*\)\s*$)",
+        r"(?P<comment>//.*$)",
+    ]
+
+
+_HIGHLIGHTER = MlirHighlighter()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that knows the colours; made for each use, because a test or a notebook may exchange the streams."""
+    return Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
+
+
+def mlir(text: str) -> Text:
+    """MLIR text with colours."""
+    lines = (_HIGHLIGHTER(Text(line)) for line in text.splitlines())
+    return Text("\n").join(lines)

@@ -1,0 +1,101 @@
+"""`constant-folding`: compute ops of constants now.
+
+    %0 = lazytpu.constant {value = 3.0 : f32} : tensor<8x8xf32>
+    %1 = lazytpu.constant {value = 4.0 : f32} : tensor<8x8xf32>     ->     %2 = lazytpu.constant {value = 1.2e+01 : f32}
+    %2 = lazytpu.mul %0, %1
+
+Elementwise ops of splats fold at any size, for they compute one number; the rest only to results of at most `limit`
+elements, because a table is part of the program's text and of its compiled code.
+
+Needs: nothing. Guarantees: a folded value has the bits that the op gives in its own dtype by IEEE 754 arithmetic (the rules
+and what they leave alone are in `folding.py`). Functions that implementations round differently, such as exp, are not
+folded: the backend computes them, for constants and for data alike.
+
+One forward walk is enough: operands come before their users.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.constants import ConstantOp, DenseConstantOp
+from lazytpu.ir.types import Shape, dtype_of, numel, numpy_dtype, shape_of
+from lazytpu.passes.failure import note
+from lazytpu.passes.folding import ELEMENTWISE, MOVES
+from lazytpu.passes.patterns.rewriting import replace, splat
+
+# Their arithmetic is not specified by IEEE 754 and differs between backends.
+LEFT_ALONE = frozenset(("f8e4m3fn", "f8e5m2"))
+
+
+@dataclass(frozen=True)
+class ConstantFoldingPass(ModulePass):
+    """Ops of constants to constants of at most `limit` elements."""
+
+    name = "constant-folding"
+
+    limit: int = 256
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for region in op.regions:
+            for block in region.blocks:
+                self._fold_block(block)
+
+    def _fold_block(self, block: Block) -> None:
+        for op in list(block.ops):
+            for region in op.regions:
+                for inner in region.blocks:
+                    self._fold_block(inner)
+            if isinstance(op, TensorOp) and op.operands and all(is_constant(x.owner) for x in op.operands):
+                try:
+                    self._fold(op)
+                except Exception as error:
+                    note(error, op)
+                    raise
+
+    def _fold(self, op: TensorOp) -> None:
+        if any(dtype_of(value) in LEFT_ALONE for value in (*op.operands, *op.results)):
+            return
+        small = all(numel(shape_of(value)) <= self.limit for value in (*op.operands, *op.results))
+        splats = all(isinstance(x.owner, ConstantOp) for x in op.operands)
+        elementwise, move = ELEMENTWISE.get(type(op)), MOVES.get(type(op))
+        folded: NDArray[Any] | None = None
+        with np.errstate(all="ignore"):
+            if elementwise and splats:
+                folded = elementwise(op, *(array_of(x.owner, one=True) for x in op.operands))
+            elif small and (rule := elementwise or move):
+                folded = rule(op, *(array_of(x.owner) for x in op.operands))
+        if folded is not None:
+            dtype, shape = dtype_of(op.results[0]), shape_of(op.results[0])
+            values = folded.astype(numpy_dtype(dtype), copy=False)
+            replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, elementwise is not None and splats))
+
+
+def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, splat: bool) -> SSAValue:
+    return b.constant(values[0].item(), dtype, shape) if splat else b.array(values.reshape(shape), dtype)
+
+
+def is_constant(op: Operation | Block) -> bool:
+    return isinstance(op, ConstantOp | DenseConstantOp)
+
+
+def array_of(op: Operation | Block, one: bool = False) -> NDArray[Any]:
+    """The elements of a constant; only `one` of them, in one dimension, when all are equal."""
+    if isinstance(op, DenseConstantOp):
+        kind = numpy_dtype(dtype_of(op.results[0]))
+        return np.frombuffer(bytes.fromhex(op.data.data), kind).reshape(shape_of(op.results[0]))
+    assert isinstance(op, ConstantOp)
+    number = splat(op.results[0])
+    shape = (1,) if one else shape_of(op.results[0])
+    return np.full(shape, number, numpy_dtype(dtype_of(op.results[0])))
