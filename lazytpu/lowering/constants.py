@@ -22,9 +22,7 @@ def constant(e: Emission, op: ops.ConstantOp) -> ir.Value:
 def dense_constant(e: Emission, op: ops.DenseConstantOp) -> ir.Value:
     dtype, shape = dtype_of(op.result_type()), shape_of(op.result_type())
     table = np.frombuffer(bytes.fromhex(op.data.data), numpy_dtype(dtype))
-    # The bits of i1 are packed in an attribute, least significant first.
-    data = np.packbits(table, bitorder="little") if dtype == "i1" else table
-    return hlo.constant(ir.DenseElementsAttr.get(data, type=e.element(dtype), shape=shape))
+    return hlo.constant(e.dense(table, dtype, shape))
 
 
 @lowers(ops.IotaOp)

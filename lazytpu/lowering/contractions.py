@@ -48,7 +48,7 @@ def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value)
 def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Value) -> ir.Value:
     dtype, layout = dtype_of(op.result_type()), ops.conv_layout(op.layout.data)
     flipped = [layout.kernel_spatial[i] for i, flag in enumerate(ints(op.window_reversal)) if flag]
-    padding = np.array([ints(op.low), ints(op.high)], np.int64).T.copy()
+    padding = np.array([ints(op.low), ints(op.high)], np.int64).T.copy()  # one row (low, high) for each dimension
     numbers = hlo.ConvDimensionNumbers.get(
         input_batch_dimension=layout.input_batch,
         input_feature_dimension=layout.input_feature,
@@ -70,7 +70,7 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         feature_group_count=integer(op.feature_groups),
         batch_group_count=integer(op.batch_groups),
         window_strides=ints(op.strides),
-        padding=ir.DenseIntElementsAttr.get(padding, shape=padding.shape, type=e.element("i64")),
+        padding=e.dense(padding, "i64", padding.shape),
         lhs_dilation=ints(op.lhs_dilation),
         rhs_dilation=ints(op.rhs_dilation),
         precision_config=_precision(op.precision.data),

@@ -23,7 +23,7 @@ _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
     "c128": lambda: ir.ComplexType.get(ir.F64Type.get()),
 }
 
-# Elementwise StableHLO ops by the kind of a reduction or scatter. maximum and minimum give NaN if either operand is NaN.
+# Elementwise StableHLO ops by the kind of a reduction or scatter; maximum and minimum give NaN if an operand is NaN.
 COMBINERS = {
     "add": "stablehlo.add",
     "mul": "stablehlo.multiply",
@@ -85,13 +85,18 @@ class Emission:
     def constant(self, value: bool | int | float | complex, dtype: str, shape: Iterable[int] = ()) -> ir.Value:
         """A tensor whose elements are all `value`, rounded to dtype."""
         kind = self.tensor(dtype, shape)
-        if is_float(dtype):
-            splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, float(value)))  # type: ignore[arg-type]
+        if is_float(dtype) and not isinstance(value, complex):
+            splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, float(value)))
         else:
             # One element for any shape is a splat; IntegerAttr cannot hold the upper half of ui64.
-            one = np.array([value], numpy_dtype(dtype))
-            splat = ir.DenseElementsAttr.get(one, type=kind.element_type, shape=list(kind.shape))
+            splat = self.dense(np.array([value], numpy_dtype(dtype)), dtype, kind.shape)
         return hlo.constant(splat)
+
+    def dense(self, table: np.ndarray[Any, Any], dtype: str, shape: Iterable[int]) -> ir.DenseElementsAttr:
+        """A table as an attribute."""
+        # The bits of i1 are packed, least significant first; but one byte is one element, repeated.
+        data: Any = np.packbits(table, bitorder="little") if dtype == "i1" and table.size > 1 else table
+        return ir.DenseElementsAttr.get(data, type=self.element(dtype), shape=list(shape))
 
     def convert(self, x: ir.Value, dtype: str) -> ir.Value:
         """x in another dtype; x itself when it has that dtype."""

@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringA
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from lazytpu.ir.location import describe
 from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
     constants,
@@ -22,7 +23,7 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
 )
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
-from lazytpu.lowering.locations import describe, to_mlir
+from lazytpu.lowering.locations import to_mlir
 from lazytpu.lowering.rules import RULES
 from lazytpu.runtime.client import func, ir, mlir_context
 from lazytpu.runtime.signature import ALIAS, DONOR
@@ -100,13 +101,18 @@ def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Val
     rule = RULES.get(type(op))  # type: ignore[arg-type]
     if rule is None:
         raise NotImplementedError(
-            f"{op.name}{describe(op.location)} has no lowering rule. Add one to the file of its family in "
+            f"{op.name}{_at(op)} has no lowering rule. Add one to the file of its family in "
             f"lazytpu/lowering: a function rule(emission, op, *operands) under @lowers({type(op).__name__})"
         )
     try:
         return rule(e, op, *operands)
     except (ir.MLIRError, ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise LoweringError(f"cannot lower {op}{describe(op.location)}: {error}") from error
+        raise LoweringError(f"cannot lower {op.name}{_at(op)}: {error}\n{op}") from error
+
+
+def _at(op: Operation) -> str:
+    line = describe(op.location)
+    return f" at {line}" if line else ""
 
 
 def _attributes(found: Attribute | None, count: int) -> list[dict[str, Attribute]]:

@@ -1,7 +1,7 @@
 """Reading and writing at computed indices.
 
-Out of bounds: `gather`, `dynamic_slice` and `dynamic_update_slice` clamp the start of a slice so that all of it lies inside;
-`scatter` leaves a slice out whole when any of it would lie outside.
+Out of bounds: `gather`, `dynamic_slice` and `dynamic_update_slice` clamp the start of a slice so that all of it lies
+inside; `scatter` leaves a slice out whole when any of it would lie outside.
 """
 
 from __future__ import annotations

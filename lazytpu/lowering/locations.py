@@ -21,18 +21,3 @@ def to_mlir(location: Attribute) -> ir.Location:
             return ir.Location.callsite(to_mlir(location.callee), [to_mlir(location.caller)])
         case _:
             return ir.Location.unknown()
-
-
-def describe(location: Attribute) -> str:
-    """A location for a message: " at train.py:41", or nothing when it is unknown."""
-    match location:
-        case FileLineColLoc():
-            return f" at {location.filename.data}:{location.line.data}"
-        case NameLoc():
-            return describe(location.location) or f" at {location.desc.data}"
-        case FusedLoc(locations=ArrayAttr() as parts):
-            return next((text for text in map(describe, parts) if text), "")
-        case CallSiteLoc():
-            return describe(location.callee)
-        case _:
-            return ""

@@ -1,8 +1,8 @@
 """Random bits: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
 Bits depend on seed, offset and each element's row-major index, and on nothing else: not on the shape's tiling, the
-sharding, or the program around. ui64 elements are the two output words (first word high), ui32 elements their xor, as jax
-does with `jax_threefry_partitionable`.
+sharding, or the program around. ui64 elements are the two output words (first word high), ui32 elements their xor, as
+jax does with `jax_threefry_partitionable`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...]) -> None:
 def threefry(e: Emission, key: Words, counter: Words, shape: Sequence[int]) -> Words:
     """Threefry-2x32 of a 0-d key and a counter of this shape.
 
-    The 20 rounds are written out: XLA fuses them with what consumes the bits, and one million masked elements take 1.5 ms
-    on XLA:CPU. As a loop (jax's choice for the CPU) they take 2.7 ms, and 8.9 MB of temporaries.
+    The 20 rounds are written out: XLA fuses them with what consumes the bits, and one million masked elements take 1.5
+    ms on XLA:CPU. As a loop (jax's choice for the CPU) they take 2.7 ms, and 8.9 MB of temporaries.
     """
 
     def spread(word: ir.Value) -> ir.Value:

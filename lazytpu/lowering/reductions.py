@@ -64,19 +64,17 @@ def _reduce_window(
     kind: str,
     x: ir.Value,
     dtype: str,
-    result: ir.Type,
+    result: ir.RankedTensorType,
     padding: Sequence[tuple[int, int]],
-    **windows: object,
+    **windows: Sequence[int],
 ) -> ir.Value:
     wide = _accumulator(kind, dtype)
-    target = ir.RankedTensorType(result)
-    table = np.array(padding, np.int64).reshape(len(padding), 2)
     op = hlo.ReduceWindowOp(
-        [e.tensor(wide, target.shape)],
+        [e.tensor(wide, result.shape)],
         [e.convert(x, wide)],
         [e.constant(e.identity(kind, wide), wide)],
-        padding=ir.DenseIntElementsAttr.get(table, shape=table.shape, type=e.element("i64")),
-        **windows,
+        padding=e.dense(np.array(padding, np.int64), "i64", (len(padding), 2)),
+        **windows,  # pyright: ignore[reportArgumentType]
     )
     e.combiner(op.body, kind, wide)
     return e.convert(op.results[0], dtype)
@@ -100,8 +98,8 @@ def reduce_window(e: Emission, op: ops.ReduceWindowOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.CumulativeOp)
 def cumulative(e: Emission, op: ops.CumulativeOp, x: ir.Value) -> ir.Value:
-    """A reduce_window over all that came before. XLA rewrites it into a tree of short scans: one million f32 take 3.3 ms
-    on XLA:CPU (a chain of shifted additions 48 ms) and round no worse than the depth of the tree."""
+    """A reduce_window over all that came before. XLA rewrites it into a tree of short scans: one million f32 take 3.3
+    ms on XLA:CPU (a chain of shifted additions 48 ms) and round no worse than the depth of the tree."""
     shape, dim = shape_of(op.operand_type(0)), integer(op.dim)
     if shape[dim] <= 1 or 0 in shape:
         return x

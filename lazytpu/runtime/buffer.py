@@ -8,8 +8,8 @@ from typing import Any
 class DeviceMemory:
     """Bytes of device memory that buffers hold: `live` now, and the `peak` since the start or `reset_peak`.
 
-    The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured, so
-    it is the same on every platform. Each update is one read and one write of a slot, which the interpreter does not
+    The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured,
+    so it is the same on every platform. Each update is one read and one write of a slot, which the interpreter does not
     interrupt, so no lock is needed.
     """
 
@@ -36,8 +36,8 @@ MEMORY = DeviceMemory()
 class Buffer:
     """The device memory of one value.
 
-    Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `pins` (how many hold it for
-    reasons of their own, such as an export; not donated while > 0), `error` (why its contents are lost, or None).
+    Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `pins` (how many hold it
+    for reasons of their own, such as an export; not donated while > 0), `error` (why its contents are lost, or None).
     """
 
     __slots__ = ("__weakref__", "array", "error", "nbytes", "pins")

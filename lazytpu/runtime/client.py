@@ -18,13 +18,13 @@ import jax
 import numpy as np
 from jax._src import compiler, core, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax
+from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
-from lazytpu.runtime.errors import CompileError, PlatformError, RunError, run_error
+from lazytpu.runtime.errors import CompileError, PlatformError, run_error
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
 
@@ -123,7 +123,8 @@ def lower_jax_function(
         traced = jax.jit(function, keep_unused=True).trace(*avals)
         lowered = traced.lower(lowering_platforms=(client()._raw_platform,))  # cuda or rocm where `platform` says gpu
         leaves = jax.tree.leaves(lowered.out_info)
-        return module_bytecode(lowered.compiler_ir("stablehlo")), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
+        module: Any = lowered.compiler_ir("stablehlo")
+        return module_bytecode(module), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
 
 
 # ---- compiling
@@ -174,11 +175,12 @@ def compile_module(
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
     target, device_list, _ = _placement(device)
+    overrides: Any = dict(options) if options else None
     compile_options = compiler.get_compile_options(
         num_replicas=1,
         num_partitions=1,
         device_assignment=np.array([[target.id]]),
-        env_options_overrides=dict(options) if options else None,
+        env_options_overrides=overrides,
         detailed_logging=False,
         backend=client(),
     )
@@ -210,8 +212,8 @@ def _aval(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=4096)
 def result_handler(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> Any:
-    """What turns one result of `execute_sharded` into an array, in C++. A handler made once and shared by all results of
-    its type costs 0.3 us a result, less than any way through Python (2 us) or `execute` (2.5 us)."""
+    """What turns one result of `execute_sharded` into an array, in C++. A handler made once and shared by all results
+    of its type costs 0.3 us a result, less than any way through Python (2 us) or `execute` (2.5 us)."""
     return _jax.array_result_handler(_aval(dtype, shape), _placement(device)[2], committed=True, _skip_checks=True)
 
 
@@ -223,8 +225,8 @@ _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
     """Copies a host array (any strides, any dtype with an XLA counterpart, 64-bit ones included) to the device.
 
-    The copy is complete when the call returns: the caller may write its memory at once. XLA owns the result, so it can be
-    donated. About 4 us for a small array.
+    The copy is complete when the call returns: the caller may write its memory at once. XLA owns the result, so it can
+    be donated. About 4 us for a small array.
     """
     target, _, sharding = _placement(device)
     aval = _aval(array.dtype, array.shape)
@@ -236,8 +238,8 @@ def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
 def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
     """Waits for a device array and gives its values.
 
-    With `copy`, in memory the caller owns and may write. Without, a read-only view of the device's memory where the host
-    can see it (the CPU): it keeps that memory alive, and while it lives XLA copies instead of donating.
+    With `copy`, in memory the caller owns and may write. Without, a read-only view of the device's memory where the
+    host can see it (the CPU): it keeps that memory alive, and while it lives XLA copies instead of donating.
 
     Raises:
         RunError: the program that was to make the array failed.

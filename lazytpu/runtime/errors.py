@@ -24,8 +24,8 @@ class CompileError(RuntimeError):
 class RunError(RuntimeError):
     """A program failed while it ran, or was refused before it could run.
 
-    Attributes: `program` (its name), `reason` (XLA's message, whole), `lost` (positions of the arguments whose memory had
-    been donated when the run failed; every other argument is as it was).
+    Attributes: `program` (its name), `reason` (XLA's message, whole), `lost` (positions of the arguments whose memory
+    had been donated when the run failed; every other argument is as it was).
     """
 
     def __init__(self, program: str, reason: str, lost: Sequence[int] = ()) -> None:

@@ -68,7 +68,7 @@ def svdvals(a: jax.Array) -> jax.Array:
 
 @template("eigh")
 def eigh(a: jax.Array, *, upper: bool = False) -> tuple[jax.Array, jax.Array]:
-    """(eigenvalues in ascending order, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
     vectors, values = jax.lax.linalg.eigh(a, lower=not upper, symmetrize_input=False)
     return values, vectors
 
@@ -89,5 +89,6 @@ def householder_product(a: jax.Array, tau: jax.Array) -> jax.Array:
 @template("geqrf")
 def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(R with the reflectors below its diagonal, tau)."""
-    reflectors, tau = jax.lax.linalg.geqrf(a)
-    return reflectors, tau
+    # numpy's raw form is LAPACK's, column-major.
+    reflectors, tau = jnp.linalg.qr(a, mode="raw")
+    return jnp.swapaxes(reflectors, -1, -2), tau

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 
 from lazytpu.lowering.templates.registry import template
 
@@ -80,4 +79,4 @@ def standard_gamma(key: jax.Array, alpha: jax.Array) -> jax.Array:
 @template("standard_gamma_grad")
 def standard_gamma_grad(alpha: jax.Array, sample: jax.Array) -> jax.Array:
     """Derivative of a gamma sample by its shape parameter."""
-    return jnp.asarray(jax.lax.random_gamma_grad(alpha, sample))
+    return jax.lax.random_gamma_grad(alpha, sample, dtype=alpha.dtype)
