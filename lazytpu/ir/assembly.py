@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, StringAttr, i1, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i1, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import VarResultDef
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
-from lazytpu.ir.types import canonical, int_array, ints
+from lazytpu.ir.literals import is_integer_attr
+from lazytpu.ir.types import canonical, int_array, ints, is_int_array
 
 if TYPE_CHECKING:
     from lazytpu.ir.base import TensorOp
@@ -29,9 +30,9 @@ _Op = TypeVar("_Op", bound="TensorOp")
 
 def print_value(value: Attribute, printer: Printer) -> None:
     """A property: a list of integers, an integer, a truth value, a word or a quoted string."""
-    if isinstance(value, DenseArrayBase):
+    if is_int_array(value):
         printer.print_string(str(list(ints(value))))
-    elif isinstance(value, IntegerAttr):
+    elif is_integer_attr(value):
         printer.print_int(value.value.data, value.type)
     elif isinstance(value, StringAttr):
         printer.print_identifier_or_string_literal(value.data)

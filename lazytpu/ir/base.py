@@ -23,7 +23,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir import assembly
-from lazytpu.ir.types import int_array, type_of
+from lazytpu.ir.literals import is_integer_attr
+from lazytpu.ir.types import int_array, shape_of, type_of
 
 TENSOR = AnyTensorTypeConstr
 INT = IntegerAttr.constr(eq(i64))
@@ -55,6 +56,8 @@ class TensorOp(IRDLOperation):
 
     def verify_(self) -> None:
         try:
+            for value in (*self.operands, *self.results):
+                shape_of(value)  # refuses dynamic shapes and foreign element types
             expected = list(self.infer())
         except ValueError as error:
             raise VerifyException(f"{self.name}: {error}") from error
@@ -90,7 +93,7 @@ def show(types: Iterable[Attribute]) -> str:
 
 def integer(prop: Attribute) -> int:
     """The number of an integer property (0 or 1 for a boolean one)."""
-    if not isinstance(prop, IntegerAttr):
+    if not is_integer_attr(prop):
         raise ValueError(f"expected an integer, got {prop}")
     # xDSL normalises a true i1 to -1.
     return abs(prop.value.data) if prop.type == i1 else prop.value.data

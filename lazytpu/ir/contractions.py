@@ -9,10 +9,24 @@ from functools import lru_cache
 from xdsl.dialects.builtin import AnyTensorType, StringAttr
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
-from lazytpu.ir.base import INT, INTS, NONE, ONE, TENSOR, WORD, TensorOp, check_dims, check_length, integer, one_of
+from lazytpu.ir.base import (
+    INT,
+    INTS,
+    NONE,
+    ONE,
+    TENSOR,
+    WORD,
+    TensorOp,
+    check_dims,
+    check_dtype,
+    check_length,
+    integer,
+    one_of,
+)
 from lazytpu.ir.reductions import windowed_shape
-from lazytpu.ir.types import dtype_of, ints, shape_of, string, tensor_type
+from lazytpu.ir.types import COMPLEX, FLOATS, INTEGERS, dtype_of, ints, shape_of, string, tensor_type
 
+NUMBERS = INTEGERS | FLOATS | COMPLEX
 PRECISIONS = ("default", "high", "highest")
 
 
@@ -68,8 +82,6 @@ class ConvolutionOp(TensorOp):
 
     def infer(self) -> Sequence[AnyTensorType]:
         one_of(self.precision, PRECISIONS, "precision")
-        layout = conv_layout(self.layout.data)
-        check_length(ints(self.window_reversal), len(layout.input_spatial), "window_reversal")
         return (
             convolution_type(
                 self.operand_type(0),
@@ -79,9 +91,10 @@ class ConvolutionOp(TensorOp):
                 ints(self.high),
                 ints(self.lhs_dilation),
                 ints(self.rhs_dilation),
+                ints(self.window_reversal),
                 integer(self.feature_groups),
                 integer(self.batch_groups),
-                layout,
+                conv_layout(self.layout.data),
                 dtype_of(self.result_type()),
             ),
         )
@@ -104,6 +117,7 @@ def dot_general_type(
     left, right = shape_of(lhs), shape_of(rhs)
     if dtype_of(lhs) != dtype_of(rhs):
         raise ValueError(f"operands must have the same dtype; got {lhs} and {rhs}")
+    check_dtype(dtype_of(lhs), NUMBERS, "operands")
     for what, shape, batch, contract in (
         ("lhs", left, lhs_batch, lhs_contract),
         ("rhs", right, rhs_batch, rhs_contract),
@@ -158,6 +172,7 @@ def convolution_type(
     high: Sequence[int],
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
+    window_reversal: Sequence[int],
     feature_groups: int,
     batch_groups: int,
     layout: ConvLayout,
@@ -167,6 +182,8 @@ def convolution_type(
     rank = len(layout.input_spatial) + 2
     if len(shape) != rank or len(window) != rank or dtype_of(x) != dtype_of(kernel):
         raise ValueError(f"expected input and kernel of rank {rank} with the same dtype; got {x} and {kernel}")
+    check_dtype(dtype_of(x), NUMBERS, "input")
+    check_length(window_reversal, rank - 2, "window_reversal")
     batch, features = shape[layout.input_batch], shape[layout.input_feature]
     out, taken = window[layout.kernel_out], window[layout.kernel_in]
     if feature_groups < 1 or batch_groups < 1 or (feature_groups > 1 and batch_groups > 1):

@@ -21,4 +21,4 @@ def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
 OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}
 "All ops of the dialect by mnemonic."
 
-LAZYTPU = Dialect("lazytpu", OPS.values())
+LAZYTPU = Dialect("lazytpu", list(OPS.values()))

@@ -1,21 +1,21 @@
 """Numbers: from Python to scalar attributes, to text, to bytes, and back, without losing a bit.
 
-xDSL's own text is not used for numbers: its dense splats read -inf back as another number, and it prints 0.1 as f32 with
-nine digits. Here a float is written with the fewest digits that its dtype reads back to the same bits; infinities are
+xDSL's own text is not used for numbers: its dense splats read -inf back as another number, and 0.1 as f32 gets nine
+digits. Here a float is written with the fewest digits that its dtype reads back to the same bits; infinities are
 `inf` and `-inf`, the usual NaN is `nan`, and every other NaN is its bits in hexadecimal (`0xffc00000`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, cast
 
 from xdsl.dialects.builtin import AnyFloat, ArrayAttr, ComplexType, FloatAttr, IntegerAttr, IntegerType, i1
 from xdsl.ir import Attribute
 from xdsl.parser import Parser
 from xdsl.utils.hints import isa
 
-from lazytpu.ir.types import element_name, element_type, numpy_dtype
+from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
 Number: TypeAlias = bool | int | float | complex
 Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
@@ -27,22 +27,41 @@ def scalar(value: Number, dtype: str) -> Attribute:
     dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even (beyond the largest: infinity). A number that
     the dtype cannot hold, such as 0.5 as i32 or 300 as ui8, is a ValueError."""
     element = element_type(dtype)
-    if isinstance(element, ComplexType):
+    if (part := part_type(element)) is not None:
         number = complex(value)
-        return ArrayAttr([_float(number.real, _part(element)), _float(number.imag, _part(element))])
+        return ArrayAttr([_float(number.real, part), _float(number.imag, part)])
     if isinstance(value, complex):
         if value.imag != 0:
             raise ValueError(f"{value} has an imaginary part; expected a real number for {dtype}")
         value = value.real
-    if isinstance(element, IntegerType):
+    if is_integer_type(element):
         return _integer(value, element)
     assert isinstance(element, AnyFloat)
     return _float(float(value), element)
 
 
-def _part(element: Attribute) -> AnyFloat:
-    assert isinstance(element, ComplexType) and isinstance(element.element_type, AnyFloat)
-    return element.element_type
+# xDSL's attributes are generic, and isinstance leaves their parameters open: these say what they are in the dialect.
+
+
+def is_float_attr(value: Attribute) -> TypeGuard[FloatAttr]:
+    return isinstance(value, FloatAttr)
+
+
+def is_integer_attr(value: Attribute) -> TypeGuard[IntegerAttr[IntegerType]]:
+    return isinstance(value, IntegerAttr)
+
+
+def is_integer_type(element: Attribute) -> TypeGuard[IntegerType]:
+    return isinstance(element, IntegerType)
+
+
+def part_type(element: Attribute) -> AnyFloat | None:
+    """The type of the real and imaginary parts of a complex element type; None for any other."""
+    if not isinstance(element, ComplexType):
+        return None
+    part = cast(ComplexType, element).element_type
+    assert isinstance(part, AnyFloat)
+    return part
 
 
 def _integer(value: int | float, kind: IntegerType) -> IntegerAttr:
@@ -72,9 +91,9 @@ def parts_of(value: Attribute) -> tuple[FloatAttr, FloatAttr] | None:
 
 def number_of(value: Attribute) -> Number:
     """The Python number that a scalar attribute holds."""
-    if isinstance(value, FloatAttr):
+    if is_float_attr(value):
         return value.value.data
-    if isinstance(value, IntegerAttr):
+    if is_integer_attr(value):
         return bool(value.value.data) if value.type == i1 else value.value.data
     if (parts := parts_of(value)) is not None:
         return complex(parts[0].value.data, parts[1].value.data)
@@ -84,20 +103,21 @@ def number_of(value: Attribute) -> Number:
 def check_scalar(value: Attribute, dtype: str) -> None:
     """Raises ValueError unless `value` is what `scalar` makes for `dtype`."""
     element = element_type(dtype)
-    if isinstance(element, ComplexType):
+    part = part_type(element)
+    if part is not None:
         parts = parts_of(value)
-        fits = parts is not None and all(part.type == element.element_type for part in parts)
+        fits = parts is not None and all(each.type == part for each in parts)
     else:
-        fits = isinstance(value, FloatAttr | IntegerAttr) and value.type == element
+        fits = (is_float_attr(value) or is_integer_attr(value)) and value.type == element
     if not fits:
         raise ValueError(f"value {value} is not a number of dtype {dtype}")
 
 
 def to_text(value: Attribute) -> str:
     """A scalar attribute as it is printed; its type is not part of the text."""
-    if isinstance(value, FloatAttr):
+    if is_float_attr(value):
         return _float_text(value.value.data, value.type)
-    if isinstance(value, IntegerAttr):
+    if is_integer_attr(value):
         return str(number_of(value)).lower()
     if (parts := parts_of(value)) is not None:
         return f"({to_text(parts[0])}, {to_text(parts[1])})"
@@ -151,28 +171,26 @@ def parse_literal(parser: Parser) -> Literal:
 def from_literal(literal: Literal, dtype: str) -> Attribute:
     """The attribute of dtype `dtype` for a number as it was written."""
     element = element_type(dtype)
-    if isinstance(element, ComplexType):
+    if dtype in REAL_OF:
         if not isinstance(literal, tuple):
             raise ValueError(f"expected a pair (real, imaginary) for {dtype}, got {literal}")
-        part = element_name(element.element_type)
-        return ArrayAttr([from_literal(literal[0], part), from_literal(literal[1], part)])
+        return ArrayAttr([from_literal(part, REAL_OF[dtype]) for part in literal])
     if isinstance(literal, tuple) or isinstance(literal, bool) != (dtype == "i1"):
         raise ValueError(f"{literal} is not a number of dtype {dtype}")
     if isinstance(element, AnyFloat) and isinstance(literal, int):
         return FloatAttr(element.unpack(literal.to_bytes(element.size, "little"), 1)[0], element)
-    if isinstance(element, IntegerType) and isinstance(literal, float):
+    if is_integer_type(element) and isinstance(literal, float):
         raise ValueError(f"{literal} is not an integer; expected one for {dtype}")
     return scalar(literal, dtype)
 
 
 def to_bytes(value: Attribute) -> bytes:
     """A scalar attribute in memory: little-endian, one byte for `i1`."""
-    if isinstance(value, FloatAttr):
+    if is_float_attr(value):
         return value.type.pack((value.value.data,))
-    if isinstance(value, IntegerAttr):
-        assert isinstance(value.type, IntegerType)
-        size = value.type.size
-        return (int(number_of(value)) % (1 << 8 * size)).to_bytes(size, "little")
+    if is_integer_attr(value):
+        number = abs(value.value.data) if value.type == i1 else value.value.data  # xDSL keeps a true i1 as -1
+        return (number % (1 << 8 * value.type.size)).to_bytes(value.type.size, "little")
     if (parts := parts_of(value)) is not None:
         return to_bytes(parts[0]) + to_bytes(parts[1])
     raise ValueError(f"{value} is not a scalar constant")
@@ -181,12 +199,12 @@ def to_bytes(value: Attribute) -> bytes:
 def from_bytes(raw: bytes, dtype: str) -> list[Attribute]:
     """The scalar attributes of a table's bytes."""
     element = element_type(dtype)
-    if isinstance(element, ComplexType):
-        parts = from_bytes(raw, element_name(element.element_type))
+    if dtype in REAL_OF:
+        parts = from_bytes(raw, REAL_OF[dtype])
         return [ArrayAttr(parts[i : i + 2]) for i in range(0, len(parts), 2)]
     size = numpy_dtype(dtype).itemsize
     chunks = [raw[i : i + size] for i in range(0, len(raw), size)]
     if isinstance(element, AnyFloat):
         return [FloatAttr(element.unpack(chunk, 1)[0], element) for chunk in chunks]
-    assert isinstance(element, IntegerType)
+    assert is_integer_type(element)
     return [IntegerAttr(int.from_bytes(chunk, "little"), element, truncate_bits=True) for chunk in chunks]

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.utils.hints import isa
 
 from lazytpu.ir.base import TENSOR, WORD, TensorOp
 from lazytpu.ir.literals import parse_literal, to_text
@@ -38,10 +39,11 @@ class TemplateOp(TensorOp):
     outputs = var_result_def(TENSOR)
 
     def print_property(self, name: str, printer: Printer) -> None:
-        if name != "params":
-            return super().print_property(name, printer)
-        with printer.in_braces():
-            printer.print_list(self.params.data.items(), lambda item: _print_param(item[0], item[1], printer))
+        if name == "params":
+            with printer.in_braces():
+                printer.print_list(self.params.data.items(), lambda item: _print_param(item[0], item[1], printer))
+        else:
+            super().print_property(name, printer)
 
     @classmethod
     def parse_property(cls, name: str, parser: Parser) -> Attribute:
@@ -97,7 +99,7 @@ def _print_param(name: str, value: Attribute, printer: Printer) -> None:
 
 
 def _print_attribute(value: Attribute, printer: Printer) -> None:
-    if isinstance(value, ArrayAttr):
+    if isa(value, ArrayAttr[Attribute]):
         with printer.in_parens():
             printer.print_list(value, lambda v: _print_attribute(v, printer))
     elif isinstance(value, StringAttr):

@@ -35,8 +35,8 @@ def print_module(module: ModuleOp) -> str:
 
 
 def parse_module(text: str, name: str = "<module>") -> ModuleOp:
-    """The module of a text. Raises xDSL's ParseError, which shows the line, when it cannot be read. `name` is what errors
-    call the text (a file name)."""
+    """The module of a text. Raises xDSL's ParseError, which shows the line, when it cannot be read. `name` is what
+    errors call the text (a file name)."""
     return Parser(context(), text, name).parse_module()
 
 
@@ -53,8 +53,8 @@ class _Printer(Printer):
 
 
 def hint(name: str) -> str | None:
-    """A name as it may stand after `%`: "layers.0.weight" is `layers_0_weight`, "input 3" is `input3` (the parser takes a
-    number after an underscore at the end for a counter); None when nothing is left of it."""
+    """A name as it may stand after `%`: "layers.0.weight" is `layers_0_weight`, "input 3" is `input3` (the parser takes
+    a number after an underscore at the end for a counter); None when nothing is left of it."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     word = re.sub(r"(_\d+)+$", lambda end: end[0].replace("_", ""), word)
     return f"_{word}" if word[:1].isdigit() else word or None

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from xdsl.dialects.builtin import (
+    I64,
     AnyTensorType,
     BFloat16Type,
     ComplexType,
@@ -56,8 +57,15 @@ SIGNED = frozenset(("i8", "i16", "i32", "i64"))
 INTEGERS = SIGNED | UNSIGNED
 BOOL = frozenset(("i1",))
 
-_BITS = {"f8e4m3fn": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "i1": 1, "c64": 64, "c128": 128}
-_BITS |= {dtype: int(dtype.lstrip("ui")) for dtype in INTEGERS}
+_BITS = {
+    **dict.fromkeys(("f8e4m3fn", "f8e5m2"), 8),
+    **dict.fromkeys(("f16", "bf16"), 16),
+    **{dtype: int(dtype.lstrip("ui")) for dtype in INTEGERS | BOOL},
+    "f32": 32,
+    "f64": 64,
+    "c64": 64,
+    "c128": 128,
+}
 REAL_OF = {"c64": "f32", "c128": "f64"}
 COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 
@@ -68,9 +76,15 @@ _KNOWN: dict[int, tuple[AnyTensorType, str, Shape]] = {}
 
 @cache
 def _intern(dtype: str, shape: Shape) -> AnyTensorType:
+    _check_static(shape)
     made: AnyTensorType = TensorType(element_type(dtype), shape)
     _KNOWN[id(made)] = (made, dtype, shape)
     return made
+
+
+def _check_static(shape: Shape) -> None:
+    if any(size < 0 for size in shape):
+        raise ValueError(f"shape {list(shape)} has a negative size; shapes are static, every size is at least 0")
 
 
 def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
@@ -80,9 +94,13 @@ def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
 
 def canonical(found: Attribute) -> Attribute:
     """The interned object for a type that was made elsewhere."""
-    if not isinstance(found, TensorType) or found.element_type not in _NAMES or found.encoding != NoneAttr():
+    if not _is_tensor(found) or found.element_type not in _NAMES or found.encoding != NoneAttr():
         return found
     return tensor_type(_NAMES[found.element_type], found.get_shape())
+
+
+def _is_tensor(found: Attribute) -> TypeGuard[AnyTensorType]:
+    return isinstance(found, TensorType)
 
 
 def element_type(dtype: str) -> Attribute:
@@ -104,7 +122,7 @@ def element_name(element: Attribute) -> str:
 def type_of(value: SSAValue | Attribute) -> AnyTensorType:
     """The tensor type of a value (or the type itself)."""
     found = value.type if isinstance(value, SSAValue) else value
-    if not isinstance(found, TensorType):
+    if not _is_tensor(found):
         raise ValueError(f"expected a tensor, got {found}")
     return found
 
@@ -114,7 +132,9 @@ def _describe(value: SSAValue | Attribute) -> tuple[str, Shape]:
     known = _KNOWN.get(id(found))
     if known is not None:
         return known[1], known[2]
-    return element_name(found.element_type), found.get_shape()
+    shape = found.get_shape()
+    _check_static(shape)
+    return element_name(found.element_type), shape
 
 
 def dtype_of(value: SSAValue | Attribute) -> str:
@@ -173,18 +193,22 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 @lru_cache(maxsize=4096)
-def _int_array(values: tuple[int, ...]) -> DenseArrayBase:
+def _int_array(values: tuple[int, ...]) -> DenseArrayBase[I64]:
     return DenseArrayBase.from_list(i64, values)
 
 
-def int_array(values: Iterable[int]) -> DenseArrayBase:
+def int_array(values: Iterable[int]) -> DenseArrayBase[I64]:
     """An `array<i64: ...>` property."""
     return _int_array(tuple(map(int, values)))
 
 
+def is_int_array(prop: Attribute) -> TypeGuard[DenseArrayBase[I64]]:
+    return isinstance(prop, DenseArrayBase)
+
+
 def ints(prop: Attribute) -> tuple[int, ...]:
     """The numbers of an `array<i64: ...>` property as a tuple."""
-    if not isinstance(prop, DenseArrayBase):
+    if not is_int_array(prop):
         raise ValueError(f"expected an array of integers, got {prop}")
     return tuple(np.frombuffer(prop.data.data, dtype="<i8").tolist())
 

@@ -30,7 +30,7 @@ class ContractionMethods(Core):
             "lhs_contract": lhs_contract,
             "rhs_contract": rhs_contract,
         }
-        result = contractions.dot_general_type(type_of(x), type_of(y), *lists.values(), dtype or dtype_of(x))
+        result = contractions.dot_general_type(type_of(x), type_of(y), **lists, dtype=dtype or dtype_of(x))
         props = array_props(lists) | {"precision": contractions.precision(precision)}
         return self.one(contractions.DotGeneralOp, (x, y), result, props)
 
@@ -58,12 +58,17 @@ class ContractionMethods(Core):
             "high": high,
             "lhs_dilation": lhs_dilation,
             "rhs_dilation": rhs_dilation,
+            "window_reversal": [0] * len(strides) if window_reversal is None else window_reversal,
         }
-        dims, groups = contractions.conv_layout(layout), (feature_groups, batch_groups)
         result = contractions.convolution_type(
-            type_of(x), type_of(w), *lists.values(), *groups, dims, dtype or dtype_of(x)
+            type_of(x),
+            type_of(w),
+            **lists,
+            feature_groups=feature_groups,
+            batch_groups=batch_groups,
+            layout=contractions.conv_layout(layout),
+            dtype=dtype or dtype_of(x),
         )
-        lists["window_reversal"] = [0] * len(strides) if window_reversal is None else window_reversal
         props: dict[str, Attribute] = array_props(lists)
         props |= {"feature_groups": integer_prop(feature_groups), "batch_groups": integer_prop(batch_groups)}
         props |= {"layout": string(layout), "precision": contractions.precision(precision)}

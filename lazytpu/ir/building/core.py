@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ class Core:
         self.location: LocationAttr = UNKNOWN_LOC
 
     @contextmanager
-    def at(self, location: LocationAttr) -> Iterator[None]:
+    def at(self, location: LocationAttr) -> Generator[None]:
         """Ops built inside carry `location` (the user's source line)."""
         outer, self.location = self.location, location
         try:
