@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,14 @@ class Engine:
         numbers = frozenset() if found is None else found.numbers & set(signature(op).names)
         random = torch.Tag.nondeterministic_seeded in op.tags or (found is not None and found.random)
         return self.make_facts(numbers, random, op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION)
+
+    def rules(self) -> Collection[str]:
+        """Names of the ops that have a rule of their own."""
+        return registry.load().keys()
+
+    def functional(self, op: OpOverload) -> OpOverload | None:
+        """The overload that computes what the mutating `op` writes, if there is one."""
+        return functional(op) if signature(op).written else None
 
     # -- cuts
 

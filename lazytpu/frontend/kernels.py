@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from lazytpu.frontend import codegen, ports
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.out import out_kernel, out_names
 from lazytpu.frontend.writes import check_writes
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, thread_stash
@@ -69,11 +70,24 @@ def kernel(op: OpOverload) -> Kernel:
     return found
 
 
+_callables: dict[OpOverload, Callable[..., Any]] = {}
+
+
+def callable_of(op: OpOverload) -> Callable[..., Any]:
+    """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
+    found = _callables.get(op)
+    if found is None:
+        functional = ports.engine().functional(op) if out_names(op) else None
+        found = kernel(op).call if functional is None else out_kernel(op, functional)
+        _callables[op] = found
+    return found
+
+
 def lazy(op: OpOverload) -> Callable[..., Any]:
     """A function that records `op`, generating its kernel when first called."""
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        return kernel(op).call(*args, **kwargs)
+        return callable_of(op)(*args, **kwargs)
 
     return first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +28,14 @@ class Engine(Protocol):
 
     def facts(self, op: OpOverload) -> OpFacts:
         """Facts of `op`; raises NotImplementedError naming it when nothing expresses it."""
+        ...
+
+    def rules(self) -> Collection[str]:
+        """Names of the ops that have a rule of their own."""
+        ...
+
+    def functional(self, op: OpOverload) -> OpOverload | None:
+        """The overload that computes what a mutating op writes."""
         ...
 
     def cut_trace(self, trace: Trace) -> None:

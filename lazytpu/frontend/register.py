@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
+from lazytpu.frontend import ports
 from lazytpu.frontend import torch_private as private
 
 NAME = "tpu"
@@ -84,11 +85,12 @@ def activate() -> None:
 
 
 def _register_kernels() -> None:
-    from lazytpu.frontend import copies, data_dependent, metadata, redirects
-    from lazytpu.frontend.kernels import kernel, lazy
+    from lazytpu.frontend import copies, counting, data_dependent, metadata, redirects
+    from lazytpu.frontend.kernels import callable_of as kernel
+    from lazytpu.frontend.kernels import lazy
 
     fallback = torch.library.Library("_", "IMPL")
-    fallback.fallback(lambda op, *args, **kwargs: kernel(op).call(*args, **kwargs), "PrivateUse1")
+    fallback.fallback(lambda op, *args, **kwargs: kernel(op)(*args, **kwargs), "PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     _libraries.extend((fallback, aten))
     by_hand: dict[str, Callable[..., Any]] = {
@@ -96,35 +98,23 @@ def _register_kernels() -> None:
         **copies.KERNELS,
         **redirects.KERNELS,
         **data_dependent.KERNELS,
+        **counting.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
-    for op in recorded_explicitly():
+    for op in recorded_explicitly(ports.engine().rules()):
         name = op._schema.name.removeprefix("aten::")
         name += f".{op._overloadname}" if op._overloadname != "default" else ""
         if name not in by_hand and name not in ("empty.memory_format", "empty_strided"):
             aten.impl(name, lazy(op), "PrivateUse1")
 
 
-# CompositeExplicit ops recorded whole: their C++ kernels would call several others.
-_COARSE = """
-    native_dropout native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward embedding
-    embedding_dense_backward stack cat repeat masked_fill.Scalar masked_fill.Tensor ones_like zeros_like full_like
-    fill_.Scalar fill_.Tensor zero_ new_zeros new_ones new_full select_backward slice_backward diagonal_backward
-    unfold_backward mean std.correction var.correction var_mean.correction std_mean.correction sum linalg_vector_norm
-    _fused_sgd_ _fused_adam_ _fused_adamw_ _fused_adagrad_ normal_ uniform_ bernoulli_.float bernoulli_.Tensor
-    bernoulli.p random_ random_.to random_.from exponential_ cauchy_ geometric_ log_normal_ binary_cross_entropy
-    binary_cross_entropy_backward mse_loss mse_loss_backward nll_loss_forward nll_loss_backward
-    nll_loss2d_forward nll_loss2d_backward _log_softmax _softmax _log_softmax_backward_data _softmax_backward_data
-    where.self _unsafe_index.Tensor _unsafe_index_put gelu gelu_backward silu silu_backward threshold_backward
-    clamp clamp.Tensor rsub.Tensor rsub.Scalar floor_divide fill.Scalar fill.Tensor div.Tensor_mode full arange.start_step
-    arange.start arange tril triu eye eye.m linspace logspace scalar_tensor
-    index_put index_put_ _index_put_impl_ dot vdot mv upsample_nearest2d upsample_bilinear2d constant_pad_nd
-""".split()
+_NATIVE = frozenset({"aten::copy_"})  # torch's own kernel ends in _copy_from, which is ours
 
 
-def recorded_explicitly() -> list[Any]:
-    """Ops that composite kernels would beat the fallback to: x + x would become empty and add.out.
+def recorded_explicitly(rules: Collection[str]) -> list[Any]:
+    """Ops whose composite kernels in torch would beat the fallback: x + x would become empty and add.out, abs an
+    empty tensor and abs.out, full_like an empty tensor and fill_. `rules` are the ops that have a rule of their own.
 
     Ops that only change metadata (transpose_ and the like) stay with torch's native kernels.
     """
@@ -134,12 +124,21 @@ def recorded_explicitly() -> list[Any]:
             continue
         name, _, overload = full.removeprefix("aten::").partition(".")
         op = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
-        if op is None or torch.Tag.inplace_view in op.tags or _is_view(op):
+        if op is None or torch.Tag.inplace_view in op.tags or _is_view(op) or full in _NATIVE:
             continue
         structured = private.has_kernel(full, "CompositeExplicitAutogradNonFunctional")
-        if structured or name.startswith(("_foreach_", "_amp_")) or full.removeprefix("aten::") in _COARSE:
+        composite = private.has_kernel(full, "CompositeExplicitAutograd")
+        if structured or name.startswith(("_foreach_", "_amp_")) or (composite and _is_known(op, rules)):
             found.append(op)
     return found
+
+
+def _is_known(op: Any, rules: Collection[str]) -> bool:
+    """Whether the op, or the functional form of an op that writes, has a rule."""
+    if str(op) in rules:
+        return True
+    other = ports.engine().functional(op)
+    return other is not None and str(other) in rules
 
 
 def _is_view(op: Any) -> bool:
@@ -147,7 +146,7 @@ def _is_view(op: Any) -> bool:
 
 
 def _install_patches() -> None:
-    from lazytpu.frontend import autocast, dlpack, module_move, pinned, storage_patches, streams
+    from lazytpu.frontend import autocast, dlpack, module_move, pinned, printing, storage_patches, streams
 
-    for part in (storage_patches, streams, autocast, module_move, dlpack, pinned):
+    for part in (storage_patches, streams, autocast, module_move, dlpack, pinned, printing):
         part.install()

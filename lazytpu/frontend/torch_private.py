@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import _tensor_str as tensor_str
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+__all__ = ["tensor_str"]
 
 setup_backend = _setup_privateuseone_for_python_backend
 

@@ -1,0 +1,57 @@
+"""What `torch.tpu` tells about the device, given to the frontend when the engine starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The device as XLA describes it: `name` ("TPU v5 lite"), `platform` ("tpu", "gpu" or "cpu"), `total_memory` in bytes
+    (of the host, where that is the device)."""
+
+    name: str
+    platform: str
+    total_memory: int
+    multi_processor_count: int = 1
+
+
+class Device(Protocol):
+    """The part of the engine that knows the device itself."""
+
+    def properties(self) -> Properties: ...
+
+    def live_bytes(self) -> int:
+        """Bytes of device memory that values hold now."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """The most bytes held since the start or `reset_peak`, temporaries of programs included."""
+        ...
+
+    def reset_peak(self) -> None: ...
+
+
+_device: Device | None = None
+
+
+def install(device: Device) -> None:
+    """Make `device` the one that `torch.tpu` describes."""
+    global _device
+    _device = device
+
+
+def installed() -> Device | None:
+    """The device, or None before the first tensor."""
+    return _device
+
+
+def device() -> Device:
+    """The device; starts the engine if that has not happened yet."""
+    if _device is None:
+        from lazytpu.frontend.register import activate
+
+        activate()
+    assert _device is not None, "the engine has not described its device"
+    return _device

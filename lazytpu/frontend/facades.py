@@ -1,0 +1,36 @@
+"""Stand-ins for classes of torch written in C++, whose instances for "tpu" need methods in Python.
+
+Such a class cannot be changed in place, so `torch.<Name>` becomes a facade: a subclass of the native class that makes
+instances of the right class, and of which all of them are instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Facade(type):
+    """The type of facades; a class derived from a facade behaves as any other class."""
+
+    native: type
+    construct: Callable[..., Any]
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.construct(*args, **kwargs) if _is_facade(cls) else super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.native) if _is_facade(cls) else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.native) if _is_facade(cls) else super().__subclasscheck__(subclass)
+
+
+def facade(native: type, construct: Callable[..., Any]) -> Facade:
+    """A class that stands for `native` as `torch.<its name>`; calling it calls `construct`."""
+    names = {"native": native, "construct": staticmethod(construct), "__doc__": native.__doc__, "__module__": "torch"}
+    return Facade(native.__name__, (native,), names)
+
+
+def _is_facade(cls: type) -> bool:
+    return "native" in vars(cls)
