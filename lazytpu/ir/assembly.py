@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i1, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i1, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import VarResultDef
 from xdsl.parser import Parser, UnresolvedOperand
@@ -129,6 +129,9 @@ def parse_tail(
     else:
         only = canonical(parser.parse_type())
         inputs, outputs = [only] * len(operands), [only]
+    for each in (*inputs, *outputs):
+        if not isinstance(each, TensorType):
+            parser.raise_error(f"{kind.name} expected tensors, got {each}", position)
     return kind.create(
         operands=parser.resolve_operands(operands, inputs, position),
         result_types=outputs,

@@ -46,9 +46,10 @@ class ConstantOp(TensorOp):
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
+        position = parser.pos
         literal = parse_literal(parser)
         made = assembly.parse_tail(cls, parser, (), {})
-        made.properties["value"] = _read(literal, made.result_type(), parser)
+        made.properties["value"] = _read(literal, made.result_type(), parser, position)
         return made
 
     def infer(self) -> Sequence[AnyTensorType]:
@@ -82,9 +83,10 @@ class DenseConstantOp(TensorOp):
         data = parser.parse_optional_str_literal()
         if data is not None:
             return assembly.parse_tail(cls, parser, (), {"data": StringAttr(data)})
+        position = parser.pos
         numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: parse_literal(parser))
         made = assembly.parse_tail(cls, parser, (), {})
-        raw = b"".join(to_bytes(_read(number, made.result_type(), parser)) for number in numbers)
+        raw = b"".join(to_bytes(_read(number, made.result_type(), parser, position)) for number in numbers)
         made.properties["data"] = StringAttr(raw.hex())
         return made
 
@@ -123,11 +125,11 @@ class NumberOp(TensorOp):
         return (number_type(self.operand_type(0), integer(self.index)),)
 
 
-def _read(literal: Literal, result: AnyTensorType, parser: Parser) -> Attribute:
+def _read(literal: Literal, result: AnyTensorType, parser: Parser, position: int) -> Attribute:
     try:
         return from_literal(literal, dtype_of(result))
     except ValueError as error:
-        parser.raise_error(str(error))
+        parser.raise_error(str(error), position)
 
 
 def iota_type(dtype: str, shape: Sequence[int], dim: int) -> AnyTensorType:

@@ -178,6 +178,10 @@ def from_literal(literal: Literal, dtype: str) -> Attribute:
     if isinstance(literal, tuple) or isinstance(literal, bool) != (dtype == "i1"):
         raise ValueError(f"{literal} is not a number of dtype {dtype}")
     if isinstance(element, AnyFloat) and isinstance(literal, int):
+        if literal < 0 or literal.bit_length() > element.bitwidth:
+            raise ValueError(
+                f"{literal} is not the bits of {dtype}, which has {element.bitwidth} of them; a float has a point"
+            )
         return FloatAttr(element.unpack(literal.to_bytes(element.size, "little"), 1)[0], element)
     if is_integer_type(element) and isinstance(literal, float):
         raise ValueError(f"{literal} is not an integer; expected one for {dtype}")

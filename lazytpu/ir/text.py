@@ -51,6 +51,11 @@ class _Printer(Printer):
         super().print_op(op)
         self.print_debuginfo = outer
 
+    def print_string_literal(self, string: str) -> None:
+        # xDSL escapes the bytes of "é" and then reads them as bytes, not as a string that may name a file.
+        text = re.sub(r'[\x00-\x1f\x7f"]', lambda found: f"\\{ord(found[0]):02X}", string.replace("\\", "\\\\"))
+        self.print_string(f'"{text}"')
+
 
 def hint(name: str) -> str | None:
     """A name as it may stand after `%`: "layers.0.weight" is `layers_0_weight`, "input 3" is `input3` (the parser takes

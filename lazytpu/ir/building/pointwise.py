@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 
 from lazytpu.ir import constants, pointwise
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.building.core import Core, integer_prop
 from lazytpu.ir.dialect import OPS
+from lazytpu.ir.literals import Number, from_bytes, scalar, to_bytes
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of, string, tensor_type, type_of
 
 _Kind = TypeVar("_Kind", bound=TensorOp)
@@ -26,19 +29,22 @@ def _op_class(name: str, base: type[_Kind]) -> type[_Kind]:
 
 
 class PointwiseMethods(Core):
-    def constant(self, value: bool | int | float | complex, dtype: str, shape: Sequence[int] = ()) -> SSAValue:
+    def constant(self, value: Number, dtype: str, shape: Sequence[int] = ()) -> SSAValue:
         """A tensor of `shape` whose elements are all `value`."""
-        prop = constants.scalar(value, dtype)
-        return self.one(constants.ConstantOp, (), tensor_type(dtype, shape), {"value": prop})
+        return self.one(constants.ConstantOp, (), tensor_type(dtype, shape), {"value": scalar(value, dtype)})
 
-    def array(self, array: np.ndarray, dtype: str) -> SSAValue:
+    def array(self, array: ArrayLike, dtype: str) -> SSAValue:
         """A table of numbers, kept in the program; a splat when all its elements have the same bits."""
-        data = np.ascontiguousarray(array, dtype=numpy_dtype(dtype)).reshape(array.shape)
-        raw = data.tobytes()
-        if data.size and raw == raw[: data.itemsize] * data.size:
-            return self.constant(data.reshape(-1)[:1].tolist()[0], dtype, data.shape)
-        prop = string(raw.hex()) if len(raw) < 64 else constants.StringAttr(raw.hex())
-        return self.one(constants.DenseConstantOp, (), tensor_type(dtype, data.shape), {"data": prop})
+        given = np.asarray(array)
+        with np.errstate(over="ignore"):  # past the largest number is infinity
+            data = np.ascontiguousarray(given, dtype=numpy_dtype(dtype)).reshape(given.shape)
+        result, raw = tensor_type(dtype, data.shape), data.tobytes()
+        first = raw[: data.itemsize]
+        if data.size and raw == first * data.size:
+            value = from_bytes(first, dtype)[0]
+            if to_bytes(value) == first:  # not so for a signalling NaN
+                return self.one(constants.ConstantOp, (), result, {"value": value})
+        return self.one(constants.DenseConstantOp, (), result, {"data": StringAttr(raw.hex())})
 
     def iota(self, dtype: str, shape: Sequence[int], dim: int) -> SSAValue:
         """Each element is its own index along `dim`."""
