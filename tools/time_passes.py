@@ -2,8 +2,9 @@
 
     python tools/time_passes.py [--ops 5000] [--repeat 3] [--xdsl]
 
-The step has linear layers as torch records them (transposed weights), normalizations, activations, a part that is computed
-twice, constants, and an optimizer update for each weight. `--xdsl` times xDSL's own cse and dce on the same module.
+The step has linear layers as torch records them (transposed weights), normalizations, activations, a part that is
+computed twice, constants, and an optimizer update for each weight. `--xdsl` times xDSL's own cse and dce on the same
+module.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.text import context
@@ -43,10 +44,11 @@ def synthetic(ops: int) -> ModuleOp:
         results.append(b.mul(bias, b.div(b.constant(1.0, "f32", (WIDTH,)), b.constant(2.0, "f32", (WIDTH,)))))
     block.add_op(ReturnOp(x, *results))
     function = FuncOp("main", ([a.type for a in block.args], [v.type for v in (x, *results)]), Region(block))
-    attributes = [{"lazytpu.name": StringAttr("x")}]
+    attributes: list[dict[str, Attribute]] = [{"lazytpu.name": StringAttr("x")}]
     for i in range(2 * layers):
-        named = {"lazytpu.name": StringAttr(f"p{i}"), "lazytpu.donate": UnitAttr()}
-        attributes.append(named | {"lazytpu.successor": IntegerAttr(i + 1, i64)})
+        successor = IntegerAttr(i + 1, i64)
+        name = StringAttr(f"p{i}")
+        attributes.append({"lazytpu.name": name, "lazytpu.donate": UnitAttr(), "lazytpu.successor": successor})
     function.arg_attrs = ArrayAttr(DictionaryAttr(each) for each in attributes)
     return ModuleOp([function])
 
@@ -57,7 +59,8 @@ def normalize(b: Builder, x: SSAValue) -> SSAValue:
     mean = b.div(b.reduce("add", x, (1,), keepdim=True), width)
     centred = b.sub(x, b.broadcast_to(mean, (TOKENS, WIDTH)))
     variance = b.div(b.reduce("add", b.mul(centred, centred), (1,), keepdim=True), width)
-    return b.mul(centred, b.broadcast_to(b.rsqrt(b.add(variance, b.constant(1e-5, "f32", (TOKENS, 1)))), (TOKENS, WIDTH)))
+    scale = b.rsqrt(b.add(variance, b.constant(1e-5, "f32", (TOKENS, 1))))
+    return b.mul(centred, b.broadcast_to(scale, (TOKENS, WIDTH)))
 
 
 def gelu(b: Builder, x: SSAValue) -> SSAValue:

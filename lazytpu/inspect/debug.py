@@ -1,6 +1,7 @@
 """What LAZYTPU_DEBUG prints, to standard error.
 
-1: each compilation. 2: also the time of each pass. 3: also the IR before and after the pipeline. 4: the IR after every pass.
+1: each compilation. 2: also the time of each pass. 3: also the IR before and after the pipeline. 4: the IR after
+every pass.
 """
 
 from __future__ import annotations

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
+import threading
 from pathlib import Path
 
 
 def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
-    """Write the text of program `number` at a stage ("lazytpu", "stablehlo") to a file of `directory`; returns its path.
+    """Write the text of program `number` at a stage ("lazytpu", "stablehlo") to a file of `directory`; returns its
+    path.
 
-    The directory is made if need be. A reader never sees half a file: the text is written beside it and moved into place.
+    The directory is made if need be. A reader never sees half a file: the text is written beside it and moved into
+    place.
 
     Raises OSError that names LAZYTPU_DUMP when the directory cannot be written.
     """
     path = Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", text=True)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
     except OSError as error:
         reason = f"cannot write the dump {path}: {error.strerror}. Set LAZYTPU_DUMP to a folder that can be written."
         raise OSError(error.errno, reason) from error
@@ -35,9 +35,3 @@ def write(directory: str | os.PathLike[str], number: int, name: str, stage: str,
 def file_name(name: str) -> str:
     """A program's name as part of a file name: letters, digits, `_`, `-` and `.`, at most 80 of them."""
     return re.sub(r"[^\w.-]+", "_", name).strip("._")[:80] or "program"
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -42,9 +42,9 @@ class Graph:
         return self.passes[-1].ops_after if self.passes else 0
 
     def __repr__(self) -> str:
-        recorded = f" (from {self.passes[0].ops_after:,})" if self.passes else ""
+        ops = f"{self.ops:,} ops" + (f" (from {self.passes[0].ops_after:,})" if self.passes else "")
         overwritten = f" ({self.aliased:,} overwritten by results)" if self.aliased else ""
-        return f"<graph {self.number} {self.name}: {self.ops:,} ops{recorded}, {self.arguments:,} arguments{overwritten}>"
+        return f"<graph {self.number} {self.name}: {ops}, {self.arguments:,} arguments{overwritten}>"
 
 
 def _count_arguments(text: str) -> tuple[int, int]:

@@ -6,14 +6,14 @@
     ->
     %2 = lazytpu.dot_general %x, %w {lhs_contract = [1], rhs_contract = [1]}
 
-The patterns are in `patterns/`, by family. They are applied to every op, then to what they built and its users, until none
-matches; a dead op is erased on the way.
+The patterns are in `patterns/`, by family. They are applied to every op, then to what they built and its users, until
+none matches; a dead op is erased on the way.
 
-Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py says what exact means); ops built for an op
-carry its source line and its recompute mark; running it again changes nothing.
+Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py says what exact means); ops built for
+an op carry its source line and its recompute mark; running it again changes nothing.
 
-The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op, so that an op none of them is
-about costs a walk step (5 us) and no match.
+The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op, so that an op none of them
+is about costs a walk step (5 us) and no match.
 """
 
 from __future__ import annotations

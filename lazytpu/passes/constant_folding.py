@@ -7,9 +7,9 @@
 Elementwise ops of splats fold at any size, for they compute one number; the rest only to results of at most `limit`
 elements, because a table is part of the program's text and of its compiled code.
 
-Needs: nothing. Guarantees: a folded value has the bits that the op gives in its own dtype by IEEE 754 arithmetic (the rules
-and what they leave alone are in `folding.py`). Functions that implementations round differently, such as exp, are not
-folded: the backend computes them, for constants and for data alike.
+Needs: nothing. Guarantees: a folded value has the bits that the op gives in its own dtype by IEEE 754 arithmetic (the
+rules and what they leave alone are in `folding.py`). Functions that implementations round differently, such as exp,
+are not folded: the backend computes them, for constants and for data alike.
 
 One forward walk is enough: operands come before their users.
 """
@@ -79,11 +79,13 @@ class ConstantFoldingPass(ModulePass):
         if folded is not None:
             dtype, shape = dtype_of(op.results[0]), shape_of(op.results[0])
             values = folded.astype(numpy_dtype(dtype), copy=False)
-            replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, elementwise is not None and splats))
+            one = elementwise is not None and splats
+            replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, one))
 
 
-def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, splat: bool) -> SSAValue:
-    return b.constant(values[0].item(), dtype, shape) if splat else b.array(values.reshape(shape), dtype)
+def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, one: bool) -> SSAValue:
+    """A table of `values`, or all elements the `one` number they hold."""
+    return b.constant(values[0].item(), dtype, shape) if one else b.array(values.reshape(shape), dtype)
 
 
 def is_constant(op: Operation | Block) -> bool:

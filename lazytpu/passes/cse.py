@@ -15,8 +15,8 @@ Needs: blocks in dataflow order. Guarantees: no two pure ops of a block are equa
 
 Random ops need no exception: two draws differ by their offset operands.
 
-xDSL's own `cse` hashes whole attribute trees (21 us per op) and knows no recompute boundary. Here each attribute is
-numbered once, by identity where possible: 4 us per op.
+xDSL's own `cse` knows no recompute boundary, and hashes whole attribute trees: 19 us per op. Here each attribute is
+numbered once, by identity where possible: 6 us per op (tools/time_passes.py, 5,000 ops of which 2 in 5 are merged).
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class _AttributeNumbers:
 @dataclass
 class _Merger:
     numbers: _AttributeNumbers = field(default_factory=_AttributeNumbers)
-    traits: dict[type[Operation], tuple[bool, bool]] = field(
-        default_factory=dict[type[Operation], tuple[bool, bool]]
-    )
+    traits: dict[type[Operation], tuple[bool, bool]] = field(default_factory=dict[type[Operation], tuple[bool, bool]])
 
     def block(self, block: Block) -> None:
         known: dict[Hashable, Operation] = {}
@@ -95,8 +93,12 @@ class _Merger:
 
     def key(self, op: Operation, commutative: bool) -> Hashable:
         numbers = self.numbers
-        operands = op.operands
-        values = tuple(sorted(map(id, operands))) if commutative else tuple(map(id, operands))
+        values = tuple(map(id, op.operands))
+        if commutative:
+            values = tuple(sorted(values))
+        types = tuple(numbers[result.type] for result in op.results)
         properties = tuple(sorted((name, numbers[value]) for name, value in op.properties.items()))
+        if not op.attributes:
+            return type(op), values, types, properties
         attributes = tuple(sorted((name, numbers[value]) for name, value in op.attributes.items()))
-        return type(op), values, properties, attributes, tuple(numbers[result.type] for result in op.results)
+        return type(op), values, types, properties, attributes

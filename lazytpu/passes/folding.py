@@ -1,9 +1,9 @@
 """How ops are computed on constants: op class -> function of the op and its operands as numpy arrays.
 
-The arrays have the op's own dtypes (bf16 by ml_dtypes), and every rule rounds as IEEE 754 says: f16 and bf16 operations are
-computed in f32 and rounded once, which for +, -, *, / and sqrt is the correctly rounded result because f32 has more than
-twice their precision. A rule returns None where the dialect leaves the result open (division of an integer by 0, shifts
-beyond the width, floats outside an integer's range) or where it would round twice.
+The arrays have the op's own dtypes (bf16 by ml_dtypes), and every rule rounds as IEEE 754 says: f16 and bf16
+operations are computed in f32 and rounded once, which for +, -, *, / and sqrt is the correctly rounded result because
+f32 has more than twice their precision. A rule returns None where the dialect leaves the result open (division of an
+integer by 0, shifts beyond the width, floats outside an integer's range) or where it would round twice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ Rule: TypeAlias = Callable[..., Array | None]
 
 def _always(function: Callable[..., Any]) -> Rule:
     """The numpy function of the operands."""
-    return lambda op, *operands: function(*operands)
+
+    def rule(op: TensorOp, *operands: Array) -> Array:
+        return function(*operands)
+
+    return rule
 
 
 def _unless_complex(function: Callable[..., Any]) -> Rule:
     """The numpy function of the operands, for real numbers: complex products and quotients round in several ways."""
-    return lambda op, *operands: None if is_complex(dtype_of(op.operands[0])) else function(*operands)
+
+    def rule(op: TensorOp, *operands: Array) -> Array | None:
+        return None if is_complex(dtype_of(op.operands[0])) else function(*operands)
+
+    return rule
 
 
 def _divide(op: TensorOp, x: Array, y: Array) -> Array | None:
@@ -134,7 +142,7 @@ def _convert(op: TensorOp, x: Array) -> Array | None:
     if target == "i1":
         return x != 0
     if is_complex(source) and not is_complex(target):
-        x, source = x.real, "f32" if source == "c64" else "f64"
+        x, source = np.real(x), "f32" if source == "c64" else "f64"
     if is_float(source) and is_integer(target):
         # f64 holds the bounds of every integer dtype but the largest of 64 bits, for which < is right.
         info, wide = np.iinfo(kind), np.trunc(x.astype(np.float64))

@@ -5,16 +5,16 @@
     func.func @main(%w : T {lazytpu.alias = 1 : i64}, %g : T) -> (U, T)
 
 The importer marks an argument `lazytpu.donate` when nothing needs its buffer after the run, and names with
-`lazytpu.successor` the result that replaces it, if one does (the new value of a parameter). Arguments with a successor of
-their own type are paired first; the rest go in order, each to the first free result of its type. A result that *is*
-an argument is that argument's buffer: it is paired with that argument or with none.
+`lazytpu.successor` the result that replaces it, if one does (the new value of a parameter). Arguments with a
+successor of their own type are paired first; the rest go in order, each to the first free result of its type. A
+result that *is* an argument is that argument's buffer: it is paired with that argument or with none.
 
 Needs: `lazytpu.donate` only on arguments whose buffer is dead. Guarantees: each result is the alias of at most one
 argument, types agree, and no `lazytpu.donate` or `lazytpu.successor` is left.
 
-Why an unpaired donation is dropped (measured with jaxlib 0.10.2 on the CPU client): given `jax.buffer_donor` and no result
-of the same bytes XLA neither uses nor frees the buffer; with a result of the same bytes but another type it aliases
-the two, then adds a temporary of that size and a copy, so nothing is saved either.
+Why an unpaired donation is dropped (measured with jaxlib 0.10.2 on the CPU client): given `jax.buffer_donor` and no
+result of the same bytes XLA neither uses nor frees the buffer; with a result of the same bytes but another type it
+aliases the two, then adds a temporary of that size and a copy, so nothing is saved either.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
 }
 "All passes by name. The values import on demand, so that naming a pass costs nothing."
 
-# dce first: what a trace recorded and nobody reads need not be simplified. cse before canonicalize, so that a value used by
-# equal expressions counts one user; and after it, because canonical forms are equal more often.
+# dce first: what a trace recorded and nobody reads need not be simplified. cse before canonicalize, so that a value
+# used by equal expressions counts one user; and after it, because canonical forms are equal more often.
 DEFAULT = "dce,cse,constant-folding,canonicalize,cse,dce,mark-donation"
 "The pipeline of a cut, in the syntax of `lazytpu-opt -p`."
 
@@ -108,11 +108,12 @@ def run_pipeline(
 ) -> list[PassRecord]:
     """Run `passes` over `module` in place, and say what each did.
 
-    The module is verified before the first pass and after the last, with `verify` after each. `keep` says whose text the
-    records hold ("ends": the input's and the last pass's). `observer` is called after each pass, and first with the input.
+    The module is verified before the first pass and after the last, with `verify` after each. `keep` says whose text
+    the records hold ("ends": the input's and the last pass's). `observer` is called after each pass, and first with
+    the input.
 
-    Raises PassError, which names the pass, the op and the user's source line, when a pass fails or the module is invalid;
-    the module is then half rewritten and of no further use.
+    Raises PassError, which names the pass, the op and the user's source line, when a pass fails or the module is
+    invalid; the module is then half rewritten and of no further use.
     """
     sequence = parse(passes)
     ctx = context()
@@ -148,7 +149,7 @@ def apply(each: ModulePass, ctx: Context, module: ModuleOp) -> None:
     """Run one pass; whatever goes wrong is raised as PassError that names it."""
     try:
         each.apply(ctx, module)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever a pass raises is told with its name)
         place = "".join(f"\n  {line}" for line in own_notes(error))
         raise PassError(
             f"pass {each.name!r} failed with {type(error).__name__}: {error}{place}\n"

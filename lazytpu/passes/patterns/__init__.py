@@ -1,5 +1,6 @@
 """Rewrite patterns of `canonicalize`, one file per family of ops.
 
-Each file ends in `PATTERNS`: class of op -> the patterns tried on it, in order. A pattern is exact: the rewritten module
-computes the same bits for every input, NaN, infinities and -0.0 included (the payload of a NaN is not looked at).
+Each file ends in `PATTERNS`: class of op -> the patterns tried on it, in order. A pattern is exact: the rewritten
+module computes the same bits for every input, NaN, infinities and -0.0 included (the payload of a NaN is not looked
+at).
 """

@@ -1,7 +1,8 @@
 """Patterns of arithmetic: neutral and absorbing numbers, negations, equal operands.
 
-Floats decide what is exact: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 is NaN for an infinite
-x; x - x is NaN for an infinite x. Complex products mix parts (inf * 0 is NaN), so complex numbers are left alone.
+Floats decide what is exact: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 is NaN for an
+infinite x; x - x is NaN for an infinite x. Complex products mix parts (inf * 0 is NaN), so complex numbers are left
+alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lazytpu.ir.binary import (
     SubOp,
     XorOp,
 )
+from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned, shape_of
 from lazytpu.ir.unary import AbsOp, NegOp, NotOp
 from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
@@ -116,9 +118,10 @@ class DropNeutralNumber(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
         x, y = op.operands
-        number = NEUTRAL[type(op)](dtype_of(x))
-        if is_complex(dtype_of(x)):
+        known = isinstance(x.owner, ConstantOp) or isinstance(y.owner, ConstantOp)
+        if not known or is_complex(dtype_of(x)):
             return
+        number = NEUTRAL[type(op)](dtype_of(x))
         if is_number(y, number):
             rewriter.replace(op, (), (x,))
         elif isinstance(op, COMMUTATIVE) and is_number(x, number):
@@ -130,11 +133,11 @@ class AbsorbNumber(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
-        x, y = op.operands
-        number = ABSORBING[type(op)](dtype_of(x))
-        if is_complex(dtype_of(x)):
+        constants = [x for x in op.operands if isinstance(x.owner, ConstantOp)]
+        if not constants or is_complex(dtype_of(constants[0])):
             return
-        for constant in (x, y):
+        number = ABSORBING[type(op)](dtype_of(constants[0]))
+        for constant in constants:
             if is_number(constant, number):
                 rewriter.replace(op, (), (constant,))
                 return
@@ -144,9 +147,7 @@ class EqualOperands(RewritePattern):
     """max(x, x) -> x, and(x, x) -> x; xor(x, x) -> 0; x - x -> 0 for integers."""
 
     @op_type_rewrite_pattern
-    def match_and_rewrite(
-        self, op: MaxOp | MinOp | AndOp | OrOp | XorOp | SubOp, rewriter: PatternRewriter, /
-    ) -> None:
+    def match_and_rewrite(self, op: MaxOp | MinOp | AndOp | OrOp | XorOp | SubOp, rewriter: PatternRewriter, /) -> None:
         x, y = op.operands
         if x is not y:
             return

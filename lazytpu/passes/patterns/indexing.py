@@ -57,12 +57,14 @@ class UpdateTwice(RewritePattern):
         if inner is None:
             return
         update, starts = op.operands[1], op.operands[2:]
-        if update.type == inner.operands[1].type and all(a is b for a, b in zip(starts, inner.operands[2:], strict=True)):
+        same_starts = tuple(starts) == tuple(inner.operands[2:])
+        if same_starts and update.type == inner.operands[1].type:
             replace(op, rewriter, lambda b: b.dynamic_update_slice(inner.operands[0], update, starts))
 
 
 class SliceOfUpdate(RewritePattern):
-    """A slice inside what was written -> a slice of the update; one that misses it -> a slice of what was there before."""
+    """A slice inside what was written -> a slice of the update; one that misses it -> a slice of what was there
+    before."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:

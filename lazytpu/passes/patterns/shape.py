@@ -5,6 +5,8 @@ The preferred form of a move of dimensions of size 1 is a reshape, and of a run 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -215,12 +217,12 @@ class ReverseTwice(RewritePattern):
 
 
 def _increasing(values: list[int] | tuple[int, ...]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))
 
 
 def _places(shape: tuple[int, ...], kept: list[int], target: tuple[int, ...]) -> list[int] | None:
-    """Increasing result dims for each dimension of `shape`, of which those larger than 1 go to `kept`; None if there is no
-    room. A dimension of size 1 may stand anywhere, since it is repeated to whatever size it meets."""
+    """Increasing result dims for each dimension of `shape`, of which those larger than 1 go to `kept`; None if there
+    is no room. A dimension of size 1 may stand anywhere, since it is repeated to whatever size it meets."""
     if not _increasing(kept):
         return None
     places: list[int] = []

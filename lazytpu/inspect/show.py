@@ -1,0 +1,111 @@
+"""`lazytpu-show`: read dumps.
+
+    lazytpu-show dump FILE|DIR...     the text, coloured on a terminal
+    lazytpu-show stats FILE...        ops by kind, arguments, what is overwritten, bytes
+    lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
+
+Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO. `diff` returns 1 when they
+differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from lazytpu.inspect.diff import diff, with_context
+from lazytpu.inspect.highlight import console, mlir
+from lazytpu.inspect.textual import Stats, stats
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script; returns its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return asked.run(asked)
+    except (OSError, ValueError) as error:
+        print(f"lazytpu-show: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="dump|stats|diff")
+    dump = commands.add_parser("dump", help="print modules")
+    dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
+    dump.set_defaults(run=_dump)
+    counts = commands.add_parser("stats", help="count what is in modules")
+    counts.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
+    counts.set_defaults(run=_stats)
+    compare = commands.add_parser("diff", help="compare two modules")
+    compare.add_argument("first", type=Path)
+    compare.add_argument("second", type=Path)
+    compare.set_defaults(run=_diff)
+    return parser
+
+
+def files(paths: Sequence[Path]) -> list[Path]:
+    """The modules that paths stand for: a directory for all of its .mlir files, in order. Raises ValueError for one
+    without any."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.mlir"))
+            if not inside:
+                raise ValueError(f"{path} holds no .mlir file; run the script with LAZYTPU_DUMP={path} to write some")
+            found += inside
+        else:
+            found.append(path)
+    return found
+
+
+def _dump(asked: argparse.Namespace) -> int:
+    out, paths = console(), files(asked.paths)
+    for path in paths:
+        if len(paths) > 1:
+            out.print(Text(f"// {path}", style="bold"))
+        out.print(mlir(path.read_text()))
+    return 0
+
+
+def _stats(asked: argparse.Namespace) -> int:
+    out = console()
+    for path in files(asked.paths):
+        counted = stats(path.read_text())
+        out.print(_summary(path, counted), markup=False)
+        table = Table("op", "count", "bytes of results", box=None, pad_edge=False)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for kind, (count, size) in sorted(counted.ops.items(), key=lambda item: (-item[1][0], item[0])):
+            table.add_row(kind, f"{count:,}", f"{size:,}")
+        out.print(table)
+    return 0
+
+
+def _summary(path: Path, counted: Stats) -> str:
+    total = sum(count for count, _ in counted.ops.values())
+    return (
+        f"{path}\n"
+        f"ops        {total:,}\n"
+        f"arguments  {counted.arguments:,} ({counted.argument_bytes:,} bytes)\n"
+        f"overwritten by results  {counted.aliased:,} ({counted.aliased_bytes:,} bytes)\n"
+        f"results    {counted.results:,} ({counted.result_bytes:,} bytes)\n"
+    )
+
+
+def _diff(asked: argparse.Namespace) -> int:
+    lines = diff(asked.first.read_text(), asked.second.read_text())
+    out = console()
+    for line in with_context(lines):
+        if line is None:
+            out.print(Text("...", style="dim"))
+        else:
+            out.print(Text(f"{line.sign} {line.text}", style={"-": "red", "+": "green"}.get(line.sign, "")))
+    return int(any(line.sign != " " for line in lines))
