@@ -93,9 +93,8 @@ class Emission:
         return hlo.constant(splat)
 
     def dense(self, table: np.ndarray[Any, Any], dtype: str, shape: Iterable[int]) -> ir.DenseElementsAttr:
-        """A table as an attribute."""
-        # The bits of i1 are packed, least significant first; but one byte is one element, repeated.
-        data: Any = np.packbits(table, bitorder="little") if dtype == "i1" and table.size > 1 else table
+        """A table as an attribute; a table of one number is a splat."""
+        data: Any = table
         return ir.DenseElementsAttr.get(data, type=self.element(dtype), shape=list(shape))
 
     def convert(self, x: ir.Value, dtype: str) -> ir.Value:

@@ -118,5 +118,5 @@ def _tensor(array: np.ndarray[Any, Any]) -> ir.Type:
 
 
 def _attribute(array: np.ndarray[Any, Any]) -> ir.Attribute:
-    data: Any = np.packbits(array, bitorder="little") if array.dtype == np.bool_ else array
+    data: Any = array
     return ir.DenseElementsAttr.get(data, type=_element(array.dtype), shape=array.shape)
