@@ -93,10 +93,11 @@ def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
 
 
 def canonical(found: Attribute) -> Attribute:
-    """The interned object for a type that was made elsewhere."""
+    """The interned object for a type that was made elsewhere; what is no type of the dialect stays as it is."""
     if not _is_tensor(found) or found.element_type not in _NAMES or found.encoding != NoneAttr():
         return found
-    return tensor_type(_NAMES[found.element_type], found.get_shape())
+    shape = found.get_shape()
+    return found if min(shape, default=0) < 0 else tensor_type(_NAMES[found.element_type], shape)
 
 
 def _is_tensor(found: Attribute) -> TypeGuard[AnyTensorType]:
