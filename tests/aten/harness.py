@@ -127,7 +127,8 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     returned = list(reference) if len(s.returned) > 1 else [reference]
     fresh = _tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + _tensors([after[name] for name in s.written])
-    for numbers in (False, True):
+    found = registry.load().get(str(op))
+    for numbers in (False, True) if found and found.numbers else (False,):
         got = run(op, *args, outs=fresh, numbers=numbers, **kwargs)
         assert len(got) == len(expected), f"{op}: {len(got)} results, expected {len(expected)}"
         for g, e in zip(got, expected, strict=True):

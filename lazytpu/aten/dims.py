@@ -1,0 +1,42 @@
+"""Dimensions as ATen ops name them, counted from either end, and the small shapes that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lazytpu.ir.types import shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+
+def front(dim: int, rank: int) -> int:
+    """`dim` counted from the front; a 0-d tensor has one dimension, 0 or -1, as in torch."""
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def reduced(dim: int | Sequence[int] | None, rank: int) -> list[int]:
+    """The dimensions that a reduction folds: all of them for None and []; none for any dimension of a 0-d tensor."""
+    if dim is None or dim == [] or dim == ():
+        return list(range(rank))
+    named = [dim] if isinstance(dim, int) else dim
+    return sorted(front(d, rank) for d in named) if rank else []
+
+
+def kept(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """`shape` with `dims` folded to size 1."""
+    return [1 if d in dims else size for d, size in enumerate(shape)]
+
+
+def without(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """`shape` without `dims`."""
+    return [size for d, size in enumerate(shape) if d not in dims]
+
+
+def along(b: Builder, x: SSAValue, shape: Sequence[int], dims: Sequence[int]) -> SSAValue:
+    """`x`, which lacks `dims` of `shape` (or has them with size 1), repeated along them."""
+    rest = [d for d in range(len(shape)) if d not in dims]
+    return b.broadcast_in_dim(b.reshape(x, [shape[d] for d in rest]), shape, rest)
