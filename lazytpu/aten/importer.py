@@ -73,6 +73,8 @@ def import_trace(
     live: Sequence[int],
     donated: Sequence[int],
     names: Mapping[int, str] | None = None,
+    *,
+    bounds_checks: bool = True,
 ) -> Imported:
     """The module that computes the values of the slots `live`.
 
@@ -80,12 +82,13 @@ def import_trace(
     take; `names` are names of
     slots, such as a parameter's; an input has its own or that of the value which overwrote it. Raises ImportFailure.
     """
-    return _Importer(records).run(live, frozenset(donated), names or {})
+    return _Importer(records, bounds_checks).run(live, frozenset(donated), names or {})
 
 
 class _Importer:
-    def __init__(self, records: Sequence[Record]):
+    def __init__(self, records: Sequence[Record], bounds_checks: bool):
         self.records = records
+        self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
         self.plan = PackPlan()
@@ -203,14 +206,14 @@ class _Importer:
 
     def _checks(self, results: list[SSAValue]) -> tuple[Check, ...]:
         """Fold all bounds checks into one result, the status: the index of the first that failed, or their number."""
-        b, found = self.b, self.b.checks
+        b, found = self.b, self.b.checks if self.bounds_checks else []
         first = b.constant(len(found), "i32")
         for i, (ok, _, _) in reversed(list(enumerate(found))):
             first = b.select(ok, first, b.constant(i, "i32"))
         results.append(first)
         return tuple(
             Check(message, str(record.op), record.line)
-            for (_, message, _), record in zip(found, self.lines, strict=True)
+            for (_, message, _), record in zip(found, self.lines, strict=False)
         )
 
     def _settle_packs(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -48,7 +49,7 @@ class Compiler:
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]]):
         self.slot_names = slot_names
-        self.programs: dict[str, Program] = {}
+        self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.compiles = 0
         self.compile_ms = 0.0
 
@@ -56,7 +57,9 @@ class Compiler:
         """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
         records = trace.state.records()
         name = _name(records)
-        imported = import_trace(records, live, dead, self.slot_names(trace.epoch))
+        imported = import_trace(
+            records, live, dead, self.slot_names(trace.epoch), bounds_checks=options.bounds_check
+        )
         number = len(GRAPHS)
         history = run_pipeline(
             imported.module, verify=options.verify, keep="all" if options.debug >= 4 else "nothing",

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from lazytpu.aten.dtypes import NAMES
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 
@@ -21,6 +24,9 @@ class Device:
         stats = described.memory_stats() or {}
         total = stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return self.make_properties(str(described.device_kind), client.platform(), int(total))
+
+    def dtypes(self) -> set[torch.dtype]:
+        return set(NAMES)
 
     def live_bytes(self) -> int:
         return MEMORY.live

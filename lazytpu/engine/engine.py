@@ -20,6 +20,7 @@ from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import Layout, Value
@@ -32,6 +33,7 @@ class Engine:
         self.metrics = Metrics()
         self.compiler = Compiler(slot_names)
         self.inflight = Inflight(self.metrics)
+        self.traces = Traces()
         self.make_facts = make_facts
         self._compiling = threading.RLock()
 
@@ -73,9 +75,7 @@ class Engine:
         """Run the program that computes what is alive of a trace, compiling it if there is none."""
         start = time.perf_counter()
         state = trace.state
-        plan = state.plan
-        if plan is None:
-            plan = state.plan = CutPlan.of(state)
+        plan = self.traces.ended(state)
         held = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None]
         live = tuple([slot for slot, _ in held])
         v = None

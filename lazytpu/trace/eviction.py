@@ -1,0 +1,73 @@
+"""Bounds the trie: the traces that were cut longest ago go first, with the states only they pass through (R2)."""
+
+from __future__ import annotations
+
+import itertools
+
+from lazytpu.trace.trie import CutPlan, State
+
+STATE_BYTES = 2_000  # a state with its record and key, measured on the steps of a GPT
+LIMIT_BYTES = 512 << 20
+
+
+class Traces:
+    """The states in which traces ended, by the time of their last cut."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES):
+        self.limit = limit_bytes // STATE_BYTES
+        self.states = 0
+        self._ends: dict[State, int] = {}
+        self._clock = itertools.count()
+
+    def ended(self, state: State) -> CutPlan:
+        """The plan of a trace that ends at `state`, now the one used last."""
+        self._ends[state] = next(self._clock)
+        plan = state.plan
+        if plan is None:
+            plan = state.plan = CutPlan.of(state)
+            self.states += _own_states(state)
+            if self.states > self.limit:
+                self._evict(state)
+        return plan
+
+    def _evict(self, keep: State) -> None:
+        """Remove traces, oldest first, until a quarter of the limit is free. The path to `keep` stays."""
+        path = {id(s) for s in _path(keep)}
+        for end in sorted(self._ends, key=self._ends.__getitem__):
+            if self.states <= self.limit * 3 // 4 or end is keep:
+                break
+            del self._ends[end]
+            end.plan = None
+            self.states -= _remove(end, path)
+
+
+def _path(state: State | None) -> list[State]:
+    found: list[State] = []
+    while state is not None:
+        found.append(state)
+        state = state.parent
+    return found
+
+
+def _own_states(end: State) -> int:
+    """States from `end` up to where another trace branches off or ends: what this trace adds to the trie."""
+    count = 0
+    for state in _path(end):
+        if state.parent is None or (count and (len(state.next) > 1 or state.plan is not None)):
+            break
+        count += 1
+    return count
+
+
+def _remove(end: State, path: set[int]) -> int:
+    """Cut the branch that ends here off the trie, as far as nothing else needs it; returns how many states went."""
+    gone = 0
+    state = end
+    while state.parent is not None and not state.next and state.plan is None and id(state) not in path:
+        parent = state.parent
+        for key, child in list(parent.next.items()):
+            if child is state:
+                del parent.next[key]
+        gone += 1
+        state = parent
+    return gone
