@@ -24,7 +24,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir import assembly
 from lazytpu.ir.literals import is_integer_attr
-from lazytpu.ir.types import int_array, shape_of, type_of
+from lazytpu.ir.types import int_array, listed, shape_of, type_of
 
 TENSOR = AnyTensorTypeConstr
 INT = IntegerAttr.constr(eq(i64))
@@ -107,9 +107,9 @@ def one_of(prop: Attribute, allowed: Iterable[str], what: str) -> str:
     return word
 
 
-def check_dtype(dtype: str, allowed: frozenset[str], what: str = "operand") -> None:
+def check_dtype(dtype: str, allowed: frozenset[str], what: str = "an operand") -> None:
     if dtype not in allowed:
-        raise ValueError(f"{what} has dtype {dtype}; expected one of {', '.join(sorted(allowed))}")
+        raise ValueError(f"expected {what} of dtype {listed(allowed)}; got {dtype}")
 
 
 def check_dim(dim: int, rank: int, what: str = "dim") -> int:

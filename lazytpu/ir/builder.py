@@ -69,9 +69,9 @@ class Builder(PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMe
 
     def check(self, ok: SSAValue, message: str) -> None:
         """Registers a bounds check: `message` is raised at the next host read unless all of `ok` (i1) is true."""
-        passed = self.reduce("and", ok, range(len(shape_of(ok)))) if shape_of(ok) else ok
-        if dtype_of(passed) != "i1":
+        if dtype_of(ok) != "i1":
             raise ValueError(f"a check is i1; got {ok.type}")
+        passed = self.reduce("and", ok, range(len(shape_of(ok))))
         self.checks.append((passed, message, self.location))
 
     def add(self, x: SSAValue, y: SSAValue) -> SSAValue:

@@ -133,7 +133,7 @@ def _read(literal: Literal, result: AnyTensorType, parser: Parser, position: int
 
 
 def iota_type(dtype: str, shape: Sequence[int], dim: int) -> AnyTensorType:
-    check_dtype(dtype, INTEGERS | FLOATS | COMPLEX, "result")
+    check_dtype(dtype, INTEGERS | FLOATS | COMPLEX, "a result")
     check_dim(dim, len(shape))
     return tensor_type(dtype, shape)
 

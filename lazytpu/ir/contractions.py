@@ -182,7 +182,7 @@ def convolution_type(
     rank = len(layout.input_spatial) + 2
     if len(shape) != rank or len(window) != rank or dtype_of(x) != dtype_of(kernel):
         raise ValueError(f"expected input and kernel of rank {rank} with the same dtype; got {x} and {kernel}")
-    check_dtype(dtype_of(x), NUMBERS, "input")
+    check_dtype(dtype_of(x), NUMBERS, "an input")
     check_length(window_reversal, rank - 2, "window_reversal")
     batch, features = shape[layout.input_batch], shape[layout.input_feature]
     out, taken = window[layout.kernel_out], window[layout.kernel_in]

@@ -224,7 +224,7 @@ def scatter_type(
 def _check_starts(operand: AnyTensorType, starts: Sequence[AnyTensorType]) -> None:
     check_length([0] * len(starts), len(shape_of(operand)), "starts")
     for start in starts:
-        check_dtype(dtype_of(start), INTEGERS, "start")
+        check_dtype(dtype_of(start), INTEGERS, "starts")
         if shape_of(start) or start != starts[0]:
             raise ValueError(f"starts must be 0-d integers of one dtype; got {start} beside {starts[0]}")
 

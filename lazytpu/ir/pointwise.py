@@ -158,7 +158,7 @@ def compare_type(direction: str, x: AnyTensorType, y: AnyTensorType) -> AnyTenso
 
 
 def select_type(pred: AnyTensorType, on_true: AnyTensorType, on_false: AnyTensorType) -> AnyTensorType:
-    check_dtype(dtype_of(pred), BOOL, "pred")
+    check_dtype(dtype_of(pred), BOOL, "a pred")
     if on_true != on_false:
         raise ValueError(f"on_true and on_false must have the same type; got {on_true} and {on_false}")
     if shape_of(pred) not in ((), shape_of(on_true)):

@@ -30,5 +30,5 @@ def random_bits_type(seed: AnyTensorType, offset: AnyTensorType, shape: Sequence
     for what, operand in (("seed", seed), ("offset", offset)):
         if operand != tensor_type("ui64", ()):
             raise ValueError(f"{what} must be tensor<ui64>; got {operand}")
-    check_dtype(dtype, frozenset(("ui32", "ui64")), "result")
+    check_dtype(dtype, frozenset(("ui32", "ui64")), "a result")
     return tensor_type(dtype, shape)

@@ -117,7 +117,7 @@ class CumulativeOp(TensorOp):
 def _check_kind(kind: str, operand: AnyTensorType, allowed: Sequence[str]) -> None:
     if kind not in allowed:
         raise ValueError(f"kind must be one of {', '.join(allowed)}; got {kind!r}")
-    check_dtype(dtype_of(operand), KINDS[kind], f"operand of a reduction by {kind}")
+    check_dtype(dtype_of(operand), KINDS[kind], f"an operand of a reduction by {kind}")
 
 
 def reduce_type(kind: str, operand: AnyTensorType, dims: Sequence[int]) -> AnyTensorType:

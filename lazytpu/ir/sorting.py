@@ -28,7 +28,7 @@ class SortOp(TensorOp):
 def sort_types(inputs: Sequence[AnyTensorType], dim: int) -> list[AnyTensorType]:
     if not inputs:
         raise ValueError("sort needs at least one operand")
-    check_dtype(dtype_of(inputs[0]), FLOATS | INTEGERS | BOOL, "the first operand")
+    check_dtype(dtype_of(inputs[0]), FLOATS | INTEGERS | BOOL, "a first operand")
     check_dim(dim, len(shape_of(inputs[0])))
     for other in inputs:
         if shape_of(other) != shape_of(inputs[0]):

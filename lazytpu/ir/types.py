@@ -109,7 +109,12 @@ def element_type(dtype: str) -> Attribute:
     try:
         return _ELEMENTS[dtype]
     except KeyError:
-        raise ValueError(f"{dtype!r} is not a dtype name; expected one of {', '.join(sorted(DTYPES))}") from None
+        raise ValueError(f"{dtype!r} is not a dtype name; expected one of {listed(DTYPES)}") from None
+
+
+def listed(dtypes: frozenset[str]) -> str:
+    """Dtype names as they read in an error message."""
+    return ", ".join(name for name in _ELEMENTS if name in dtypes)
 
 
 def element_name(element: Attribute) -> str:

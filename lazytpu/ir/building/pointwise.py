@@ -24,7 +24,8 @@ def _op_class(name: str, base: type[_Kind]) -> type[_Kind]:
     kind = OPS.get(name)
     if kind is None or not issubclass(kind, base):
         known = ", ".join(mnemonic for mnemonic, op in OPS.items() if issubclass(op, base))
-        raise ValueError(f"{name!r} is not an elementwise op of this number of operands; expected one of {known}")
+        count = "one operand" if base is pointwise.UnaryOp else "two operands"
+        raise ValueError(f"{name!r} is not an elementwise op of {count}; expected one of {known}")
     return kind
 
 

@@ -17,7 +17,7 @@ class ReductionMethods(ShapeMethods):
         """Folds `dims` by add, mul, max, min, and, or; with `keepdim` they stay, with size 1."""
         result = reductions.reduce_type(kind, type_of(x), dims)
         props = {"kind": string(kind), "dims": int_array(dims)}
-        folded = self.one(reductions.ReduceOp, (x,), result, props) if dims else x
+        folded = self.one(reductions.ReduceOp, (x,), result, props) if len(dims) else x
         if not keepdim:
             return folded
         return self.reshape(folded, [1 if d in dims else size for d, size in enumerate(shape_of(x))])
