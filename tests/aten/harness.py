@@ -124,7 +124,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     copies = [_clone(a) for a in args], {k: _clone(v) for k, v in kwargs.items()}
     reference = op(*copies[0], **copies[1])
     after = bind(op, *copies)
-    returned = list(reference) if len(s.returned) > 1 else [reference]
+    returned = list(reference or ()) if len(s.returned) != 1 else [reference]
     fresh = _tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + _tensors([after[name] for name in s.written])
     found = registry.load().get(str(op))
