@@ -1,0 +1,123 @@
+"""dynamic_slice and dynamic_update_slice at constant starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.modules import keeps, rewrites
+
+STARTS = "%a = lazytpu.constant {0} : tensor<i32>\n%b = lazytpu.constant {1} : tensor<i32>\n"
+UPDATE = """
+    %u0 = lazytpu.dynamic_update_slice %x, %u, %a, %b
+        : (tensor<4x6xf32>, tensor<2x3xf32>, tensor<i32>, tensor<i32>) -> tensor<4x6xf32>
+"""
+SLICE = """
+    %s = lazytpu.slice {0} starts = [{1}] limits = [{2}] strides = [1, 1] : ({3}) -> {4}
+    func.return %s : {4}"""
+ARGUMENTS = "%x : tensor<4x6xf32>, %u : tensor<2x3xf32>"
+
+
+@pytest.mark.parametrize(
+    ("starts", "begin", "end"),
+    [((1, 2), "1, 2", "3, 5"), ((-1, 0), "0, 0", "2, 3"), ((9, 9), "2, 3", "4, 6")],
+)
+def test_dynamic_slice_at_constants_is_clamped(starts: tuple[int, int], begin: str, end: str) -> None:
+    rewrites(
+        "canonicalize",
+        "%x : tensor<4x6xf32>",
+        STARTS.format(*starts)
+        + """
+        %0 = lazytpu.dynamic_slice %x, %a, %b sizes = [2, 3] : (tensor<4x6xf32>, tensor<i32>, tensor<i32>) -> tensor<2x3xf32>
+        func.return %0 : tensor<2x3xf32>""",
+        SLICE.format("%x", begin, end, "tensor<4x6xf32>", "tensor<2x3xf32>").replace("%s", "%0"),
+    )
+
+
+def test_dynamic_slice_at_a_run_time_start_stays() -> None:
+    keeps(
+        "canonicalize",
+        "%x : tensor<4xf32>, %i : tensor<i64>",
+        """
+        %0 = lazytpu.dynamic_slice %x, %i sizes = [2] : (tensor<4xf32>, tensor<i64>) -> tensor<2xf32>
+        func.return %0 : tensor<2xf32>""",
+    )
+
+
+def test_update_of_the_whole() -> None:
+    rewrites(
+        "canonicalize",
+        "%x : tensor<4xf32>, %u : tensor<4xf32>, %i : tensor<i64>",
+        """
+        %0 = lazytpu.dynamic_update_slice %x, %u, %i : (tensor<4xf32>, tensor<4xf32>, tensor<i64>) -> tensor<4xf32>
+        func.return %0 : tensor<4xf32>""",
+        "func.return %u : tensor<4xf32>",
+    )
+
+
+def test_second_update_of_the_same_place_wins() -> None:
+    kind = "(tensor<4xf32>, tensor<2xf32>, tensor<i64>) -> tensor<4xf32>"
+    rewrites(
+        "canonicalize",
+        "%x : tensor<4xf32>, %u : tensor<2xf32>, %v : tensor<2xf32>, %i : tensor<i64>",
+        f"""
+        %0 = lazytpu.dynamic_update_slice %x, %u, %i : {kind}
+        %1 = lazytpu.dynamic_update_slice %0, %v, %i : {kind}
+        func.return %1 : tensor<4xf32>""",
+        f"%0 = lazytpu.dynamic_update_slice %x, %v, %i : {kind}\nfunc.return %0 : tensor<4xf32>",
+    )
+
+
+def test_second_update_of_another_place_stays() -> None:
+    kind = "(tensor<4xf32>, tensor<2xf32>, tensor<i64>) -> tensor<4xf32>"
+    keeps(
+        "canonicalize",
+        "%x : tensor<4xf32>, %u : tensor<2xf32>, %i : tensor<i64>, %j : tensor<i64>",
+        f"""
+        %0 = lazytpu.dynamic_update_slice %x, %u, %i : {kind}
+        %1 = lazytpu.dynamic_update_slice %0, %u, %j : {kind}
+        func.return %1 : tensor<4xf32>""",
+    )
+
+
+def test_what_was_written_is_read_back() -> None:
+    rewrites(
+        "canonicalize",
+        ARGUMENTS,
+        STARTS.format(1, 2) + UPDATE + SLICE.format("%u0", "1, 2", "3, 5", "tensor<4x6xf32>", "tensor<2x3xf32>"),
+        "func.return %u : tensor<2x3xf32>",
+    )
+
+
+def test_part_of_what_was_written_is_read_back() -> None:
+    rewrites(
+        "canonicalize",
+        ARGUMENTS,
+        STARTS.format(1, 2) + UPDATE + SLICE.format("%u0", "2, 2", "3, 4", "tensor<4x6xf32>", "tensor<1x2xf32>"),
+        SLICE.format("%u", "1, 0", "2, 2", "tensor<2x3xf32>", "tensor<1x2xf32>"),
+    )
+
+
+def test_what_was_not_written_is_read_from_before() -> None:
+    rewrites(
+        "canonicalize",
+        ARGUMENTS,
+        STARTS.format(1, 2) + UPDATE + SLICE.format("%u0", "0, 0", "4, 2", "tensor<4x6xf32>", "tensor<4x2xf32>"),
+        SLICE.format("%x", "0, 0", "4, 2", "tensor<4x6xf32>", "tensor<4x2xf32>"),
+    )
+
+
+def test_a_slice_over_the_edge_of_what_was_written_stays() -> None:
+    keeps(
+        "canonicalize",
+        ARGUMENTS,
+        STARTS.format(1, 2) + UPDATE + SLICE.format("%u0", "0, 2", "2, 3", "tensor<4x6xf32>", "tensor<2x1xf32>"),
+    )
+
+
+def test_iota_of_one() -> None:
+    rewrites(
+        "canonicalize",
+        "",
+        "%0 = lazytpu.iota dim = 1 : tensor<3x1xi32>\nfunc.return %0 : tensor<3x1xi32>",
+        "%0 = lazytpu.constant 0 : tensor<3x1xi32>\nfunc.return %0 : tensor<3x1xi32>",
+    )

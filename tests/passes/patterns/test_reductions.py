@@ -1,0 +1,83 @@
+"""reduce."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.passes.modules import keeps, rewrites
+
+
+def once(kind: str, dtype: str) -> str:
+    return f"""
+    %0 = lazytpu.reduce {kind} %x dims = [1] : (tensor<4x1x{dtype}>) -> tensor<4x{dtype}>
+    func.return %0 : tensor<4x{dtype}>"""
+
+
+def twice(kind: str, dtype: str) -> str:
+    return f"""
+    %0 = lazytpu.reduce {kind} %x dims = [1] : (tensor<2x3x4x{dtype}>) -> tensor<2x4x{dtype}>
+    %1 = lazytpu.reduce {kind} %0 dims = [1] : (tensor<2x4x{dtype}>) -> tensor<2x{dtype}>
+    func.return %1 : tensor<2x{dtype}>"""
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("max", "f32"), ("add", "i32"), ("or", "i1")])
+def test_reduction_of_dimensions_of_size_1(kind: str, dtype: str) -> None:
+    rewrites(
+        "canonicalize",
+        f"%x : tensor<4x1x{dtype}>",
+        once(kind, dtype),
+        f"""
+        %0 = lazytpu.reshape %x : (tensor<4x1x{dtype}>) -> tensor<4x{dtype}>
+        func.return %0 : tensor<4x{dtype}>""",
+    )
+
+
+def test_sum_of_one_float_stays() -> None:
+    """0.0 + -0.0 is 0.0."""
+    keeps("canonicalize", "%x : tensor<4x1xf32>", once("add", "f32"))
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("min", "f32"), ("mul", "i32"), ("and", "i1")])
+def test_reductions_that_compose(kind: str, dtype: str) -> None:
+    rewrites(
+        "canonicalize",
+        f"%x : tensor<2x3x4x{dtype}>",
+        twice(kind, dtype),
+        f"""
+        %0 = lazytpu.reduce {kind} %x dims = [1, 2] : (tensor<2x3x4x{dtype}>) -> tensor<2x{dtype}>
+        func.return %0 : tensor<2x{dtype}>""",
+    )
+
+
+@pytest.mark.parametrize("kind", ["add", "mul"])
+def test_sums_of_float_sums_stay(kind: str) -> None:
+    keeps("canonicalize", "%x : tensor<2x3x4xbf16>", twice(kind, "bf16"))
+
+
+def test_reductions_of_two_kinds_stay() -> None:
+    keeps("canonicalize", "%x : tensor<2x3x4xf32>", twice("max", "f32").replace("max", "min", 1))
+
+
+def test_reduction_of_a_transpose() -> None:
+    rewrites(
+        "canonicalize",
+        "%x : tensor<2x3x4xf32>",
+        """
+        %0 = lazytpu.transpose %x [2, 0, 1] : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
+        %1 = lazytpu.reduce add %0 dims = [0] : (tensor<4x2x3xf32>) -> tensor<2x3xf32>
+        func.return %1 : tensor<2x3xf32>""",
+        """
+        %0 = lazytpu.reduce add %x dims = [2] : (tensor<2x3x4xf32>) -> tensor<2x3xf32>
+        func.return %0 : tensor<2x3xf32>""",
+    )
+
+
+def test_reduction_of_a_transpose_that_exchanges_what_is_left_stays() -> None:
+    keeps(
+        "canonicalize",
+        "%x : tensor<2x3x4xf32>",
+        """
+        %0 = lazytpu.transpose %x [1, 0, 2] : (tensor<2x3x4xf32>) -> tensor<3x2x4xf32>
+        %1 = lazytpu.reduce add %0 dims = [2] : (tensor<3x2x4xf32>) -> tensor<3x2xf32>
+        func.return %1 : tensor<3x2xf32>""",
+    )
