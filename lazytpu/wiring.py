@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from lazytpu.engine.device import Device
 from lazytpu.engine.engine import Engine
-from lazytpu.frontend import ports
+from lazytpu.frontend import device_port, ports
 from lazytpu.frontend.names import slot_names
 
 ENGINE: Engine | None = None
@@ -16,4 +17,5 @@ def start() -> Engine:
     if ENGINE is None:
         ENGINE = Engine(slot_names, ports.OpFacts)
         ports.install(ENGINE)
+        device_port.install(Device(device_port.Properties))
     return ENGINE

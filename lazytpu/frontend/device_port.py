@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+
 
 @dataclass(frozen=True)
 class Properties:
-    """The device as XLA describes it: `name` ("TPU v5 lite"), `platform` ("tpu", "gpu" or "cpu"), `total_memory` in bytes
-    (of the host, where that is the device)."""
+    """The device as XLA describes it: `name` ("TPU v5 lite"), `platform` ("tpu", "gpu" or "cpu"), `total_memory` in
+    bytes (of the host, where that is the device)."""
 
     name: str
     platform: str
@@ -20,7 +22,13 @@ class Properties:
 class Device(Protocol):
     """The part of the engine that knows the device itself."""
 
-    def properties(self) -> Properties: ...
+    def properties(self) -> Properties:
+        """The device as XLA describes it."""
+        ...
+
+    def dtypes(self) -> set[torch.dtype]:
+        """The dtypes that tensors of the device may have."""
+        ...
 
     def live_bytes(self) -> int:
         """Bytes of device memory that values hold now."""
@@ -30,7 +38,9 @@ class Device(Protocol):
         """The most bytes held since the start or `reset_peak`, temporaries of programs included."""
         ...
 
-    def reset_peak(self) -> None: ...
+    def reset_peak(self) -> None:
+        """Start `peak_bytes` anew from what is held now."""
+        ...
 
 
 _device: Device | None = None

@@ -29,7 +29,8 @@ class Facade(type):
 def facade(native: type, construct: Callable[..., Any]) -> Facade:
     """A class that stands for `native` as `torch.<its name>`; calling it calls `construct`."""
     names = {"native": native, "construct": staticmethod(construct), "__doc__": native.__doc__, "__module__": "torch"}
-    return Facade(native.__name__, (native,), names)
+    kind = Facade if type(native) is type else type("Facade", (Facade, type(native)), {})
+    return kind(native.__name__, (native,), names)
 
 
 def _is_facade(cls: type) -> bool:

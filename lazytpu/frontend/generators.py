@@ -1,7 +1,7 @@
 """Random number generators of the device: a pair (seed, offset) on the host (R7).
 
-The bits of a random op are a function of (seed, offset, element index), with the offset that the generator had when the op
-was recorded; each op advances it by one. So a stream is the same however ops are cut into programs, drawing needs no
+The bits of a random op are a function of (seed, offset, element index), with the offset that the generator had when the
+op was recorded; each op advances it by one. So a stream is the same however ops are cut into programs, drawing needs no
 device, and getting or setting a state never waits.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.facades import facade
-from lazytpu.frontend.torch_private import CpuGenerator
+from lazytpu.frontend.torch_private import CpuGenerator, native_address
 
 _SEED_AT_START = 67280421310721  # at::default_rng_seed_val, torch's first seed on every device
 _STATE = struct.Struct("<QQ")
@@ -26,8 +26,8 @@ _lock = threading.Lock()
 class TpuGenerator(CpuGenerator):
     """A generator of `device`: what `torch.Generator("tpu")` gives.
 
-    torch hands a generator to kernels as its C++ part, which for a device in Python is a CPU generator; nothing draws from
-    that one, it only identifies this object (`draw`).
+    torch hands a generator to kernels as its C++ part, which for a device in Python is a CPU generator; nothing draws
+    from that one, it only identifies this object (`draw`).
     """
 
     _device: torch.device
@@ -35,10 +35,10 @@ class TpuGenerator(CpuGenerator):
     _offset: int
 
     def __new__(cls, device: torch.device) -> TpuGenerator:
-        made = super().__new__(cls, "cpu")
+        made = CpuGenerator.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
         made._device = torch.device(device.type, device.index or 0)
         made._seed, made._offset = _SEED_AT_START, 0
-        _generators[made._cdata] = made
+        _generators[native_address(made)] = made
         return made
 
     @property
@@ -121,7 +121,7 @@ def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
 
     Raises RuntimeError for a generator of another device, as torch does.
     """
-    found = default_generator if generator is None else _generators.get(generator._cdata)
+    found = default_generator if generator is None else _generators.get(native_address(generator))
     if found is None:
         assert generator is not None
         raise RuntimeError(f"Expected a 'tpu' device type for generator but found '{generator.device.type}'")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import tensors
+from lazytpu.frontend import storages, tensors
 from lazytpu.frontend.torch_private import CPU, META, set_storage
 from lazytpu.trace.value import EMPTY, resident, row_major
 
@@ -44,6 +44,8 @@ def set_storage_offset(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: list[int], stride: list[int] | None = None
 ) -> torch.Tensor:
     """aten::set_.source_Storage_storage_offset"""
+    if "_bytes" in storage.__dict__:  # made of a CPU storage: the first tensor on it says in which dtype it is used
+        storages.settle(storage, tensor.dtype, offset, tuple(size), tuple(stride) if stride else row_major(tuple(size)))
     return set_storage(CPU, tensor, storage, offset, list(size), list(stride) if stride else list(row_major(tuple(size))))
 
 

@@ -40,6 +40,9 @@ def register() -> None:
 
         private.setup_backend(NAME, backend_module=MODULE)
         _register_first_use()
+        from lazytpu.frontend import patches
+
+        patches.install()
 
 
 def _register_first_use() -> None:
@@ -82,7 +85,10 @@ def activate() -> None:
 
         wiring.start()
         _register_kernels()
-        _install_patches()
+        from lazytpu.frontend import autocast, printing
+
+        autocast.install()
+        printing.install()
 
 
 def _register_kernels() -> None:
@@ -144,10 +150,3 @@ def _is_known(op: Any, rules: Collection[str]) -> bool:
 
 def _is_view(op: Any) -> bool:
     return any(a.alias_info is not None and not a.alias_info.is_write for a in op._schema.arguments)
-
-
-def _install_patches() -> None:
-    from lazytpu.frontend import autocast, dlpack, module_move, pinned, printing, storage_patches, streams
-
-    for part in (storage_patches, streams, autocast, module_move, dlpack, pinned, printing):
-        part.install()

@@ -7,6 +7,7 @@ needs nothing.
 from __future__ import annotations
 
 import time
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ def launch() -> None:
 class TpuEvent(NativeEvent):
     """A point in the device's queue: what `torch.Event("tpu")` gives.
 
-    With `enable_timing`, `record` waits for the device and takes the host's clock, so that the time between two events is
-    what the device did between them, and nothing else.
+    With `enable_timing`, `record` waits for the device and takes the host's clock, so that the time between two events
+    is what the device did between them, and nothing else.
     """
 
     _timing: bool
@@ -112,7 +113,10 @@ class TpuStream(NativeStream):
         """Nothing to do: the queue runs in order."""
 
 
-CURRENT = TpuStream()
+@cache
+def current() -> TpuStream:
+    """The device's queue."""
+    return TpuStream()
 
 
 def _is_tpu(device: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import torch
 from torch import _tensor_str as tensor_str
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -31,3 +33,13 @@ current_node = torch._C._current_autograd_node
 without_keys = torch._C._ExcludeDispatchKeyGuard
 backend_name = torch._C._get_privateuse1_backend_name
 default_backend_name = "privateuseone"
+
+CpuGenerator = torch._C.Generator  # the native classes behind the facades in `torch`
+NativeStream = torch.Stream
+NativeEvent = torch.Event
+native_address = attrgetter("_cdata")  # of a generator: the same for each Python object of one
+StorageBase = torch._C.StorageBase
+TensorBase = torch._C.TensorBase
+AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
+to_dlpack = torch._C._to_dlpack
+swap_tensor_impl = torch._C._swap_tensor_impl

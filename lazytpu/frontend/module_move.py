@@ -1,0 +1,86 @@
+"""Moving a module to the device, or back, keeps its Parameter objects.
+
+`module.to("cuda")` gives each Parameter new data. torch cannot do that between "cpu" and a device in Python, and makes
+new Parameters without a word: tied weights come apart, and an optimizer made before the move steps the old ones. So
+when a parameter crosses to or from the device, its contents are exchanged with those of the moved one, and the object
+stays. Modules that stay where they are take torch's own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lazytpu.frontend.torch_private import swap_tensor_impl
+
+_apply = nn.Module._apply
+
+
+def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+    """nn.Module._apply, what to(), tpu(), cpu(), float() and to_empty() end in."""
+    names = {id(p): name for name, p in self._parameters.items() if p is not None}
+
+    def moved(tensor: Tensor) -> Tensor:
+        result = fn(tensor)
+        name = names.get(id(tensor))
+        if name is None or (tensor.device.type == "tpu") == (result.device.type == "tpu"):
+            return result
+        _become(tensor, result, fn, f"{type(self).__name__}.{name}")
+        return tensor
+
+    if recurse:
+        for child in self.children():
+            child._apply(fn)
+    return _apply(self, moved, recurse=False)
+
+
+def _become(parameter: Tensor, moved: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:
+    """Give the Parameter object the contents of `moved`, its gradient likewise moved, its hooks kept."""
+    grad, parameter.grad = parameter.grad, None
+    _check_unused(parameter, name)
+    contents = nn.Parameter(moved, requires_grad=parameter.requires_grad)
+    hooks: Any = parameter._backward_hooks, parameter._post_accumulate_grad_hooks
+    swap_tensor_impl(parameter, contents)
+    # Hooks are part of the contents; setting them again adds them to the new ones.
+    if hooks[0]:
+        parameter._backward_hooks = hooks[0]
+    if hooks[1]:
+        parameter._post_accumulate_grad_hooks = hooks[1]
+    if grad is not None:
+        with torch.no_grad():
+            swap_tensor_impl(grad, fn(grad).requires_grad_(grad.requires_grad))
+        parameter.grad = grad
+
+
+def _check_unused(parameter: Tensor, name: str) -> None:
+    """A graph that is still alive would go on with the old contents: refuse, or make its backward refuse.
+
+    Raises RuntimeError when something other than the parameter's own place in a graph refers to the contents.
+    """
+    holder: Any = parameter
+    count = holder._use_count()
+    if count == 2 and parameter.is_leaf and parameter.requires_grad:
+        node = torch.autograd.graph.get_gradient_edge(parameter).node
+        if holder._use_count() == 2:  # the edge was there before: a graph holds the parameter
+
+            def refuse(grads: Any) -> None:
+                raise RuntimeError(
+                    f"{name} was moved to another device after the forward of this backward; move the module first"
+                )
+
+            node.register_prehook(refuse)
+            return
+    if count > 1:
+        raise RuntimeError(
+            f"cannot move {name}: {count - 1} other references to its contents exist, such as an autograd graph that "
+            "saved it. Move the module before its first forward, or delete the outputs and losses of earlier ones."
+        )
+
+
+def install() -> None:
+    """Let nn.Module keep its parameters when they cross to or from the device."""
+    module: Any = nn.Module
+    module._apply = apply
