@@ -19,9 +19,40 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 UNARY = (
-    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
-    "rsqrt sigmoid sign sin sinh sqrt tan tanh trunc clone zero max"
-).split()
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "floor",
+    "frac",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "neg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    "clone",
+    "zero",
+    "max",
+)
 
 # overload of _foreach_<packet> -> the op of one element. Scalars of maximum and minimum are bounds of clamp
 # (native_functions.yaml: foreach_tensor_clamp_min_scalar_kernel_slow).

@@ -1,9 +1,9 @@
 """Fused optimizer steps, with the formulas of ATen/native/cpu/Fused{SGD,Adam,Adagrad}Kernel.cpp.
 
-Hyperparameters are run-time numbers, so a schedule recompiles nothing. The CPU combines them in double; here they come as
-0-d f64, are combined by additions and products only (all that a TPU does well in f64), and are rounded once to the dtype
-in which the step computes: f32, or f64 for f64 parameters. Each rule returns the new values of the lists in the schema's
-order; gradients are new only if they are unscaled. A step with found_inf == 1 changes nothing.
+Hyperparameters are run-time numbers, so a schedule recompiles nothing. The CPU combines them in double; here they come
+as 0-d f64, are combined by sums and products only (all that a TPU does well in f64), and are rounded once to the dtype
+in which the step computes: f32, or f64 for f64 parameters. Each rule returns the new values of the lists in the order
+of the schema; gradients are new only if they are unscaled. A step with found_inf == 1 changes nothing.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def _adam(
             if before is not None and after is not None:
                 values.append(stored(b, found_inf, before, after))
     params, averages, squares, tops = new
-    return params, kept_gradients(b, grads, found_inf, grad_scale), averages, squares, tops if amsgrad else max_exp_avg_sqs
+    kept = kept_gradients(b, grads, found_inf, grad_scale)
+    return params, kept, averages, squares, tops if amsgrad else max_exp_avg_sqs
 
 
 @rule("aten._fused_adam.default", "aten._fused_adam.tensor_lr", numbers=ADAM_NUMBERS)
@@ -209,7 +210,7 @@ def fused_sgd(
     grad_scale: SSAValue | None,
     found_inf: SSAValue | None,
 ) -> Lists:
-    """One SGD step of every parameter: v = momentum v + (1 - dampening) g, x = x - lr v; without buffers x = x - lr g."""
+    """One SGD step of every parameter: v = momentum v + (1 - dampening) g, x = x - lr v; without buffers v is g."""
     params: list[SSAValue] = []
     buffers: list[SSAValue] = []
     for i, (param, grad) in enumerate(zip(self, grads, strict=True)):

@@ -154,9 +154,11 @@ def pointwise(
 
     The function's positional parameters are the tensors (or wrapped numbers) that decide the dtype; its keyword-only
     parameters are numbers that follow it; all have their names in the schema, and all may be run-time numbers (R3),
-    except the keyword-only `options`, which arrive as they are (a bool, a word). What the function returns is converted to the result's dtype. `floating` promotes integers to the default float; for `halves` and
-    `rounded` see `operands`. An operand that is None stays None. The decorated function itself stays as it is, so that
-    other rules can call it.
+    except the keyword-only `options`, which arrive as they are (a bool, a word). An operand that is None stays None.
+    What the function returns is converted to the result's dtype.
+
+    `floating` promotes integers to the default float; for `halves` and `rounded` see `operands`. The decorated function
+    itself stays as it is, so that other rules can call it.
     """
 
     def register(function: Callable[..., SSAValue]) -> Callable[..., SSAValue]:

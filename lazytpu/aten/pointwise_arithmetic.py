@@ -1,4 +1,4 @@
-"""Sums, products, quotients and what is made of them: add, sub, mul, div, floor_divide, remainder, fmod, addcmul, addcdiv, lerp."""
+"""Sums, products, quotients, and what is made of them: remainders, fused multiply-adds, interpolation, log-sums."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lazytpu.aten.pointwise import (
     finish,
     float_type,
     full,
+    number,
     operands,
     pointwise,
     result_type,
-    wide,
 )
 from lazytpu.aten.pointwise_unary import signbit, trunc
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 
@@ -135,9 +135,7 @@ def _signs_differ(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     return b.binary("xor", b.compare("LT", x, full(b, 0, x)), b.compare("LT", y, full(b, 0, y)))
 
 
-@rule(
-    "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", numbers=("self", "other")
-)
+@rule("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", numbers=("self", "other"))
 def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
     """self - other * floor(self / other): the sign of `other`."""
     common = result_type(self, other)
@@ -181,8 +179,8 @@ def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
     """value * x, where `value` is a number that takes x's dtype."""
     if _is(value, 1):
         return x
-    (factor,) = promote(b, value, to=dtype_of(x), shape=shape_of(x))
-    return b.mul(factor, x)
+    factor = number(b, value, dtype_of(x)) if isinstance(value, Scalar) else b.convert(value, dtype_of(x))
+    return b.mul(b.broadcast_to(factor, shape_of(x)), x)
 
 
 @rule("aten.lerp.Tensor", "aten.lerp.Scalar", numbers=("self", "end", "weight"))
@@ -200,7 +198,11 @@ def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
 
 @pointwise("aten.logaddexp.default", floating=True)
 def logaddexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """log(e^x + e^y) = max + log1p(e^-|x - y|); equal infinities are themselves (ATen/native/cpu/LogAddExp.h)."""
+    """log(e^x + e^y) = max + log1p(e^(min - max)); equal infinities are themselves (ATen/native/cpu/LogAddExp.h)."""
+    if is_complex(dtype_of(self)):
+        first = b.compare("GE", b.unary("real", self), b.unary("real", other))
+        larger, smaller = b.select(first, self, other), b.select(first, other, self)
+        return b.add(larger, b.unary("log1p", b.exp(b.sub(smaller, larger))))
     size = b.abs(b.sub(self, other))
     found = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(size))))
     return _equal_infinities(b, self, other, found)
@@ -255,7 +257,10 @@ def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     return b.abs(b.binary("complex", self, other))
 
 
-@pointwise("aten.ldexp.Tensor")
-def ldexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """self * 2^other."""
-    return b.mul(self, b.binary("pow", full(b, 2, other), other))
+@rule("aten.ldexp.Tensor", numbers=("self", "other"))
+def ldexp(b: Builder, self: Operand, other: Operand) -> SSAValue:
+    """self * 2^other, the power in the float dtype of `other` (BinaryOps.cpp: `mul(x, pow(2.0, other))`)."""
+    dtype = float_type(other)
+    (exponent,) = operands(b, other, common=dtype)
+    raised = b.convert(b.binary("pow", full(b, 2, exponent), exponent), dtype)
+    return mul(b, self, raised)

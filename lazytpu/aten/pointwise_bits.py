@@ -81,15 +81,11 @@ def frexp(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
     scaled = b.select(tiny, with_number(b, "mul", x, 2.0 ** (fraction_bits + 1)), x)
     bits = b.bitcast_convert(scaled, bits_dtype, shape_of(x))
     field = (1 << exponent_bits) - 1
-    exponent = with_number(
-        b, "and", b.binary("shift_right_logical", bits, full(b, fraction_bits, bits)), field
-    )
+    exponent = with_number(b, "and", b.binary("shift_right_logical", bits, full(b, fraction_bits, bits)), field)
     shift = b.select(tiny, full(b, bias - 1 + fraction_bits + 1, bits), full(b, bias - 1, bits))
     exponent = b.sub(exponent, shift)
     cleared = with_number(b, "and", bits, ~(field << fraction_bits))
-    mantissa = b.bitcast_convert(
-        with_number(b, "or", cleared, (bias - 1) << fraction_bits), dtype_of(x), shape_of(x)
-    )
+    mantissa = b.bitcast_convert(with_number(b, "or", cleared, (bias - 1) << fraction_bits), dtype_of(x), shape_of(x))
     plain = b.and_(b.unary("is_finite", x), b.compare("NE", x, full(b, 0, x)))
     mantissa, exponent = b.select(plain, mantissa, x), b.select(plain, exponent, full(b, 0, exponent))
     return finish(b, mantissa), b.convert(exponent, b.out[1][0])

@@ -11,6 +11,8 @@ from lazytpu.aten.pointwise_complex import conjugate
 from lazytpu.aten.registry import promote, rule
 from lazytpu.ir.types import dtype_of, shape_of
 
+SIXTH = 0.1666666716337204  # 1.0f / 6.0f: the CPU's kernel has it in single precision, for doubles too
+
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
@@ -58,9 +60,7 @@ def leaky_relu_backward(
 
 
 @rule("aten._prelu_kernel_backward.default")
-def prelu_backward(
-    b: Builder, grad_output: SSAValue, self: SSAValue, weight: SSAValue
-) -> tuple[SSAValue, SSAValue]:
+def prelu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, weight: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Gradients of x and of the (not yet reduced) weight."""
     grad, x, slope = operands(b, grad_output, self, weight, common=dtype_of(self))
     positive = b.compare("GT", x, full(b, 0, x))
@@ -117,7 +117,7 @@ def silu_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue
     """g s (1 + x (1 - s)) with s = 1 / (1 + e^-x)."""
     s = b.unary("logistic", self)
     slope = b.mul(s, with_number(b, "add", b.mul(self, _one_minus(b, s)), 1))
-    return b.mul(grad_output, conjugate(b, slope))
+    return b.mul(grad_output, slope)
 
 
 @pointwise("aten.mish_backward.default")
@@ -131,7 +131,7 @@ def mish_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue
 def hardsigmoid_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue:
     """g / 6 where -3 < x < 3."""
     inside = b.and_(b.compare("GT", self, full(b, -3, self)), b.compare("LT", self, full(b, 3, self)))
-    return b.select(inside, with_number(b, "mul", grad_output, 1 / 6), full(b, 0, self))
+    return b.select(inside, with_number(b, "mul", grad_output, SIXTH), full(b, 0, self))
 
 
 @pointwise("aten.hardswish_backward.default")
@@ -191,11 +191,11 @@ def glu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, dim: int) ->
 
 @pointwise("aten.logit_backward.default", rounded=False)
 def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SSAValue | None) -> SSAValue:
-    """g / (x (1 - x)) inside the bounds; outside, NaN, or 0 when eps gives the bounds."""
+    """g / (x (1 - x)); outside the bounds NaN, or 0 when eps gives the bounds."""
     low = full(b, 0, self) if eps is None else eps
-    inside = within(b, self, low, _one_minus(b, low))
+    outside = b.or_(b.compare("LT", self, low), b.compare("GT", self, _one_minus(b, low)))
     slope = b.div(grad_output, b.mul(self, _one_minus(b, self)))
-    return b.select(inside, slope, full(b, math.nan if eps is None else 0, self))
+    return b.select(outside, full(b, math.nan if eps is None else 0, self), slope)
 
 
 @rule("aten.native_dropout_backward.default", numbers=("scale",))

@@ -10,10 +10,13 @@ from lazytpu.aten.pointwise import Operand, finish, full, operands, pointwise, r
 from lazytpu.aten.pointwise_unary import reciprocal
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import is_complex, is_float, is_integer
+from lazytpu.ir.types import dtype_of, is_complex, is_float, is_integer
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
+
+# XLA takes the top bit of an integer exponent for a sign, unsigned or not; in a wider dtype there is none.
+WIDER = {"ui8": "ui32", "ui16": "ui32", "ui32": "ui64"}
 
 
 @rule("aten.pow.Tensor_Scalar")
@@ -29,7 +32,9 @@ def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
         return finish(b, integer_power(b, operands(b, self, common=common)[0], known))
     # The CPU's bfloat16 cube rounds after each product; Half is widened first (PowKernel.cpp, Vectorized<BFloat16>).
     halves = "own" if common == "bf16" and known in (3, -2) else "wide"
-    if known is not None and (is_float(common) or is_complex(common)):
+    # Half's roots are powers of f32, which differ at -inf and -0.
+    rooted = common == "f16" and known in (0.5, -0.5)
+    if known is not None and not rooted and (is_float(common) or is_complex(common)):
         (x,) = operands(b, self, common=common, halves=halves)
         special = static_power(b, x, known)
         if special is not None:
@@ -69,4 +74,7 @@ def integer_power(b: Builder, x: SSAValue, exponent: int) -> SSAValue:
 @pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(b: Builder, self: SSAValue, exponent: SSAValue) -> SSAValue:
     """self^exponent; of integers, 0 for a negative exponent unless the base is 1 or -1."""
-    return b.binary("pow", self, exponent)
+    wider = WIDER.get(dtype_of(self))
+    if wider is None:
+        return b.binary("pow", self, exponent)
+    return b.binary("pow", b.convert(self, wider), b.convert(exponent, wider))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lazytpu.aten.pointwise import finish, full, table, with_number
+from lazytpu.aten.pointwise import finish, full, table, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 
@@ -66,9 +66,17 @@ def reciprocal(b: Builder, x: SSAValue) -> SSAValue:
     return b.div(full(b, 1, x), x)
 
 
-def log2(b: Builder, x: SSAValue) -> SSAValue:
-    """log(x) / log(2); a quotient, so that it is exact at powers of two more often than the product is."""
-    return with_number(b, "div", b.log(x), math.log(2))
+def log_to(base: int) -> Any:
+    """log(x) / log(base); a quotient, so that it is exact at powers of the base more often than the product is."""
+
+    def scaled(b: Builder, x: SSAValue) -> SSAValue:
+        found = b.log(x)
+        if not is_complex(dtype_of(x)):
+            return with_number(b, "div", found, math.log(base))
+        parts = (with_number(b, "div", b.unary(part, found), math.log(base)) for part in ("real", "imag"))
+        return b.binary("complex", *parts)
+
+    return scaled
 
 
 def sinc(b: Builder, x: SSAValue) -> SSAValue:
@@ -124,8 +132,8 @@ table(
         "aten.exp2.default": lambda b, x: b.binary("pow", full(b, 2, x), x),
         "aten.log.default": "log",
         "aten.log1p.default": "log1p",
-        "aten.log2.default": log2,
-        "aten.log10.default": lambda b, x: with_number(b, "div", b.log(x), math.log(10)),
+        "aten.log2.default": log_to(2),
+        "aten.log10.default": log_to(10),
         "aten.sqrt.default": "sqrt",
         "aten.rsqrt.default": "rsqrt",
         "aten.reciprocal.default": reciprocal,
@@ -164,18 +172,17 @@ def absolute(b: Builder, self: SSAValue) -> SSAValue:
 
 @rule("aten.round.decimals")
 def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
-    """round(x * 10^decimals) / 10^decimals, each step in the tensor's own dtype, as the CPU's kernel does."""
+    """round(x * 10^decimals) / 10^decimals."""
     if not is_float(dtype_of(self)):
         return self
-    scale = full(b, 10.0 ** abs(decimals), self)
+    x = b.convert(self, wide(dtype_of(self)))
+    scale = full(b, 10.0 ** abs(decimals), x)
     there, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
-    return b.binary(back, b.unary("round_nearest_even", b.binary(there, self, scale)), scale)
+    return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(there, x, scale)), scale))
 
 
 @rule("aten.nan_to_num.default")
-def nan_to_num(
-    b: Builder, self: SSAValue, nan: float | None, posinf: float | None, neginf: float | None
-) -> SSAValue:
+def nan_to_num(b: Builder, self: SSAValue, nan: float | None, posinf: float | None, neginf: float | None) -> SSAValue:
     """NaN and infinities replaced: by default 0 and the dtype's greatest and least finite numbers."""
     dtype = dtype_of(self)
     if is_complex(dtype):
