@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,7 @@ Types: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 TEMPLATES: dict[str, Callable[..., Any]] = {}
 
 # The modules of this package that register templates, imported at the first use of one.
-FAMILIES = ("fft", "linalg", "special")
+FAMILIES = tuple(m.name for m in pkgutil.iter_modules([os.path.dirname(__file__)]) if m.name != "registry")
 
 _NAMES = {numpy_dtype(name): name for name in ("f16", "bf16", "f32", "f64", "c64", "c128")}
 _NAMES |= {numpy_dtype(f"{sign}{bits}"): f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64)}
