@@ -29,13 +29,17 @@ def _splice(e: Emission, instance: Instance, symbol: str) -> None:
         e.module.body.append(function.operation.clone())
 
 
+# Where an op names functions: calls and composites one, custom calls a list.
+_ONE = ("callee", "decomposition")
+_LIST = "called_computations"
+
+
 def _rename_references(op: ir.Operation, names: dict[str, str]) -> ir.WalkResult:
-    """Calls, composites and custom calls all name functions; an attribute may hold one symbol or a list of them."""
-    for attribute in op.attributes:
-        value = op.attributes[attribute]
-        if isinstance(value, ir.FlatSymbolRefAttr):
-            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(names[value.value])
-        elif isinstance(value, ir.ArrayAttr) and any(isinstance(item, ir.FlatSymbolRefAttr) for item in value):
-            renamed = [ir.FlatSymbolRefAttr.get(names[ir.FlatSymbolRefAttr(item).value]) for item in value]
-            op.attributes[attribute] = ir.ArrayAttr.get(renamed)
+    for attribute in _ONE:
+        if attribute in op.attributes:
+            found = ir.FlatSymbolRefAttr(op.attributes[attribute]).value
+            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(names[found])
+    if _LIST in op.attributes:
+        found = [ir.FlatSymbolRefAttr(item).value for item in ir.ArrayAttr(op.attributes[_LIST])]
+        op.attributes[_LIST] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(names[name]) for name in found])
     return ir.WalkResult.ADVANCE

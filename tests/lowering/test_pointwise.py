@@ -173,7 +173,9 @@ def test_booleans():
     x, y = np.array([True, True, False, False]), np.array([True, False, True, False])
     for run in (interpreted, compiled):
         results = run(
-            lambda b, v, w: [b.and_(v, w), b.or_(v, w), b.binary("xor", v, w), b.not_(v), b.add(v, w), b.mul(v, w)], x, y
+            lambda b, v, w: [b.and_(v, w), b.or_(v, w), b.binary("xor", v, w), b.not_(v), b.add(v, w), b.mul(v, w)],
+            x,
+            y,
         )
         for actual, wanted in zip(results, [x & y, x | y, x ^ y, ~x, x | y, x & y], strict=True):
             assert_close(actual, wanted)
@@ -181,8 +183,12 @@ def test_booleans():
 
 @pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
 def test_compare(direction):
-    function = getattr(np, {"EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal", "GT": "greater"}.get(
-        direction, "greater_equal"))
+    function = getattr(
+        np,
+        {"EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal", "GT": "greater"}.get(
+            direction, "greater_equal"
+        ),
+    )
     pairs = [
         (np.array([1.0, np.nan, -0.0, np.inf]), np.array([1.0, np.nan, 0.0, 1.0])),
         (np.array([1, -1, 3]), np.array([1, 1, 2])),
@@ -273,7 +279,15 @@ def test_complex_numbers(dtype):
             ],
             z,
         )
-        expected = [z.real, z.imag, np.abs(z), z.imag + 1j * z.real, z * z, z / (z + z), *(f(z) for f in names.values())]
+        expected = [
+            z.real,
+            z.imag,
+            np.abs(z),
+            z.imag + 1j * z.real,
+            z * z,
+            z / (z + z),
+            *(f(z) for f in names.values()),
+        ]
         for actual, wanted in zip(results, expected, strict=True):
             assert_close(actual, wanted.astype(actual.dtype), factor=4)
 

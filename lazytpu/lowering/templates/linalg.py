@@ -10,7 +10,8 @@ from lazytpu.lowering.templates.registry import template
 
 @template("cholesky")
 def cholesky(a: jax.Array, *, upper: bool = False) -> jax.Array:
-    """The Cholesky factor of a Hermitian positive definite matrix; all NaN when it is not positive definite."""
+    """The Cholesky factor of a Hermitian positive definite matrix; its triangle is NaN when the matrix is not
+    positive definite."""
     factor = jax.lax.linalg.cholesky(a, symmetrize_input=False)
     return jnp.conj(jnp.swapaxes(factor, -1, -2)) if upper else factor
 
@@ -62,7 +63,7 @@ def svd(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array, jax.
 @template("svdvals")
 def svdvals(a: jax.Array) -> jax.Array:
     """Singular values in descending order."""
-    (values,) = jax.lax.linalg.svd(a, compute_uv=False)
+    values = jax.lax.linalg.svd(a, compute_uv=False)
     return values
 
 

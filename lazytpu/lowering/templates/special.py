@@ -79,4 +79,4 @@ def standard_gamma(key: jax.Array, alpha: jax.Array) -> jax.Array:
 @template("standard_gamma_grad")
 def standard_gamma_grad(alpha: jax.Array, sample: jax.Array) -> jax.Array:
     """Derivative of a gamma sample by its shape parameter."""
-    return jax.lax.random_gamma_grad(alpha, sample, dtype=alpha.dtype)
+    return jax.lax.random_gamma_grad(alpha, sample)  # pyright: ignore[reportCallIssue]

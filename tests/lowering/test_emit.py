@@ -1,0 +1,129 @@
+"""What emission keeps of a module, and what it says when it cannot lower one."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects.builtin import FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, NameLoc, StringAttr, UnitAttr, i64
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.irdl import irdl_op_definition
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.dialect import OPS
+from lazytpu.ir.types import tensor_type
+from lazytpu.lowering import LoweringError, emit, stablehlo_text
+from lazytpu.lowering.rules import RULES, lowers
+from lazytpu.runtime.client import ir, mlir_context
+from lazytpu.runtime.signature import signature
+from tests.lowering.harness import module_of
+
+
+def location(line):
+    return FileLineColLoc(StringAttr("train.py"), IntAttr(line), IntAttr(0))
+
+
+@irdl_op_definition
+class UnknownOp(TensorOp):
+    """An op of another dialect."""
+
+    name = "test.unknown"
+
+
+def test_every_op_of_the_dialect_has_a_rule():
+    assert set(RULES) == set(OPS.values())
+
+
+def test_one_op_one_rule():
+    with pytest.raises(ValueError, match=r"lazytpu.iota has two lowering rules: iota and .*other"):
+
+        @lowers(OPS["iota"])
+        def other(e, op): ...
+
+
+def test_names_lines_and_donation_are_kept():
+    def build(b, x, w):
+        with b.at(location(41)):
+            y = b.add(x, w)
+        with b.at(NameLoc(StringAttr("backward"), location(41))):
+            return [b.neg(y), y]
+
+    module = module_of(
+        build,
+        ("f32", (4,)),
+        ("f32", (4,)),
+        arguments=[
+            {"lazytpu.name": StringAttr("input 0"), "lazytpu.donate": UnitAttr()},
+            {"lazytpu.name": StringAttr("layers.0.weight"), "lazytpu.alias": IntegerAttr(1, i64)},
+        ],
+        results=[{}, {"lazytpu.name": StringAttr("layers.0.weight")}],
+    )
+    made = emit(module, name="step")
+    plain, full = stablehlo_text(made), stablehlo_text(made, locations=True)
+    assert "module @step" in plain
+    assert '%layers.0.weight: tensor<4xf32> {lazytpu.name = "layers.0.weight", tf.aliasing_output = 1 : i32}' in plain
+    assert "jax.buffer_donor = true" in plain
+    assert '(tensor<4xf32>, tensor<4xf32> {lazytpu.name = "layers.0.weight"})' in plain
+    assert '"train.py":41' not in plain
+    assert '"train.py":41' in full
+    assert '"backward"' in full
+    assert signature(made).donated == (0, 1)
+
+
+def test_text_reads_back():
+    module = module_of(lambda b, x: [b.random_bits(x, x, (3,)), b.constant(float("-inf"), "f32", (2,))], ("ui64", ()))
+    text = stablehlo_text(emit(module))
+    with mlir_context():
+        assert stablehlo_text(ir.Module.parse(text)) == text
+
+
+def test_large_tables_can_be_elided():
+    import numpy as np
+
+    module = module_of(lambda b: b.array(np.arange(100), "i64"))
+    assert "99" in stablehlo_text(emit(module))
+    assert "99" not in stablehlo_text(emit(module), elide_above=10)
+
+
+def test_an_op_without_a_rule_says_what_to_do():
+    def build(b, x):
+        with b.at(location(7)):
+            return b.op(UnknownOp, [], [tensor_type("f32", ())]).results[0]
+
+    function = FuncOp("main", ([], [tensor_type("f32", ())]))
+    made = UnknownOp.create(result_types=[tensor_type("f32", ())], location=location(7))
+    function.body.block.add_ops([made, ReturnOp(made.results[0])])
+    with pytest.raises(
+        NotImplementedError, match=r"test.unknown at train.py:7 has no lowering rule.*@lowers\(UnknownOp\)"
+    ):
+        emit(ModuleOp([function]))
+
+
+def test_a_failing_rule_names_the_op_and_line():
+    def build(b, x):
+        with b.at(location(9)):
+            return b.template("no_such_template", [x], [("f32", (2,))])
+
+    with pytest.raises(LoweringError, match=r"lazytpu.template at train.py:9: there is no template 'no_such_template'"):
+        emit(module_of(build, ("f32", (2,))))
+
+
+def test_invalid_stablehlo_is_a_fault_of_lowering():
+    from lazytpu.ir.constants import IotaOp
+
+    good = RULES[IotaOp]
+    RULES[IotaOp] = lambda e, op: e.create("stablehlo.iota", [], e.type(op.result_type()))
+    try:
+        with pytest.raises(LoweringError, match="iota_dimension"):
+            emit(module_of(lambda b: b.iota("f32", (2,), 0)))
+    finally:
+        RULES[IotaOp] = good
+
+
+def test_a_module_is_one_function():
+    with pytest.raises(LoweringError, match="one function @main"):
+        emit(ModuleOp([]))
+
+
+def test_an_alias_must_be_a_result():
+    module = module_of(lambda b, x: x, ("f32", ()), arguments=[{"lazytpu.alias": IntegerAttr(3, i64)}])
+    with pytest.raises(LoweringError, match="@main has 1 results"):
+        emit(module)
