@@ -33,6 +33,8 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
+# torch's float32 matmul precision -> XLA's; "medium" allows bfloat16 products, which is what a TPU does by default.
+PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
 
 
@@ -123,7 +125,7 @@ class _Importer:
     def record(self, record: Record) -> None:
         for slot, layout, empty in record.admitted:
             self._admit(slot, layout, empty)
-        self.b.precision = record.settings[0] if record.settings else "highest"
+        self.b.precision = PRECISIONS[record.settings[0]] if record.settings else "highest"
         bound = {name: self._argument(value) for name, value in record.arguments.items()}
         for argument in record.op._schema.arguments:
             if argument.name not in bound:

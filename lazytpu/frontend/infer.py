@@ -106,3 +106,26 @@ def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
     grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=wanted) for t in (input, weight)]
     bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
     return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))
+
+
+def _check_multiplied(first: torch.Tensor, second: torch.Tensor) -> None:
+    """The CPU's words for matrices that do not fit; the meta function's name neither."""
+    if first.dim() == 2 and second.dim() == 2 and first.shape[1] != second.shape[0]:
+        raise RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({first.shape[0]}x{first.shape[1]} and "
+            f"{second.shape[0]}x{second.shape[1]})"
+        )
+
+
+@override("aten.mm.default")
+def mm(**arguments: Any) -> torch.Tensor:
+    """The product's shape."""
+    _check_multiplied(arguments["self"], arguments["mat2"])
+    return aten.mm.default(**arguments)
+
+
+@override("aten.addmm.default")
+def addmm(**arguments: Any) -> torch.Tensor:
+    """The product's shape."""
+    _check_multiplied(arguments["mat1"], arguments["mat2"])
+    return aten.addmm.default(**arguments)
