@@ -1,0 +1,119 @@
+"""Every command and every block of code in the README and in docs/ runs as it is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lazytpu.options import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BIN = Path(sys.executable).parent
+
+# Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
+TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --text-bytes 20000 --sample 4 --validation-batches 1"
+MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed-test"
+SHORTENED = {
+    "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
+    "make test": f"make test {MAKE} --dry-run",
+    "python examples/train_gpt.py": f"python examples/train_gpt.py {TINY} --out gpt.pt",
+    "python examples/digits.py": "python examples/digits.py --epochs 1",
+}
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """(page:line, text) of all blocks in a language, in order."""
+    found: list[tuple[str, str]] = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in BLOCK.finditer(text):
+            if match[1] == language:
+                line = text.count("\n", 0, match.start()) + 1
+                found.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
+    return found
+
+
+def ids(found: list[tuple[str, str]]) -> list[str]:
+    return [where for where, _ in found]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The files of the project that the pages name, where a command may write beside them."""
+    for name in ("examples", "lazytpu", "tests", "Makefile", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def run(command: list[str] | str, folder: Path) -> str:
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        shell=isinstance(command, str),
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize(("where", "code"), blocks("python"), ids=ids(blocks("python")))
+def test_code_runs(where: str, code: str, checkout: Path):
+    script = checkout / "block.py"
+    script.write_text(code)
+    run([sys.executable, "block.py"], checkout)
+
+
+@pytest.mark.parametrize(("where", "commands"), blocks("bash"), ids=ids(blocks("bash")))
+def test_commands_run(where: str, commands: str, checkout: Path):
+    """The commands of one block run one after the other in one folder."""
+    for line in commands.splitlines():
+        command = line.partition("#")[0].strip()
+        run(SHORTENED.get(command, command), checkout)
+
+
+def test_nothing_is_shortened_that_no_page_has():
+    printed = {line.partition("#")[0].strip() for _, text in blocks("bash") for line in text.splitlines()}
+    assert set(SHORTENED) <= printed
+
+
+def test_the_loop_is_the_example():
+    assert (ROOT / "examples/mlp.py").read_text() in [code for _, code in blocks("python")]
+
+
+def test_the_pass_of_the_readme_does_what_it_says(checkout: Path):
+    (code,) = [code for _, code in blocks("python") if "class CubesPass" in code]
+    (checkout / "block.py").write_text(code)
+    printed = run([sys.executable, "block.py"], checkout)
+    assert "lazytpu.pow" in printed
+
+
+def test_the_table_of_settings_is_complete():
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\S+) \| (.*?) \| (.*?) \|$", PAGES[0].read_text(), re.MULTILINE)
+    assert rows == [(s.name, s.variable, default(s.default), s.allowed, s.meaning) for s in SETTINGS.values()]
+
+
+def default(value: object) -> str:
+    """A default as the table shows it: flags as 0 and 1."""
+    return "none" if value is None else f"`{int(value) if isinstance(value, bool) else value}`"
+
+
+def test_every_room_is_in_the_table():
+    rooms = {path.parent.name for path in (ROOT / "lazytpu").glob("*/__init__.py")}
+    assert rooms == set(re.findall(r"^\| `lazytpu/(\w+)/` \|", PAGES[0].read_text(), re.MULTILINE))
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"

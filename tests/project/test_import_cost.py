@@ -1,0 +1,93 @@
+"""`import torch` makes "tpu" a device, and costs neither jax nor xDSL nor kernels; another backend's ownership is told
+at first use only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("jax", "jaxlib", "xdsl", "networkx", "rich")
+
+
+def run(code: str, **environment: str) -> str:
+    """Standard output of a fresh Python."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_entry_point_is_installed():
+    found = {e.name: e.value for e in importlib.metadata.entry_points(group="torch.backends")}
+    assert found.get("lazytpu") == "lazytpu.frontend.autoload:autoload", "install the checkout: pip install -e ."
+
+
+@pytest.mark.parametrize("statement", ["import torch", "import torch, lazytpu", "import lazytpu"])
+def test_importing_loads_nothing_heavy(statement: str):
+    """What torch itself loads with autoloading switched off does not count."""
+    code = f"import json, sys; {statement}; print(json.dumps(sorted(sys.modules)))"
+    loaded = set(json.loads(run(code)))
+    alone = set(
+        json.loads(
+            run(
+                code.replace(", lazytpu", "").replace("import lazytpu", "import torch"),
+                TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+            )
+        )
+    )
+    assert "lazytpu" in loaded
+    added = loaded - alone
+    assert not [name for name in added if name.split(".")[0] in HEAVY]
+    assert not [
+        name
+        for name in added
+        if name.startswith(
+            ("lazytpu.ir", "lazytpu.aten", "lazytpu.passes", "lazytpu.lowering", "lazytpu.runtime", "lazytpu.engine")
+        )
+    ]
+
+
+def test_the_device_is_there_without_an_import():
+    assert run("import torch; print(torch.device('tpu'), torch.tpu.is_available())").split() == ["tpu", "True"]
+
+
+def test_the_entry_point_costs_little():
+    """At most 0.2 s of CPU time, the smallest of five; the rest of `import torch` is torch's own."""
+    code = """
+import os, time
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+start = time.process_time()
+from lazytpu.frontend.autoload import autoload
+autoload()
+print(time.process_time() - start)
+"""
+    assert min(float(run(code)) for _ in range(5)) <= 0.2
+
+
+TAKEN = """
+import os
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch
+torch.utils.rename_privateuse1_backend("other")
+from lazytpu.frontend.autoload import autoload
+autoload()                                        # what `import torch` runs: silent
+print("imported")
+try:
+    import lazytpu
+    lazytpu.mark_step()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_taken_device_is_told_at_first_use():
+    first, rest = run(TAKEN).split("\n", 1)
+    assert first == "imported"
+    assert "already taken by 'other'" in rest

@@ -1,0 +1,108 @@
+"""Settings: variables, attributes and context managers agree; bad values say what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lazytpu.options import SETTINGS, Options, options
+
+
+def test_defaults():
+    made = Options({})
+    assert (made.mode, made.debug, made.dump, made.verify) == ("lazy", 0, None, False)
+    assert (made.bounds_check, made.trace_limit, made.platform) == (True, 50_000, None)
+
+
+def test_environment_is_read(tmp_path: Path):
+    made = Options(
+        {
+            "LAZYTPU_MODE": "lazy",
+            "LAZYTPU_DEBUG": "3",
+            "LAZYTPU_DUMP": str(tmp_path),
+            "LAZYTPU_VERIFY": "on",
+            "LAZYTPU_BOUNDS_CHECK": "0",
+            "LAZYTPU_TRACE_LIMIT": "1_000",
+            "LAZYTPU_PLATFORM": "CPU",
+            "HOME": "/elsewhere",
+        }
+    )
+    assert (made.mode, made.debug, made.dump, made.verify) == ("lazy", 3, tmp_path, True)
+    assert (made.bounds_check, made.trace_limit, made.platform) == (False, 1_000, "cpu")
+
+
+def test_an_empty_variable_is_the_default():
+    assert Options({"LAZYTPU_DEBUG": "", "LAZYTPU_DUMP": " "}).debug == 0
+
+
+BAD = {
+    "mode": ("eager", "lazy"),
+    "debug": ("5", "0 to 4"),
+    "verify": ("maybe", "0 or 1"),
+    "bounds_check": ("2", "0 or 1"),
+    "trace_limit": ("0", "at least 1"),
+    "platform": ("abacus", "cpu, tpu, gpu"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_values_name_the_setting_and_what_is_allowed(name: str):
+    value, allowed = BAD[name]
+    with pytest.raises(ValueError, match=rf"^LAZYTPU_{name.upper()} is '{value}'; allowed: .*{allowed}"):
+        Options({f"LAZYTPU_{name.upper()}": value})
+    made = Options({})
+    with pytest.raises(ValueError, match=rf"^lazytpu.options.{name} is '{value}'; allowed: .*{allowed}"):
+        setattr(made, name, value)
+    with pytest.raises(ValueError, match=rf"^lazytpu.options\({name}\) is '{value}'"):
+        made(**{name: value})  # pyright: ignore[reportArgumentType]
+    assert getattr(made, name) == SETTINGS[name].default
+
+
+def test_a_dump_folder_must_not_be_a_file(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ValueError, match="allowed: a folder"):
+        Options({})(dump=file)
+
+
+def test_a_bool_is_no_debug_text():
+    with pytest.raises(ValueError, match=r"options.debug is 1.5"):
+        Options({}).debug = 1.5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_context_manager_restores_also_after_an_error_and_when_nested():
+    made = Options({})
+    with made(debug=2, dump="graphs") as inside:
+        assert inside is made
+        assert (made.debug, made.dump) == (2, Path("graphs"))
+        with made(debug=4):
+            assert made.debug == 4
+        assert made.debug == 2
+    with pytest.raises(KeyError), made(verify=True):
+        raise KeyError
+    assert (made.debug, made.dump, made.verify) == (0, None, False)
+
+
+def test_one_override_can_be_entered_within_itself():
+    made = Options({})
+    override = made(debug=1)
+    with override:
+        made.debug = 3
+        with override:
+            assert made.debug == 1
+        assert made.debug == 3
+    assert made.debug == 0
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(AttributeError, match="no setting 'debgu'; there are mode, debug"):
+        options.debgu = 1  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="no setting 'debgu'"):
+        options(debgu=1)  # pyright: ignore[reportCallIssue]
+
+
+def test_every_setting_is_a_slot_with_a_documented_meaning():
+    assert set(SETTINGS) == set(Options.__slots__)
+    assert all(setting.meaning and setting.allowed for setting in SETTINGS.values())
+    assert "trace_limit=" in repr(options)
