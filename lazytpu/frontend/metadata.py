@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend import storages, tensors
-from lazytpu.frontend.torch_private import CPU, META, set_storage
+from lazytpu.frontend.torch_private import META, set_storage
 from lazytpu.trace.value import EMPTY, resident, row_major
 
 aten = torch.ops.aten
@@ -46,7 +46,7 @@ def set_storage_offset(
     """aten::set_.source_Storage_storage_offset"""
     if "_bytes" in storage.__dict__:  # made of a CPU storage: the first tensor on it says in which dtype it is used
         storages.settle(storage, tensor.dtype, offset, tuple(size), tuple(stride) if stride else row_major(tuple(size)))
-    return set_storage(CPU, tensor, storage, offset, list(size), list(stride) if stride else list(row_major(tuple(size))))
+    return set_storage(META, tensor, storage, offset, list(size), list(stride) if stride else list(row_major(tuple(size))))
 
 
 def set_source_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
@@ -83,7 +83,7 @@ def resize(
     needed = tensor.storage_offset() + tensors.extent(shape, stride)
     if needed > held:
         grow_storage(tensor, held, needed)
-    return set_storage(CPU, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
+    return set_storage(META, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
 
 
 def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:

@@ -14,8 +14,9 @@ setup_backend = _setup_privateuseone_for_python_backend
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet
-META = KeySet(Key.Meta)  # native view kernels run on any tensor through this key, without bounds checks
-CPU = KeySet(Key.CPU)  # set_ through Meta refuses storages that cannot be resized; through CPU it does not
+# Native kernels of views, and set_, run on any tensor through this key, without bounds checks. (set_ through the CPU's key
+# would allocate memory for our storages, which are empty, and leave them on the meta device.)
+META = KeySet(Key.Meta)
 
 empty_tensor = torch._C._acc.create_empty_tensor  # (size, dtype) -> contiguous tensor on tpu:0, a new storage
 storage_from_pointer = torch._C._construct_storage_from_data_pointer
