@@ -6,7 +6,6 @@ lazytpu imports these names from here. Nothing here changes jax's configuration,
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
+from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError, PlatformError, run_error
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
@@ -37,7 +37,11 @@ XlaError: type[Exception] = _jax.JaxRuntimeError
 Executable = Any
 Array = Any
 
-_PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "cuda", "rocm": "rocm"}
+_ADVICE = {
+    "tpu": "Install libtpu on a machine with a TPU (pip install 'lazytpu[tpu]')",
+    "gpu": "Install a jax with support for this GPU (pip install 'jax[cuda]')",
+    "cpu": "Unset JAX_PLATFORMS, or add cpu to it",
+}
 
 
 # ---- the client
@@ -45,25 +49,19 @@ _PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "gpu", "cuda": "cuda", "rocm": 
 
 @cache
 def client() -> Any:
-    """The XLA client that runs everything, shared with jax. `LAZYTPU_PLATFORM` names its platform (cpu, tpu or gpu);
+    """The XLA client that runs everything, shared with jax. `options.platform` (LAZYTPU_PLATFORM) names its platform;
     unset, it is the one jax itself would use: a TPU or GPU if jax has one, else the CPU.
 
     Raises:
         PlatformError: that platform is not on this machine.
     """
-    wanted = os.environ.get("LAZYTPU_PLATFORM", "").strip().lower()
-    if wanted and wanted not in _PLATFORMS:
-        raise PlatformError(f"LAZYTPU_PLATFORM is {wanted!r}; expected one of {', '.join(sorted(_PLATFORMS))}")
+    wanted = options.platform
     try:
-        return xla_bridge.get_backend(_PLATFORMS[wanted] if wanted else None)
+        return xla_bridge.get_backend(wanted)
     except RuntimeError as error:
-        advice = {
-            "tpu": "Install libtpu on a machine with a TPU (pip install 'lazytpu[tpu]')",
-            "cpu": "Unset JAX_PLATFORMS, or add cpu to it",
-        }.get(wanted, "Install a jax with support for this GPU (pip install 'jax[cuda]')")
         raise PlatformError(
-            f"LAZYTPU_PLATFORM asks for {wanted or 'the default of jax'}, but jax has no such platform here: {error}. "
-            f"{advice}, or unset LAZYTPU_PLATFORM to run on what there is."
+            f"LAZYTPU_PLATFORM asks for {wanted or 'what jax would use'}, but jax has no such platform here: {error}. "
+            f"{_ADVICE.get(wanted or '', _ADVICE['gpu'])}, or unset LAZYTPU_PLATFORM to run on what there is."
         ) from error
 
 

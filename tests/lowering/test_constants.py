@@ -46,7 +46,7 @@ def test_constants_compiled():
 def test_tables(dtype):
     for shape in [(4, 3), (1, 2), (9,), ()]:
         table = values(dtype, shape, seed=7)
-        (actual,) = interpreted(lambda b: b.array(table, dtype))
+        (actual,) = interpreted(lambda b, table=table: b.array(table, dtype))
         assert_close(actual, table)
 
 

@@ -63,8 +63,7 @@ def svd(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array, jax.
 @template("svdvals")
 def svdvals(a: jax.Array) -> jax.Array:
     """Singular values in descending order."""
-    values = jax.lax.linalg.svd(a, compute_uv=False)
-    return values
+    return jax.lax.linalg.svd(a, compute_uv=False)
 
 
 @template("eigh")

@@ -1,0 +1,131 @@
+"""The XLA client: platforms, and arrays to and from the device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import jax
+import jaxlib
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lazytpu.runtime import client
+from lazytpu.runtime.client import ir
+from lazytpu.runtime.errors import CompileError
+
+DTYPES = [
+    np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
+    ml_dtypes.bfloat16, np.float32, np.float64, np.complex64, np.complex128, ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e5m2,
+]  # fmt: skip
+
+
+def test_the_versions_that_the_private_names_were_checked_against():
+    assert jax.__version__ == jaxlib.__version__ == client.CHECKED_VERSION
+
+
+def python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], env={"PATH": "", **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_platform():
+    assert client.platform() in ("cpu", "tpu", "gpu")
+    assert client.devices()
+
+
+def test_a_platform_that_is_not_there():
+    code = "from lazytpu.runtime import client; client.platform()"
+    result = python(code, LAZYTPU_PLATFORM="tpu", JAX_PLATFORMS="cpu")
+    assert result.returncode != 0
+    assert "PlatformError: LAZYTPU_PLATFORM asks for tpu, but jax has no such platform here" in result.stderr
+    assert "Install libtpu on a machine with a TPU" in result.stderr
+
+
+def test_the_cpu_can_be_asked_for():
+    result = python("from lazytpu.runtime import client; print(client.platform())", LAZYTPU_PLATFORM="cpu")
+    assert result.stdout.strip() == "cpu", result.stderr
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
+def test_every_dtype_survives_the_trip(dtype, shape):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    device = client.to_device(array)
+    back = client.to_host(device)
+    assert device.dtype == back.dtype == array.dtype
+    assert back.shape == shape
+    assert back.tobytes() == array.tobytes()
+    assert back.flags.writeable
+
+
+def test_jax_stays_as_it_was_configured():
+    client.to_device(np.zeros(2, np.float64))
+    assert jax.numpy.asarray(np.zeros(2, np.float64)).dtype == np.float32
+
+
+@pytest.mark.parametrize("view", [np.s_[::2], np.s_[::-1], np.s_[:, ::3], np.s_[1:2, 3]])
+def test_strided_arrays(view):
+    array = np.arange(24, dtype=np.int64).reshape(4, 6)
+    for whole in (array, np.asfortranarray(array)):
+        np.testing.assert_array_equal(client.to_host(client.to_device(whole[view])), array[view])
+
+
+@pytest.mark.parametrize("size", [3, 1 << 20])
+def test_to_device_copies(size):
+    array = np.zeros(size, np.float64)
+    device = client.to_device(array)
+    array[:] = 7
+    assert client.to_host(device).max() == 0
+
+
+def test_to_host_gives_memory_of_the_callers_own():
+    device = client.to_device(np.zeros(1000))
+    first = client.to_host(device)
+    first[:] = 1
+    assert client.to_host(device).max() == 0
+
+
+def test_to_host_without_a_copy_is_a_read_only_view():
+    device = client.to_device(np.arange(1000.0))
+    view = client.to_host(device, copy=False)
+    assert not view.flags.writeable
+    if client.platform() == "cpu":
+        assert view.ctypes.data == client.address(device)
+    del device
+    assert view.sum() == 499500
+
+
+def test_compile_errors_keep_xlas_words():
+    with client.mlir_context():
+        module = ir.Module.parse(
+            """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+              %0 = stablehlo.custom_call @no_such_target(%x) : (tensor<2xf32>) -> tensor<2xf32>
+              return %0 : tensor<2xf32>
+            }"""
+        )
+    before = client.COMPILATIONS.count
+    with pytest.raises(CompileError, match=r"XLA could not compile step 3: .*no_such_target") as caught:
+        client.compile_module(module, name="step 3")
+    assert caught.value.program == "step 3"
+    assert "no_such_target" in caught.value.reason
+    assert client.COMPILATIONS.count == before
+
+
+def test_compile_options_reach_xla(tmp_path):
+    with client.mlir_context():
+        module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
+    before = client.COMPILATIONS.count
+    client.compile_module(module, options={"xla_dump_to": str(tmp_path)})
+    assert list(tmp_path.iterdir())
+    assert client.COMPILATIONS.count == before + 1
+
+
+def test_an_unknown_compile_option_is_a_compile_error():
+    with client.mlir_context():
+        module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
+    with pytest.raises(CompileError, match="xla_no_such_option"):
+        client.compile_module(module, options={"xla_no_such_option": True})
