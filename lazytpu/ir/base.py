@@ -127,6 +127,12 @@ def check_dims(dims: Sequence[int], rank: int, what: str = "dims") -> None:
         raise ValueError(f"{what} are {list(dims)}; expected distinct dimensions")
 
 
+def check_sorted(dims: Sequence[int], what: str) -> None:
+    """Dimension numbers whose order means nothing are written in ascending order, as StableHLO asks."""
+    if list(dims) != sorted(dims):
+        raise ValueError(f"{what} are {list(dims)}; expected ascending dimensions {sorted(dims)}")
+
+
 def check_length(values: Sequence[int], length: int, what: str) -> None:
     if len(values) != length:
         raise ValueError(f"{what} is {list(values)}; expected {length} numbers, got {len(values)}")

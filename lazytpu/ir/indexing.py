@@ -20,6 +20,7 @@ from lazytpu.ir.base import (
     check_dims,
     check_dtype,
     check_length,
+    check_sorted,
     integer,
 )
 from lazytpu.ir.types import INTEGERS, Shape, dtype_of, ints, shape_of, tensor_type
@@ -140,8 +141,13 @@ def _batch_shape(indices: AnyTensorType, index_vector_dim: int, components: Sequ
     return shape[:index_vector_dim] + shape[index_vector_dim + 1 :]
 
 
-def _check_batching(operand: Shape, indices: Shape, of_operand: Sequence[int], of_indices: Sequence[int]) -> None:
+def _check_batching(
+    operand: Shape, indices: Shape, of_operand: Sequence[int], of_indices: Sequence[int], index_vector_dim: int
+) -> None:
     check_dims(of_indices, len(indices), "batching dims of the indices")
+    check_length(of_indices, len(of_operand), "batching dims of the indices")
+    if index_vector_dim in of_indices:
+        raise ValueError(f"batching dims of the indices are {list(of_indices)}; {index_vector_dim} holds index vectors")
     sizes = [operand[d] for d in of_operand], [indices[d] for d in of_indices]
     if sizes[0] != sizes[1]:
         raise ValueError(f"batching dims must have the same sizes; got {sizes[0]} (operand) and {sizes[1]} (indices)")
@@ -164,7 +170,12 @@ def gather_type(
     check_dims((*collapsed_slice_dims, *operand_batching_dims), len(shape), "collapsed and batching dims")
     check_dims((*start_index_map, *operand_batching_dims), len(shape), "start_index_map and batching dims")
     check_length(slice_sizes, len(shape), "slice_sizes")
-    _check_batching(shape, shape_of(start_indices), operand_batching_dims, start_indices_batching_dims)
+    _check_batching(
+        shape, shape_of(start_indices), operand_batching_dims, start_indices_batching_dims, index_vector_dim
+    )
+    for what, dims in (("offset_dims", offset_dims), ("collapsed_slice_dims", collapsed_slice_dims)):
+        check_sorted(dims, what)
+    check_sorted(operand_batching_dims, "operand_batching_dims")
     for dim, (size, taken) in enumerate(zip(shape, slice_sizes, strict=True)):
         removed = dim in collapsed_slice_dims or dim in operand_batching_dims
         if not 0 <= taken <= size or (removed and taken > 1):
@@ -204,7 +215,10 @@ def scatter_type(
         len(shape),
         "scatter_dims_to_operand_dims and batching dims",
     )
-    _check_batching(shape, shape_of(indices), input_batching_dims, scatter_indices_batching_dims)
+    _check_batching(shape, shape_of(indices), input_batching_dims, scatter_indices_batching_dims, index_vector_dim)
+    for what, dims in (("update_window_dims", update_window_dims), ("inserted_window_dims", inserted_window_dims)):
+        check_sorted(dims, what)
+    check_sorted(input_batching_dims, "input_batching_dims")
     check_dims(update_window_dims, len(written), "update_window_dims")
     if dtype_of(updates) != dtype_of(operand):
         raise ValueError(f"updates must have the dtype of the input {operand}; got {updates}")

@@ -59,7 +59,7 @@ class TemplateOp(TensorOp):
         return [self.result_type(i) for i in range(len(self.results))]
 
 
-Param: TypeAlias = "bool | int | float | str | tuple[Param, ...]"
+Param: TypeAlias = "bool | int | float | str | Sequence[Param]"
 "What a static parameter may be."
 
 
@@ -74,8 +74,10 @@ def to_attribute(value: Param) -> Attribute:
             return FloatAttr(math.nan if math.isnan(value) else value, f64)
         case str():
             return StringAttr(value)
-        case tuple():
+        case tuple() | list():  # a list reads back as a tuple
             return ArrayAttr([to_attribute(v) for v in value])
+        case _:
+            raise ValueError(f"a template parameter is a bool, int, float, str or a tuple of them; got {value!r}")
 
 
 def from_attribute(value: Attribute) -> Param:
