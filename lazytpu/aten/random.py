@@ -76,7 +76,13 @@ def _scaled_normal(b: Builder, mean: Scalar | SSAValue, std: Scalar | SSAValue, 
     random=True,
 )
 def scaled_normal(
-    b: Builder, mean: Scalar | SSAValue, std: Scalar | SSAValue, *, rng: Rng, self: SSAValue | None = None, **options: Any
+    b: Builder,
+    mean: Scalar | SSAValue,
+    std: Scalar | SSAValue,
+    *,
+    rng: Rng,
+    self: SSAValue | None = None,
+    **options: Any,
 ) -> SSAValue:
     """mean + std z of the shape of self, of `size`, or of the broadcast of mean and std."""
     if self is not None:
@@ -137,7 +143,14 @@ def _chance(b: Builder, p: Scalar | SSAValue, dtype: str, shape: Sequence[int], 
     return b.convert(chance(b, rng, _spread(b, p, own, shape)), dtype)
 
 
-@rule("aten.bernoulli_.float", "aten.bernoulli_.Tensor", "aten.bernoulli.p", "aten.bernoulli.Tensor", numbers=("p",), random=True)
+@rule(
+    "aten.bernoulli_.float",
+    "aten.bernoulli_.Tensor",
+    "aten.bernoulli.p",
+    "aten.bernoulli.Tensor",
+    numbers=("p",),
+    random=True,
+)
 def bernoulli(b: Builder, self: SSAValue, p: Scalar | SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
     """1 with probability p, of the shape and dtype of self."""
     return _chance(b, p, dtype_of(self), shape_of(self), rng)
