@@ -134,10 +134,11 @@ def type_of(value: SSAValue | Attribute) -> AnyTensorType:
 
 
 def _describe(value: SSAValue | Attribute) -> tuple[str, Shape]:
-    found = type_of(value)
-    known = _KNOWN.get(id(found))
+    # Values are an abstract class, whose isinstance takes longer than all the rest here.
+    known = _KNOWN.get(id(getattr(value, "type", value)))
     if known is not None:
         return known[1], known[2]
+    found = type_of(value)
     shape = found.get_shape()
     _check_static(shape)
     return element_name(found.element_type), shape

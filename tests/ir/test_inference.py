@@ -19,7 +19,7 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 Shape = tuple[int, ...]
 DTYPES = {"f32": jnp.float32, "i32": jnp.int32}
 
-many = settings(max_examples=50, deadline=None)
+many = settings(max_examples=30, deadline=None)
 sizes = st.integers(0, 5)
 shapes = st.lists(sizes, max_size=3).map(tuple)
 
