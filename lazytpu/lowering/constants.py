@@ -27,10 +27,10 @@ def dense_constant(e: Emission, op: ops.DenseConstantOp) -> ir.Value:
 
 @lowers(ops.IotaOp)
 def iota(e: Emission, op: ops.IotaOp) -> ir.Value:
-    return hlo.iota(e.type(op.result_type()), integer(op.dim))
+    return hlo.iota(e.result(op), integer(op.dim))
 
 
 @lowers(ops.NumberOp)
 def number(e: Emission, op: ops.NumberOp, pack: ir.Value) -> ir.Value:
     index = integer(op.index)
-    return hlo.reshape(e.type(op.result_type()), hlo.slice(pack, [index], [index + 1], [1]))
+    return hlo.reshape(e.result(op), hlo.slice(pack, [index], [index + 1], [1]))

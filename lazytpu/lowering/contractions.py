@@ -17,8 +17,8 @@ from lazytpu.runtime.client import ir
 from lazytpu.runtime.client import stablehlo as hlo
 
 
-def _precision(name: str) -> ir.ArrayAttr:
-    return ir.ArrayAttr.get([hlo.PrecisionAttr.get(name.upper())] * 2)
+def _precision(e: Emission, name: str) -> ir.ArrayAttr:
+    return e.attribute(name, lambda: ir.ArrayAttr.get([hlo.PrecisionAttr.get(name.upper())] * 2))
 
 
 def _accumulator(dtype: str) -> str:
@@ -29,17 +29,14 @@ def _accumulator(dtype: str) -> str:
 def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     dtype = dtype_of(op.result_type())
     numbers = hlo.DotDimensionNumbers.get(
-        lhs_batching_dimensions=ints(op.lhs_batch),
-        rhs_batching_dimensions=ints(op.rhs_batch),
-        lhs_contracting_dimensions=ints(op.lhs_contract),
-        rhs_contracting_dimensions=ints(op.rhs_contract),
+        ints(op.lhs_batch), ints(op.rhs_batch), ints(op.lhs_contract), ints(op.rhs_contract)
     )
     product = hlo.dot_general(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
         lhs,
         rhs,
         numbers,
-        precision_config=_precision(op.precision.data),
+        precision_config=_precision(e, op.precision.data),
     )
     return e.convert(product, dtype)
 
@@ -73,6 +70,6 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
         padding=e.dense(padding, "i64", padding.shape),
         lhs_dilation=ints(op.lhs_dilation),
         rhs_dilation=ints(op.rhs_dilation),
-        precision_config=_precision(op.precision.data),
+        precision_config=_precision(e, op.precision.data),
     )
     return e.convert(product, dtype)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import AnyTensorType
+from xdsl.ir import Attribute
 
+from lazytpu.ir.base import TensorOp
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
 from lazytpu.runtime.client import func, ir
 from lazytpu.runtime.client import stablehlo as hlo
@@ -40,9 +41,10 @@ class Emission:
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         # xDSL types are keyed by identity (hashing one costs 5 us) and kept, so that an identity is not used again.
-        self._types: dict[int, tuple[AnyTensorType, ir.RankedTensorType]] = {}
+        self._types: dict[int, tuple[Attribute, ir.RankedTensorType]] = {}
         self._tensors: dict[tuple[str, tuple[int, ...]], ir.RankedTensorType] = {}
         self._elements: dict[str, ir.Type] = {}
+        self._attributes: dict[Any, Any] = {}
         self._functions: dict[Any, str] = {}
         self._symbols: set[str] = {"main"}
 
@@ -69,12 +71,23 @@ class Emission:
             made = self._tensors[key] = ir.RankedTensorType.get(key[1], self.element(dtype))
         return made
 
-    def type(self, kind: AnyTensorType) -> ir.RankedTensorType:
+    def type(self, kind: Attribute) -> ir.RankedTensorType:
         """The MLIR type of an xDSL tensor type."""
         known = self._types.get(id(kind))
         if known is None:
             known = self._types[id(kind)] = (kind, self.tensor(dtype_of(kind), shape_of(kind)))
         return known[1]
+
+    def result(self, op: TensorOp, index: int = 0) -> ir.RankedTensorType:
+        """The MLIR type of an op's result."""
+        return self.type(op.results[index].type)
+
+    def attribute(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make()` gives, made once for the key."""
+        made = self._attributes.get(key)
+        if made is None:
+            made = self._attributes[key] = make()
+        return made
 
     # Building
 
@@ -115,7 +128,10 @@ class Emission:
         if is_unsigned(dtype) or dtype == "i1":
             order = "UNSIGNED"
         return hlo.compare(
-            x, y, hlo.ComparisonDirectionAttr.get(direction), compare_type=hlo.ComparisonTypeAttr.get(order)
+            x,
+            y,
+            self.attribute(direction, lambda: hlo.ComparisonDirectionAttr.get(direction)),
+            compare_type=self.attribute(order, lambda: hlo.ComparisonTypeAttr.get(order)),
         )
 
     def identity(self, kind: str, dtype: str) -> bool | int | float | complex:

@@ -77,7 +77,7 @@ DIRECT = {
 
 def _direct(target: str):
     def rule(e: Emission, op: TensorOp, *operands: ir.Value) -> ir.Value:
-        return e.create(target, operands, e.type(op.result_type()))
+        return e.create(target, operands, e.result(op))
 
     return rule
 

@@ -33,7 +33,7 @@ def random_bits(e: Emission, op: ops.RandomBitsOp, seed: ir.Value, offset: ir.Va
         "_".join(["random_bits", dtype, *map(str, shape)]),
         lambda name: _define(e, name, dtype, shape),
     )
-    return e.call(symbol, [seed, offset], [e.type(op.result_type())])
+    return e.call(symbol, [seed, offset], [e.result(op)])
 
 
 def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...]) -> None:

@@ -87,7 +87,7 @@ def reduce_window(e: Emission, op: ops.ReduceWindowOp, x: ir.Value) -> ir.Value:
         op.kind.data,
         x,
         dtype_of(op.operand_type(0)),
-        e.type(op.result_type()),
+        e.result(op),
         list(zip(ints(op.low), ints(op.high), strict=True)),
         window_dimensions=ints(op.window),
         window_strides=ints(op.strides),
@@ -108,7 +108,7 @@ def cumulative(e: Emission, op: ops.CumulativeOp, x: ir.Value) -> ir.Value:
         op.kind.data,
         x,
         dtype_of(op.operand_type(0)),
-        e.type(op.result_type()),
+        e.result(op),
         [(size - 1, 0) if d == dim else (0, 0) for d, size in enumerate(shape)],
         window_dimensions=[size if d == dim else 1 for d, size in enumerate(shape)],
     )

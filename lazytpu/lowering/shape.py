@@ -13,12 +13,12 @@ from lazytpu.runtime.client import stablehlo as hlo
 
 @lowers(ops.BroadcastInDimOp)
 def broadcast_in_dim(e: Emission, op: ops.BroadcastInDimOp, x: ir.Value) -> ir.Value:
-    return hlo.broadcast_in_dim(e.type(op.result_type()), x, ints(op.dims))
+    return hlo.broadcast_in_dim(e.result(op), x, ints(op.dims))
 
 
 @lowers(ops.ReshapeOp)
 def reshape(e: Emission, op: ops.ReshapeOp, x: ir.Value) -> ir.Value:
-    return e.create("stablehlo.reshape", [x], e.type(op.result_type()))
+    return e.create("stablehlo.reshape", [x], e.result(op))
 
 
 @lowers(ops.TransposeOp)
