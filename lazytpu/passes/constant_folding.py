@@ -30,7 +30,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
-from lazytpu.ir.types import Shape, dtype_of, numel, numpy_dtype, shape_of
+from lazytpu.ir.types import Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
 from lazytpu.passes.failure import note
 from lazytpu.passes.folding import ELEMENTWISE, MOVES
 from lazytpu.passes.patterns.rewriting import replace, splat
@@ -79,6 +79,8 @@ class ConstantFoldingPass(ModulePass):
         if folded is not None:
             dtype, shape = dtype_of(op.results[0]), shape_of(op.results[0])
             values = folded.astype(numpy_dtype(dtype), copy=False)
+            if is_float(dtype):  # one NaN: processors differ in its sign
+                values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
             one = elementwise is not None and splats
             replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, one))
 

@@ -7,7 +7,6 @@ import pytest
 from tests.passes.modules import keeps, rewrites
 
 
-
 def with_constant(op: str, dtype: str, number: str, left: bool = False) -> str:
     operands = "%0, %x" if left else "%x, %0"
     return f"""

@@ -1,0 +1,136 @@
+"""The driver: order, records, verification and errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.ir.types import tensor_type
+from lazytpu.ir.unary import ExpOp
+from lazytpu.passes import pipeline
+from lazytpu.passes.pipeline import DEFAULT, PASSES, PassError, PassRecord, parse, run_pipeline
+from tests.passes.modules import module
+
+BODY = """
+    %0 = lazytpu.constant 1.0 : tensor<4xf32>
+    %1 = lazytpu.mul %x, %0 : tensor<4xf32>
+    %2 = lazytpu.exp %1 : tensor<4xf32> loc("train.py":41:0)
+    func.return %2 : tensor<4xf32>"""
+
+
+def small() -> ModuleOp:
+    return module("%x : tensor<4xf32>", BODY)
+
+
+@dataclass(frozen=True)
+class Invalidate(ModulePass):
+    """Gives the exp a result type it cannot have."""
+
+    name = "invalidate"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        exp = next(each for each in op.walk() if isinstance(each, ExpOp))
+        broken = ExpOp.create(operands=exp.operands, result_types=[tensor_type("f64", (4,))], location=exp.location)
+        (function,) = op.ops
+        assert isinstance(function, FuncOp)
+        block = function.body.block
+        block.insert_op_before(broken, exp)
+        exp.results[0].replace_all_uses_with(broken.results[0])
+        block.erase_op(exp)
+
+
+def test_records_say_what_each_pass_did() -> None:
+    records = run_pipeline(small(), verify=False)
+    assert [record.name for record in records] == ["input", *DEFAULT.split(",")]
+    assert [record.number for record in records] == list(range(len(records)))
+    assert all(record.total == len(records) - 1 for record in records)
+    assert records[0].ops_before == records[0].ops_after == 5
+    assert records[-1].ops_after == 3
+    for before, after in zip(records, records[1:], strict=False):
+        assert after.ops_before == before.ops_after
+        assert after.seconds >= 0
+    assert all(record.text is None for record in records)
+    assert repr(PassRecord("cse", 1, 7, 0.0123, 4000, 3500)) == "<cse: 12.3 ms, 4,000 -> 3,500 ops>"
+
+
+def test_texts_are_kept_on_request() -> None:
+    ends = run_pipeline(small(), verify=False, keep="ends")
+    assert [record.number for record in ends if record.text] == [0, len(ends) - 1]
+    rewritten = small()
+    everything = run_pipeline(rewritten, verify=False, keep="all")
+    assert everything[0].text == print_module(small())
+    assert everything[-1].text == print_module(rewritten)
+    for record in everything:
+        assert record.text is not None
+        assert print_module(parse_module(record.text)) == record.text
+
+
+def test_a_kept_text_run_through_the_rest_gives_the_same() -> None:
+    """Dump after pass N, run N + 1 and on from the text: how a pass is bisected."""
+    passes = DEFAULT.split(",")
+    records = run_pipeline(small(), verify=False, keep="all")
+    for done, record in enumerate(records[:-1]):
+        assert record.text is not None
+        resumed = parse_module(record.text)
+        run_pipeline(resumed, passes=",".join(passes[done:]), verify=False)
+        assert print_module(resumed) == records[-1].text
+
+
+def test_observer_sees_every_pass() -> None:
+    seen: list[tuple[str, int]] = []
+    records = run_pipeline(
+        small(), verify=False, observer=lambda record, each: seen.append((record.name, pipeline.count_ops(each)))
+    )
+    assert seen == [(record.name, record.ops_after) for record in records]
+
+
+def test_no_passes_is_a_pipeline() -> None:
+    (record,) = run_pipeline(small(), passes="", verify=True, keep="ends")
+    assert (record.number, record.total) == (0, 0)
+    assert record.text is not None
+
+
+def test_unknown_pass_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no pass named 'inline'; the passes are canonicalize, .*mark-donation"):
+        parse("cse,inline")
+
+
+def test_unknown_option_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r'"size".*"limit"'):
+        parse("constant-folding{size=3}")
+
+
+def test_options_are_parsed() -> None:
+    (each,) = parse("constant-folding{limit=7}")
+    assert str(each.pipeline_pass_spec()) == "constant-folding{limit=7}"
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_are_named_as_they_are_listed(name: str) -> None:
+    assert PASSES[name]().name == name
+    assert PASSES[name]().__module__ == f"lazytpu.passes.{name.replace('-', '_')}"
+
+
+def test_invalid_input_names_the_op_and_its_line() -> None:
+    broken = small()
+    Invalidate().apply(Context(), broken)
+    with pytest.raises(PassError) as caught:
+        run_pipeline(broken, verify=False)
+    message = str(caught.value)
+    assert message.startswith("the module given to the pipeline is not valid")
+    assert "lazytpu.exp" in message
+    assert "train.py:41" in message
+    assert len(message.splitlines()) < 6
+
+
+@pytest.mark.parametrize(("passes", "verify"), [("invalidate", False), ("invalidate,dce", True)])
+def test_pass_that_breaks_the_module_is_named(passes: str, verify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PASSES, "invalidate", lambda: Invalidate)
+    with pytest.raises(PassError, match=r"(?s)after pass 'invalidate' is not valid.*train\.py:41"):
+        run_pipeline(small(), passes=passes, verify=verify)
