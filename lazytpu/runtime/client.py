@@ -245,7 +245,7 @@ def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
     try:
         values, copied = array._single_device_array_to_np_array_did_copy()
     except (XlaError, RuntimeError) as error:
-        raise run_error("the program that makes this value", str(error)) from error
+        raise run_error("the program that makes this value", str(error), lost=None) from error
     if not copy:
         values.flags.writeable = False
         return values
@@ -261,7 +261,12 @@ def wait(arrays: Sequence[Array]) -> None:
     try:
         _jax.batched_block_until_ready([array for array in arrays if not array.is_deleted()])
     except (XlaError, RuntimeError) as error:
-        raise run_error("a program", str(error)) from error
+        raise run_error("a program", str(error), lost=None) from error
+
+
+def failed_array(like: Array, message: str) -> Array:
+    """An array of the dtype and shape of `like` whose program failed with this message: for tests of what follows."""
+    return _jax._make_error_array(client(), like, message)
 
 
 def is_deleted(array: Array) -> bool:

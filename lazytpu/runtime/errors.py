@@ -25,14 +25,17 @@ class RunError(RuntimeError):
     """A program failed while it ran, or was refused before it could run.
 
     Attributes: `program` (its name), `reason` (XLA's message, whole), `lost` (positions of the arguments whose memory
-    had been donated when the run failed; every other argument is as it was).
+    had been donated when the run failed; every other argument is as it was; None when the failure was met later, at a
+    result).
     """
 
-    def __init__(self, program: str, reason: str, lost: Sequence[int] = ()) -> None:
+    def __init__(self, program: str, reason: str, lost: Sequence[int] | None = ()) -> None:
         self.program = program
         self.reason = reason
-        self.lost = tuple(lost)
-        after = f"; {len(self.lost)} donated arguments are lost" if self.lost else "; its arguments are unchanged"
+        self.lost = lost if lost is None else tuple(lost)
+        after = {None: "", (): "; its arguments are unchanged"}.get(
+            self.lost, f"; {len(self.lost or ())} donated arguments are lost"
+        )
         super().__init__(f"{program} failed: {reason}{after}")
 
 
@@ -40,7 +43,7 @@ class OutOfMemory(RunError):
     """A run needed more memory than the device has."""
 
 
-def run_error(program: str, reason: str, lost: Sequence[int] = ()) -> RunError:
+def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:
     """The exception for a failed run: `OutOfMemory` when XLA says RESOURCE_EXHAUSTED, else `RunError`."""
     kind = OutOfMemory if "RESOURCE_EXHAUSTED" in reason else RunError
     return kind(program, reason, lost)

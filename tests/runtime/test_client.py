@@ -13,7 +13,7 @@ import pytest
 
 from lazytpu.runtime import client
 from lazytpu.runtime.client import ir
-from lazytpu.runtime.errors import CompileError
+from lazytpu.runtime.errors import CompileError, RunError
 
 DTYPES = [
     np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
@@ -97,6 +97,14 @@ def test_to_host_without_a_copy_is_a_read_only_view():
         assert view.ctypes.data == client.address(device)
     del device
     assert view.sum() == 499500
+
+
+@pytest.mark.parametrize("read", [client.to_host, lambda array: client.wait([array])])
+def test_a_failure_on_the_device_is_met_at_the_result(read):
+    array = client.failed_array(client.to_device(np.zeros(3)), "the sum is cross")
+    with pytest.raises(RunError, match=r"program.* failed: .*the sum is cross$") as caught:
+        read(array)
+    assert caught.value.lost is None
 
 
 def test_compile_errors_keep_xlas_words():
