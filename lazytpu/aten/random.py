@@ -1,7 +1,8 @@
 """Random ops of continuous distributions, Bernoulli numbers and dropout.
 
-Each depends on (seed, offset) and the element's index alone, so the numbers are the same in every mode and cut, and differ
-from those of torch's CPU generator. In-place ops return the new value of self; the functional forms share their rules.
+Each depends on (seed, offset) and the element's index alone, so the numbers are the same in every mode and cut, and
+differ from those of torch's CPU generator. In-place ops return the new value of self; the functional forms share their
+rules.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def native_dropout(
 def _rrelu(
     b: Builder, x: SSAValue, noise: SSAValue, lower: Scalar, upper: Scalar, training: bool, rng: Rng
 ) -> tuple[SSAValue, SSAValue]:
-    """(result, noise): x where it is positive, else x r; r is random in training, which is also when noise is written."""
+    """(result, noise): x where it is positive, else x r. r is random in training, and only then noise is written."""
     dtype, shape = dtype_of(x), shape_of(x)
     own = wide(dtype)
     low, high = number(b, lower, own), number(b, upper, own)

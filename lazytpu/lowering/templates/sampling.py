@@ -16,8 +16,8 @@ def binomial(key: jax.Array, count: jax.Array, p: jax.Array) -> jax.Array:
     return jax.random.binomial(keys, count, p, shape=count.shape, dtype=count.dtype)
 
 
-# Coefficients of `dirichlet_grad_one` in ATen/native/Distributions.h: (numerator, denominator) x powers of log x x powers
-# of a x powers of b.
+# Coefficients of `dirichlet_grad_one` in ATen/native/Distributions.h: (numerator, denominator) x powers of log x
+# x powers of a x powers of b.
 _CORRECTION = np.array(
     [
         [
