@@ -78,7 +78,7 @@ def functional(op: OpOverload) -> OpOverload | None:
         return getattr(packet, op._overloadname, None)
     wanted = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in s.written]
     packet = getattr(getattr(torch.ops, namespace), packet_name)
-    for overload in map(packet.__getattr__, packet.overloads()):
+    for overload in (getattr(packet, name) for name in packet.overloads()):
         if [(a.name, str(a.type)) for a in overload._schema.arguments] == wanted and not signature(overload).written:
             return overload
     return None

@@ -109,7 +109,9 @@ def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
 
 
 def _check_multiplied(first: torch.Tensor, second: torch.Tensor) -> None:
-    """The CPU's words for matrices that do not fit; the meta function's name neither."""
+    """What the CPU checks of two matrices and the meta functions do not, or say in other words."""
+    if first.dtype != second.dtype:
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {first.dtype} != {second.dtype}")
     if first.dim() == 2 and second.dim() == 2 and first.shape[1] != second.shape[0]:
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({first.shape[0]}x{first.shape[1]} and "
@@ -117,15 +119,37 @@ def _check_multiplied(first: torch.Tensor, second: torch.Tensor) -> None:
         )
 
 
-@override("aten.mm.default")
-def mm(**arguments: Any) -> torch.Tensor:
-    """The product's shape."""
-    _check_multiplied(arguments["self"], arguments["mat2"])
-    return aten.mm.default(**arguments)
+def _multiplied(op: OpOverload, first: str, second: str) -> None:
+    def check(**arguments: Any) -> torch.Tensor:
+        _check_multiplied(arguments[first], arguments[second])
+        return op(**arguments)
+
+    OVERRIDES[str(op)] = check
 
 
-@override("aten.addmm.default")
-def addmm(**arguments: Any) -> torch.Tensor:
-    """The product's shape."""
-    _check_multiplied(arguments["mat1"], arguments["mat2"])
-    return aten.addmm.default(**arguments)
+for _op, _first, _second in (
+    (aten.mm.default, "self", "mat2"),
+    (aten.addmm.default, "mat1", "mat2"),
+    (aten.bmm.default, "self", "mat2"),
+    (aten.baddbmm.default, "batch1", "batch2"),
+    (aten.mv.default, "self", "vec"),
+    (aten.addmv.default, "mat", "vec"),
+    (aten.dot.default, "self", "tensor"),
+):
+    _multiplied(_op, _first, _second)
+
+
+def _not_empty(op: OpOverload, name: str) -> None:
+    def check(**arguments: Any) -> torch.Tensor:
+        if arguments["self"].numel() == 0:
+            raise RuntimeError(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument."
+            )
+        return op(**arguments)
+
+    OVERRIDES[str(op)] = check
+
+
+_not_empty(aten.max.default, "max")
+_not_empty(aten.min.default, "min")

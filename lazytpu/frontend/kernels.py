@@ -11,6 +11,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend import codegen, ports
+from lazytpu.frontend.dtype_support import check_dtypes
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.out import out_kernel, out_names
@@ -188,6 +189,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
             _require_tpu(k.op, name, bound[name])
+    check_dtypes(k.op, bound)
     results = infer(k.op, bound)
     check_writes(k.op, bound)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))

@@ -103,6 +103,8 @@ KERNELS: dict[str, Any] = {
     "view": _native(aten.view.default),
     "view.dtype": _native(aten.view.dtype),
     "_reshape_alias": _native(aten._reshape_alias.default),
+    "view_as_complex": _native(aten.view_as_complex.default),
+    "view_as_real": _native(aten.view_as_real.default),
     "unfold": _native(aten.unfold.default),
     "alias": _native(aten.alias.default),
     "set_.source_Storage_storage_offset": set_storage_offset,
