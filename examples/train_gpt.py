@@ -3,7 +3,7 @@
     python examples/train_gpt.py                  # on "tpu": XLA runs it, on a TPU or on this machine's CPU
     python examples/train_gpt.py --device cpu     # the same file on stock PyTorch
 
-What knows lazytpu is its import in `main`, `mark_step()` at the end of a step, and the counters in the report.
+What knows lazytpu is its import in `main`, `mark_step()` at the end of a step, and the counters of the report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import resource
 import sysconfig
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -109,6 +111,31 @@ def loss_of(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 # ---- training
 
 
+class Meter:
+    """What lazytpu counts, and in which part of the run it compiled. Stock PyTorch counts nothing: there it is wall time,
+    and the memory of the process."""
+
+    def __init__(self, engine: Any):
+        self.engine = engine
+        self.compiled: dict[str, int] = {}
+
+    def mark_step(self) -> None:
+        if self.engine:
+            self.engine.mark_step()
+
+    def read(self, part: str) -> dict[str, Any]:
+        """The counters at the end of a part of the run; programs compiled since the last call were compiled for it."""
+        if self.engine:
+            now = self.engine.metrics()
+        else:
+            peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            now = {"compiles": 0, "trace_ms": 0.0, "device_ms": 1e3 * time.perf_counter(), "peak_bytes": peak}
+        new = now["compiles"] - sum(self.compiled.values())
+        if new:
+            self.compiled[part] = self.compiled.get(part, 0) + new
+        return now
+
+
 def train_step(model: GPT, optimizer: torch.optim.Optimizer, inputs: Tensor, targets: Tensor) -> Tensor:
     loss = loss_of(model, inputs, targets)
     loss.backward()
@@ -118,8 +145,8 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, inputs: Tensor, tar
     return loss.detach()
 
 
-def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, engine: Any) -> dict[str, Any]:
-    """Run `args.steps` steps. Returns what is known about them: losses, and the cost of a step."""
+def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, meter: Meter) -> dict[str, Any]:
+    """Run `args.steps` steps. Returns their losses, and the host's and the device's milliseconds for one of them."""
     text, unseen = texts
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
     warm_up = max(1, args.steps // 20)
@@ -128,37 +155,29 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, en
     )
     first_loss = validation_loss = math.nan
     start = time.perf_counter()
+    readings = [(0, meter.read("the move to the device"))]
     bar = tqdm(batches(text, args, args.seed, args.steps), desc="train", total=args.steps, unit="step")
     for step, (inputs, targets) in enumerate(bar, start=1):
         loss = train_step(model, optimizer, inputs, targets)
         schedule.step()
-        if engine:
-            engine.mark_step()
-        if step == 1:
-            first_loss = loss.item()
-        if step % 10 == 0 or step == args.steps:  # reading a loss waits for the device: not at every step
+        meter.mark_step()
+        now = meter.read(f"step {step}")
+        if step == 1 or step % 10 == 0 or step == args.steps:  # reading a loss waits for the device: not at every step
+            value = loss.item()
+            first_loss = value if step == 1 else first_loss
+            readings.append((step, meter.read("reading a loss")))
             speed = step * inputs.numel() / (time.perf_counter() - start)
-            compiles = engine.metrics()["compiles"] if engine else 0
-            bar.set_postfix_str(f"loss {loss.item():.3f}, {speed:,.0f} tokens/s, {compiles} compiles")
+            bar.set_postfix_str(f"loss {value:.3f}, {speed:,.0f} tokens/s, {now['compiles']} compiles")
         if step % args.validate_every == 0 or step == args.steps:
             validation_loss = validate(model, unseen, args)
+            meter.read("validation")
             bar.write(f"step {step}: validation loss {validation_loss:.3f}")
-    elapsed_ms = 1e3 * (time.perf_counter() - start)
-    if engine:
-        engine.sync()
-        counted = engine.metrics()
-        trace_ms, device_ms, peak = counted["trace_ms"], counted["device_ms"], counted["peak_bytes"]
-    else:  # stock PyTorch on the CPU traces nothing and counts nothing: wall time, and the memory of the process
-        trace_ms, device_ms, peak = 0.0, elapsed_ms, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {
-        "steps": args.steps,
-        "first_loss": first_loss,
-        "validation_loss": validation_loss,
-        "compiles": 0,
-        "trace_ms": round(trace_ms / args.steps, 3),
-        "device_ms": round(device_ms / args.steps, 3),
-        "peak_bytes": peak,
-    }
+
+    def per_step(key: str) -> float:  # the median between two readings: neither compiling nor validating counts
+        return round(median((new[key] - old[key]) / (b - a) for (a, old), (b, new) in pairwise(readings)), 3)
+
+    times = {key: per_step(key) for key in ("trace_ms", "device_ms")}
+    return {"steps": args.steps, "first_loss": first_loss, "validation_loss": validation_loss, **times}
 
 
 @torch.no_grad()
@@ -187,7 +206,7 @@ def sample(model: GPT, prompt: str, args: argparse.Namespace) -> str:
 # ---- the whole run
 
 
-def report(found: dict[str, Any], engine: Any, console: Console) -> None:
+def report(found: dict[str, Any], meter: Meter, console: Console) -> None:
     table = Table("what", "value", title="closing report", title_justify="left")
     table.add_row("steps", f"{found['steps']:,}")
     table.add_row("loss", f"{found['first_loss']:.3f} at the first step, {found['validation_loss']:.3f} on unseen text")
@@ -195,8 +214,8 @@ def report(found: dict[str, Any], engine: Any, console: Console) -> None:
     table.add_row("device", f"{found['device_ms']:.1f} ms a step")
     table.add_row("peak memory", f"{found['peak_bytes'] / 2**20:,.1f} MiB")
     table.add_row("compiles", str(found["compiles"]))
-    for graph in engine.graphs() if engine else ():
-        table.add_row(f"  program {graph.number}", f"{graph.name}: {graph.ops:,} ops")
+    for part, count in meter.compiled.items():
+        table.add_row("", f"{count} for {part}")
     console.print(table)
 
 
@@ -230,7 +249,7 @@ def main() -> None:
     if args.device == "tpu":
         import lazytpu as engine
 
-    console = Console()
+    console, meter = Console(), Meter(engine)
     texts = read_text(args.text_bytes)
     torch.manual_seed(args.seed)
     shape = {key: getattr(args, key) for key in ("window", "layers", "heads", "width", "dropout")}
@@ -238,7 +257,7 @@ def main() -> None:
     size = sum(p.numel() for p in model.parameters())
     console.print(f"{size:,} parameters on {args.device}, {len(texts[0]):,} characters to train on")
 
-    found = train(model, texts, args, engine)
+    found = train(model, texts, args, meter)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     torch.save({"shape": shape, "weights": weights}, args.out)  # loads wherever PyTorch is
@@ -246,10 +265,11 @@ def main() -> None:
     console.rule("a sample")
     console.print(sample(model, "def ", args), markup=False, highlight=False)
     console.rule()
-    if engine:
-        found["compiles"] = engine.metrics()["compiles"]
-    report(found, engine, console)
-    print(json.dumps(found))
+    now = meter.read("the sample")
+    found |= {key: now[key] for key in ("compiles", "peak_bytes")}
+    report(found, meter, console)
+    order = ("steps", "first_loss", "validation_loss", "compiles", "trace_ms", "device_ms", "peak_bytes")
+    print(json.dumps({key: found[key] for key in order}))
 
 
 if __name__ == "__main__":
