@@ -41,7 +41,11 @@ class ConstantOp(TensorOp):
     result = result_def(TENSOR)
 
     def print(self, printer: Printer) -> None:
-        printer.print_string(f" {to_text(self.value)}")
+        value = self.properties.get("value")
+        try:
+            printer.print_string(f" {to_text(value)}" if value else "")
+        except ValueError:  # an invalid module is printed to show what is wrong with it
+            printer.print_string(f" {value}")
         assembly.print_tail(self, printer)
 
     @classmethod
@@ -66,17 +70,22 @@ class DenseConstantOp(TensorOp):
     result = result_def(TENSOR)
 
     def print(self, printer: Printer) -> None:
-        elements = self._elements()
-        printer.print_string(f' "{self.data.data}"' if elements is None else f" [{', '.join(map(to_text, elements))}]")
+        if isinstance(data := self.properties.get("data"), StringAttr):
+            elements = self._elements(data.data)
+            text = f'"{data.data}"' if elements is None else f"[{', '.join(map(to_text, elements))}]"
+            printer.print_string(f" {text}")
         assembly.print_tail(self, printer)
 
-    def _elements(self) -> list[Attribute] | None:
+    def _elements(self, data: str) -> list[Attribute] | None:
         """The numbers of a table that is short enough to read, unless they are NaNs that numbers do not tell apart."""
-        dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
-        if numel(shape) > READABLE:
+        try:
+            dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
+            if numel(shape) > READABLE:
+                return None
+            elements = from_bytes(bytes.fromhex(data), dtype)
+        except ValueError:  # an invalid module is printed to show what is wrong with it
             return None
-        elements = from_bytes(bytes.fromhex(self.data.data), dtype)
-        return elements if b"".join(map(to_bytes, elements)).hex() == self.data.data else None
+        return elements if b"".join(map(to_bytes, elements)).hex() == data else None
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:

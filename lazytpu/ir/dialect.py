@@ -8,7 +8,6 @@ from xdsl.ir import Dialect
 
 from lazytpu.ir import constants, contractions, indexing, pointwise, random, reductions, shape, sorting, template
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.location import location_of as location_of
 
 FAMILIES = (constants, pointwise, shape, reductions, contractions, indexing, random, sorting, template)
 

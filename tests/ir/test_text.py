@@ -21,11 +21,13 @@ from xdsl.dialects.builtin import (
     f32,
 )
 from xdsl.dialects.func import FuncOp
-from xdsl.utils.exceptions import ParseError
+from xdsl.ir import Attribute
+from xdsl.utils.exceptions import ParseError, VerifyException
 
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.text import hint, parse_module, print_module
+from lazytpu.ir.types import tensor_type
 from tests.ir.samples import SAMPLES, Sample, module_of
 
 ALL = [(name, number, sample) for name, samples in SAMPLES.items() for number, sample in enumerate(samples)]
@@ -220,3 +222,21 @@ def test_generic_form_is_read_too():
     module = parse_module(text)
     module.verify()
     assert "lazytpu.reduce add %x dims = [0] : (tensor<2xf32>) -> tensor<f32>" in print_module(module)
+
+
+@pytest.mark.parametrize(
+    ("name", "properties", "text"),
+    [
+        ("constant", {}, "lazytpu.constant : tensor<i8>"),
+        ("constant", {"value": StringAttr("x")}, 'lazytpu.constant "x" : tensor<i8>'),
+        ("dense_constant", {}, "lazytpu.dense_constant : tensor<i8>"),
+        ("dense_constant", {"data": StringAttr("zz")}, 'lazytpu.dense_constant "zz" : tensor<i8>'),
+        ("template", {}, "lazytpu.template : () -> tensor<i8>"),
+        ("iota", {"dim": StringAttr("x")}, "lazytpu.iota dim = x : tensor<i8>"),
+    ],
+)
+def test_invalid_ops_are_printed_too(name: str, properties: dict[str, Attribute], text: str):
+    op = OPS[name].create(result_types=[tensor_type("i8", ())], properties=properties)
+    with pytest.raises(VerifyException):
+        op.verify()
+    assert text in print_module(module_of(lambda b: b.block.add_op(op)))
