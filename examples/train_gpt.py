@@ -112,8 +112,7 @@ def loss_of(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class Meter:
-    """What lazytpu counts, and in which part of the run it compiled. Stock PyTorch counts nothing: there it is wall time,
-    and the memory of the process."""
+    """What lazytpu counts, and what for it compiled. Stock PyTorch counts nothing: wall time, and the process's memory."""
 
     def __init__(self, engine: Any):
         self.engine = engine
