@@ -43,7 +43,7 @@ class ConstantOp(TensorOp):
     def print(self, printer: Printer) -> None:
         value = self.properties.get("value")
         try:
-            printer.print_string(f" {to_text(value)}" if value else "")
+            printer.print_string(f" {to_text(value)}" if value is not None else "")
         except ValueError:  # an invalid module is printed to show what is wrong with it
             printer.print_string(f" {value}")
         assembly.print_tail(self, printer)
