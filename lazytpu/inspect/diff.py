@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from lazytpu.inspect.textual import skeleton, values, without_locations
+from lazytpu.inspect.textual import kind_of, skeleton, values, without_locations
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,41 @@ def diff(first: str, second: str) -> list[Line]:
         if tag == "equal":
             lines += _aligned(before[a:b], after[c:d], became)
         else:
-            became.update(_arguments(before[a:b], after[c:d]))
+            became.update(_counterparts(before[a:b], after[c:d]))
             lines += [Line("-", line) for line in before[a:b]]
             lines += [Line("+", line) for line in after[c:d]]
     return lines
 
 
-def _arguments(before: list[str], after: list[str]) -> dict[str, str]:
-    """Functions whose lines differ (an attribute, an argument less): arguments of one name are one, or else of one
-    place."""
+def _counterparts(before: list[str], after: list[str]) -> dict[str, str]:
+    """What the values of lines that differ became: the results of the first `exp` those of the other first `exp`, and
+    so on by kind of op; arguments of a function go by name first. So a change does not spread to the users of its
+    result."""
     matched: dict[str, str] = {}
-    functions = [[values(line) for line in lines if "func.func" in line] for lines in (before, after)]
-    for old, new in zip(*functions, strict=False):
-        if len(old) == len(new):
-            matched.update(zip(old, new, strict=True))
-        matched.update((name, name) for name in old if name in new)
+    waiting: dict[str | None, list[list[str]]] = {}
+    for line in after:
+        waiting.setdefault(kind_of(line), []).append(_defined(line))
+    for line in before:
+        if same_kind := waiting.get(kind_of(line)):
+            old, new = _defined(line), same_kind.pop(0)
+            matched.update(zip(old, new, strict=False))
+            if "func.func" in line:
+                matched.update((name, name) for name in old if name in new)
     return matched
+
+
+def _defined(line: str) -> list[str]:
+    """The values that a line defines: the results of an op, the arguments of a function or block."""
+    if "func.func" in line or line.lstrip().startswith("^"):
+        return values(line)
+    return values(line.split(" = ", 1)[0]) if " = " in line else []
 
 
 def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Iterator[Line]:
     """Lines that are alike but for the names of values; `became` maps the first module's names to the second's."""
     for old, new in zip(before, after, strict=True):
-        if " = " in old:
-            defined = len(values(old.split(" = ", 1)[0]))
-        else:  # a function's line defines its arguments, a return uses all it names
-            defined = len(values(old)) if "func.func" in old else 0
         names = list(zip(values(old), values(new), strict=True))
+        defined = len(_defined(old))
         became.update(names[:defined])
         if all(became.get(x) == y for x, y in names[defined:]):
             yield Line(" ", new)

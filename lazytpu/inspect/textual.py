@@ -14,7 +14,7 @@ _LOCATION = re.compile(rf"\s*\bloc\((?:{_IN_LOCATION}|\({_IN_LOCATION}*\))*\)")
 _LOCATION_ALIAS = re.compile(r"^#loc\d* = ")
 _VALUE = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _OP = re.compile(r'^\s*(?:%[^=]*=\s*)?"?((?:[a-z][\w]*\.)?[a-z][\w.]*)"?[\s(]')
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]\w*)(?:<(\w+)>)?[^<>]*>")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+)(\d*)(?:<[a-z]+(\d+)>)?")
 _ARGUMENT = re.compile(rf"(%[\w.$-]+)\s*:\s*(tensor<[^<>]*(?:<[^<>]*>)?[^<>]*>)\s*(\{{(?:[^{{}}\"]|{_STRING})*\}})?")
 _NOT_COUNTED = frozenset(("builtin.module", "module", "func.func", "func.return", "return", "stablehlo.return"))
 _ALIAS = ("lazytpu.alias", "tf.aliasing_output")
@@ -47,10 +47,9 @@ def tensor_bytes(text: str) -> int:
     return sum(_bytes(*found) for found in _TENSOR.findall(text))
 
 
-def _bytes(dims: str, element: str, part: str) -> int:
-    bits = int(re.sub(r"\D", "", (part or element).split("e")[0].removeprefix("f8")) or 8)
-    size = max(bits // 8, 1) * (2 if part else 1)
-    return size * prod(int(dim) for dim in dims.split("x") if dim)
+def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
+    bits_of_element = 2 * int(part_bits) if element == "complex" else int(bits)
+    return max(bits_of_element // 8, 1) * prod(int(dim) for dim in dims.split("x") if dim)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from xdsl.context import Context
@@ -52,7 +53,7 @@ def test_records_say_what_each_pass_did() -> None:
     assert all(record.total == len(records) - 1 for record in records)
     assert records[0].ops_before == records[0].ops_after == 5
     assert records[-1].ops_after == 3
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         assert after.ops_before == before.ops_after
         assert after.seconds >= 0
     assert all(record.text is None for record in records)

@@ -27,7 +27,8 @@ def test_dynamic_slice_at_constants_is_clamped(starts: tuple[int, int], begin: s
         "%x : tensor<4x6xf32>",
         STARTS.format(*starts)
         + """
-        %0 = lazytpu.dynamic_slice %x, %a, %b sizes = [2, 3] : (tensor<4x6xf32>, tensor<i32>, tensor<i32>) -> tensor<2x3xf32>
+        %0 = lazytpu.dynamic_slice %x, %a, %b sizes = [2, 3]
+             : (tensor<4x6xf32>, tensor<i32>, tensor<i32>) -> tensor<2x3xf32>
         func.return %0 : tensor<2x3xf32>""",
         SLICE.format("%x", begin, end, "tensor<4x6xf32>", "tensor<2x3xf32>").replace("%s", "%0"),
     )

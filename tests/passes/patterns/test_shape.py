@@ -34,7 +34,8 @@ CASES = {
     "pad by nothing": (
         X + ", %v : tensor<f32>",
         """
-        %0 = lazytpu.pad %x, %v low = [0, 0] high = [0, 0] interior = [0, 0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xf32>
+        %0 = lazytpu.pad %x, %v low = [0, 0] high = [0, 0] interior = [0, 0]
+             : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xf32>
         func.return %0 : tensor<2x3xf32>""",
         "func.return %x : tensor<2x3xf32>",
     ),
@@ -167,7 +168,8 @@ CASES = {
     "slice of what was padded": (
         X + ", %v : tensor<f32>",
         """
-        %0 = lazytpu.pad %x, %v low = [1, 0] high = [2, 4] interior = [0, 0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<5x7xf32>
+        %0 = lazytpu.pad %x, %v low = [1, 0] high = [2, 4] interior = [0, 0]
+             : (tensor<2x3xf32>, tensor<f32>) -> tensor<5x7xf32>
         %1 = lazytpu.slice %0 starts = [1, 0] limits = [3, 2] strides = [1, 1] : (tensor<5x7xf32>) -> tensor<2x2xf32>
         func.return %1 : tensor<2x2xf32>""",
         """
@@ -187,7 +189,10 @@ CASES = {
 SPLATS = {
     "transpose": "%1 = lazytpu.transpose %0 [1, 0] : (tensor<200x300xf32>) -> tensor<300x200xf32>",
     "reshape": "%1 = lazytpu.reshape %0 : (tensor<200x300xf32>) -> tensor<300x200xf32>",
-    "slice": "%1 = lazytpu.slice %0 starts = [0, 1] limits = [2, 300] strides = [1, 7] : (tensor<200x300xf32>) -> tensor<2x43xf32>",
+    "slice": (
+        "%1 = lazytpu.slice %0 starts = [0, 1] limits = [2, 300] strides = [1, 7] "
+        ": (tensor<200x300xf32>) -> tensor<2x43xf32>"
+    ),
     "broadcast": "%1 = lazytpu.broadcast_in_dim %0 dims = [1, 2] : (tensor<200x300xf32>) -> tensor<2x200x300xf32>",
     "reverse": "%1 = lazytpu.reverse %0 dims = [1] : tensor<200x300xf32>",
     "concatenate": (
@@ -231,7 +236,8 @@ STAYS = {
     "a slice that keeps padding": (
         X + ", %v : tensor<f32>",
         """
-        %0 = lazytpu.pad %x, %v low = [1, 0] high = [0, 0] interior = [0, 0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<3x3xf32>
+        %0 = lazytpu.pad %x, %v low = [1, 0] high = [0, 0] interior = [0, 0]
+             : (tensor<2x3xf32>, tensor<f32>) -> tensor<3x3xf32>
         %1 = lazytpu.slice %0 starts = [0, 0] limits = [2, 3] strides = [1, 1] : (tensor<3x3xf32>) -> tensor<2x3xf32>
         func.return %1 : tensor<2x3xf32>""",
     ),
