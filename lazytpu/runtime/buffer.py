@@ -42,17 +42,18 @@ class Buffer:
 
     __slots__ = ("__weakref__", "array", "error", "nbytes", "pins")
 
-    def __init__(self, array: Any, nbytes: int, memory: DeviceMemory = MEMORY) -> None:
+    def __init__(self, array: Any, nbytes: int) -> None:
         self.array = array
         self.nbytes = nbytes
         self.pins = 0
         self.error: BaseException | None = None
-        memory.live = live = memory.live + nbytes
-        if live > memory.peak:
-            memory.peak = live
+        MEMORY.live = live = MEMORY.live + nbytes
+        if live > MEMORY.peak:
+            MEMORY.peak = live
 
     def __del__(self, memory: DeviceMemory = MEMORY) -> None:
-        # Runs at any time on any thread: it touches the counter and nothing else.
+        # Runs at any time on any thread: it touches the counter and nothing else. The counter is a default, since at
+        # the end of the process the module's names are gone before the last buffers.
         memory.live -= self.nbytes
 
     def release(self) -> None:

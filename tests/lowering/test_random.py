@@ -82,6 +82,11 @@ def test_bits_do_not_depend_on_the_shape():
     np.testing.assert_array_equal(flat.reshape(3, 4), folded)
 
 
+def test_more_than_32_bits_of_index():
+    module = module_of(lambda b, s, o: b.random_bits(s, o, (3, 1 << 31)), ("ui64", ()), ("ui64", ()))
+    assert "stablehlo.iota dim = 0 : tensor<3x2147483648xui64>" in stablehlo_text(emit(module))
+
+
 def test_one_function_for_each_shape():
     module = module_of(
         lambda b, s, o: [b.random_bits(s, o, shape) for shape in [(4,), (4,), (5,)]], ("ui64", ()), ("ui64", ())
