@@ -1,0 +1,136 @@
+"""Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, by the series of
+series.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from lazytpu.lowering.templates import series
+from lazytpu.lowering.templates.registry import template
+
+
+def chebyshev(coefficients: Sequence[float], t: jax.Array, low: float, high: float) -> jax.Array:
+    """The sum of c[k] T_k(u) with u = -1 at t = low and 1 at t = high, by Clenshaw's recurrence."""
+    u = (2 * t - (low + high)) / (high - low)
+    last, before = jnp.zeros_like(t), jnp.zeros_like(t)
+    for c in reversed(coefficients[1:]):
+        last, before = 2 * u * last - before + c, last
+    return u * last - before + coefficients[0]
+
+
+def _far(x: jax.Array, order: int) -> tuple[jax.Array, jax.Array]:
+    """(J, Y) for x > 5, from modulus and phase."""
+    p, q = ((series.P0, series.Q0), (series.P1, series.Q1))[order]
+    t = 25 / (x * x)
+    phase = x - math.pi * (2 * order + 1) / 4
+    along, across = chebyshev(p, t, 0, 1), 5 / x * chebyshev(q, t, 0, 1)
+    size = jnp.sqrt(2 / math.pi / x)
+    cos, sin = jnp.cos(phase), jnp.sin(phase)
+    return size * (along * cos - across * sin), size * (along * sin + across * cos)
+
+
+def _near(x: jax.Array, order: int) -> jax.Array:
+    """J for 0 <= x <= 5."""
+    t = x * x
+    return chebyshev(series.J0, t, 0, 25) if order == 0 else x * chebyshev(series.J1, t, 0, 25)
+
+
+def _first(x: jax.Array, order: int) -> jax.Array:
+    size = jnp.abs(x)
+    small = size <= 5
+    found = jnp.where(small, _near(jnp.where(small, size, 1), order), _far(jnp.where(small, 6, size), order)[0])
+    return jnp.where(x < 0, -found, found) if order else found
+
+
+def _second(x: jax.Array, order: int) -> jax.Array:
+    small = x <= 5
+    near = jnp.where(small, x, 1)
+    t = near * near
+    logarithm = jnp.log(near) * _near(near, order)
+    if order == 0:
+        inner = chebyshev(series.Y0, t, 0, 25) + 2 / math.pi * logarithm
+    else:
+        inner = near * chebyshev(series.Y1, t, 0, 25) + 2 / math.pi * (logarithm - 1 / near)
+    found = jnp.where(small, inner, _far(jnp.where(small, 6, x), order)[1])
+    return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, found))
+
+
+@template("bessel_j0")
+def bessel_j0(x: jax.Array) -> jax.Array:
+    """Bessel function of the first kind, order 0."""
+    return _first(x, 0)
+
+
+@template("bessel_j1")
+def bessel_j1(x: jax.Array) -> jax.Array:
+    """Bessel function of the first kind, order 1."""
+    return _first(x, 1)
+
+
+@template("bessel_y0")
+def bessel_y0(x: jax.Array) -> jax.Array:
+    """Bessel function of the second kind, order 0: -inf at 0, NaN below."""
+    return _second(x, 0)
+
+
+@template("bessel_y1")
+def bessel_y1(x: jax.Array) -> jax.Array:
+    """Bessel function of the second kind, order 1: -inf at 0, NaN below."""
+    return _second(x, 1)
+
+
+@template("bessel_k")
+def bessel_k(x: jax.Array, *, order: int, scaled: bool) -> jax.Array:
+    """Modified Bessel function of the second kind, order 0 or 1, times e^x when scaled: inf at 0, NaN below."""
+    small = x <= 2
+    near = jnp.where(small, x, 1)
+    t, logarithm = near * near, jnp.log(near / 2)
+    if order == 0:
+        inner = chebyshev(series.K0, t, 0, 4) - logarithm * chebyshev(series.I0, t, 0, 4)
+    else:
+        inner = chebyshev(series.K1, t, 0, 4) / near + logarithm * near * chebyshev(series.I1, t, 0, 4)
+    far = jnp.where(small, 3, x)
+    outer = chebyshev((series.K0_FAR, series.K1_FAR)[order], 2 / far, 0, 1) / jnp.sqrt(far)
+    found = jnp.where(small, inner * jnp.exp(near), outer) if scaled else jnp.where(small, inner, outer * jnp.exp(-far))
+    return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, found))
+
+
+@template("airy_ai")
+def airy_ai(x: jax.Array) -> jax.Array:
+    """Airy function Ai: 0 above 103.892, NaN at the infinities."""
+    size = jnp.abs(x)
+    inside = size <= 2.1
+    near = jnp.where(inside, x, 0)
+    far = jnp.where(inside, 3, jnp.where(jnp.isinf(x), 3, size))
+    z = 2 / 3 * far * jnp.sqrt(far)
+    root = jnp.sqrt(jnp.sqrt(far)) * math.sqrt(math.pi)
+    decaying = chebyshev(series.AIRY_FAR, 1 / z, 0, 0.5) * jnp.exp(-z) / (2 * root)
+    along = chebyshev(series.AIRY_P, 1 / (z * z), 0, 0.25)
+    across = chebyshev(series.AIRY_Q, 1 / (z * z), 0, 0.25) / z
+    turning = (jnp.cos(z - math.pi / 4) * along + jnp.sin(z - math.pi / 4) * across) / root
+    found = jnp.where(inside, chebyshev(series.AIRY_NEAR, near, -2.1, 2.1), jnp.where(x > 0, decaying, turning))
+    return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, found))
+
+
+@template("spherical_bessel_j0")
+def spherical_bessel_j0(x: jax.Array) -> jax.Array:
+    """sin(x) / x; its Taylor series near 0."""
+    t = x * x
+    near = jnp.ones_like(x)
+    for k in range(6, 0, -1):
+        near = 1 - t / (2 * k * (2 * k + 1)) * near
+    found = jnp.where(jnp.abs(x) < 0.5, near, jnp.sin(x) / x)
+    return jnp.where(jnp.isinf(x), 0, found)
+
+
+@template("erfcx")
+def erfcx(x: jax.Array) -> jax.Array:
+    """e^(x^2) erfc(x), which neither overflows nor underflows for x > 0."""
+    size = jnp.abs(x)
+    t = 2 / (2 + size)
+    found = t * chebyshev(series.ERFCX, t, 0, 1)
+    return jnp.where(x < 0, 2 * jnp.exp(x * x) - found, found)

@@ -1,0 +1,98 @@
+"""Orthogonal polynomials of run-time degree, elementwise on f32 and f64; the degree is a float, cut to a whole number.
+
+A polynomial of negative degree is 0. A recurrence runs to the greatest degree present; each element stops at its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lazytpu.lowering.templates.registry import template
+
+Step = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
+
+HERMITE_LIMIT = {jnp.dtype("float32"): 128, jnp.dtype("float64"): 512}  # getHermitianLimit in ATen/native/Math.h
+
+
+def degree(n: jax.Array) -> jax.Array:
+    """n as a whole number, -1 (whose polynomial is 0) where it is not finite."""
+    return jnp.where(jnp.isfinite(n), jnp.trunc(n), -1)
+
+
+def recurrence(x: jax.Array, n: jax.Array, first: jax.Array, step: Step) -> jax.Array:
+    """p_n from p_0 = 1, p_1 = first and p_(k+1) = step(x, k, p_k, p_(k-1))."""
+    last = jnp.max(n, initial=0)
+
+    def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        k, current, before = state
+        found = step(x, k, current, before)
+        running = k < n
+        return k + 1, jnp.where(running, found, current), jnp.where(running, current, before)
+
+    start = (jnp.ones((), x.dtype), first, jnp.ones_like(x))
+    _, found, _ = jax.lax.while_loop(lambda state: state[0] < last, advance, start)
+    return jnp.where(n < 0, 0, jnp.where(n == 0, 1, found))
+
+
+def _chebyshev_step(x: jax.Array, k: jax.Array, current: jax.Array, before: jax.Array) -> jax.Array:
+    return 2 * x * current - before
+
+
+# p_1 of each kind, and the value at 1 and (times the sign of the degree's parity) at -1 for degree n.
+CHEBYSHEV = {
+    "t": (lambda x: x, lambda n: jnp.ones_like(n), lambda n: jnp.ones_like(n)),
+    "u": (lambda x: 2 * x, lambda n: n + 1, lambda n: n + 1),
+    "v": (lambda x: 2 * x - 1, lambda n: jnp.ones_like(n), lambda n: 2 * n + 1),
+    "w": (lambda x: 2 * x + 1, lambda n: 2 * n + 1, lambda n: jnp.ones_like(n)),
+}
+
+
+def _by_angle(kind: str, x: jax.Array, n: jax.Array) -> jax.Array:
+    """The polynomial for |x| < 1, from the angle whose cosine is x."""
+    angle = jnp.arccos(x)
+    if kind == "t":
+        return jnp.cos(n * angle)
+    if kind == "u":
+        return jnp.sin((n + 1) * angle) / jnp.sin(angle)
+    if kind == "v":
+        return jnp.cos((n + 0.5) * angle) / jnp.cos(angle / 2)
+    return jnp.sin((n + 0.5) * angle) / jnp.sin(angle / 2)
+
+
+@template("chebyshev_polynomial")
+def chebyshev_polynomial(x: jax.Array, n: jax.Array, *, kind: str, shifted: bool) -> jax.Array:
+    """Chebyshev polynomial of the first to fourth kind ("t" to "w"), of x or of 2x - 1: from the angle inside (-1, 1)
+    for degrees above 8, by recurrence elsewhere."""
+    first, at_one, at_minus_one = CHEBYSHEV[kind]
+    x, n = (2 * x - 1 if shifted else x), degree(n)
+    inside = (jnp.abs(x) < 1) & (n > 8)
+    by_steps = recurrence(x, jnp.where(inside, 0, n), first(x), _chebyshev_step)
+    found = jnp.where(inside, _by_angle(kind, jnp.where(inside, x, 0), n), by_steps)
+    sign = jnp.where(n % 2 == 0, 1, -1)
+    found = jnp.where(x == 1, at_one(n), jnp.where(x == -1, sign * at_minus_one(n), found))
+    return jnp.where(n < 0, 0, found).astype(x.dtype)
+
+
+@template("hermite_polynomial")
+def hermite_polynomial(x: jax.Array, n: jax.Array, *, physicist: bool) -> jax.Array:
+    """Hermite polynomial H_n (physicist's) or He_n; NaN above the degree that torch computes."""
+    n, scale = degree(n), 2 if physicist else 1
+    limit = HERMITE_LIMIT[x.dtype]
+    found = recurrence(x, jnp.minimum(n, limit), scale * x, lambda x, k, p, q: scale * (x * p - k * q))
+    return jnp.where(n > limit, jnp.nan, found)
+
+
+@template("laguerre_polynomial")
+def laguerre_polynomial(x: jax.Array, n: jax.Array) -> jax.Array:
+    """Laguerre polynomial L_n."""
+    found = recurrence(x, degree(n), 1 - x, lambda x, k, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
+    return jnp.where((x == 0) & (degree(n) >= 0), 1, found)
+
+
+@template("legendre_polynomial")
+def legendre_polynomial(x: jax.Array, n: jax.Array) -> jax.Array:
+    """Legendre polynomial P_n."""
+    return recurrence(x, degree(n), x, lambda x, k, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1))
