@@ -112,7 +112,7 @@ def loss_of(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class Meter:
-    """What lazytpu counts, and what for it compiled. Stock PyTorch counts nothing: wall time, and the process's memory."""
+    """What lazytpu counts, and what for it compiled. Stock PyTorch counts nothing: time and memory of the process."""
 
     def __init__(self, engine: Any):
         self.engine = engine
