@@ -60,3 +60,16 @@ def test_context_around_differences() -> None:
     assert [line and line.sign for line in shown].count("-") == 1
     assert shown[0] is None
     assert len([line for line in shown if line]) == 5
+
+
+def test_merged_expressions_do_not_spread() -> None:
+    before = body(
+        "%0 = lazytpu.exp %x : tensor<f32>",
+        "%1 = lazytpu.neg %0 : tensor<f32>",
+        "%2 = lazytpu.exp %x : tensor<f32>",
+        "%3 = lazytpu.sin %2 : tensor<f32>",
+    )
+    after = body(
+        "%0 = lazytpu.exp %x : tensor<f32>", "%1 = lazytpu.neg %0 : tensor<f32>", "%2 = lazytpu.sin %0 : tensor<f32>"
+    )
+    assert changed(before, after) == ["- %2 = lazytpu.exp %x : tensor<f32>"]
