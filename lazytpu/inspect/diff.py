@@ -1,9 +1,9 @@
 """The difference of two modules as text, by what ops do and not by how values are numbered.
 
-One op less renumbers every value after it, so lines are aligned without the names of values: first lines that compute the
-same expression of the arguments, then in the gaps lines whose nearest operands are computed alike, then lines that are
-alike themselves. Names of each aligned pair are then matched: a line is the same when its operands are what the
-other's operands became.
+One op less renumbers every value after it, so lines are aligned without the names of values: first lines that compute
+the same expression of the arguments, then in the gaps lines whose nearest operands are computed alike, then lines
+that are alike themselves. Names of each aligned pair are then matched: a line is the same when its operands are what
+the other's operands became.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _blocks(
 def _same_expressions(
     before: list[str], after: list[str], computed_before: list[int], computed_after: list[int]
 ) -> dict[str, str]:
-    """Values of the first module and the values of the second that are computed alike, wherever they stand: what a merge
-    of equal expressions left."""
+    """Values of the first module and the values of the second that are computed alike, wherever they stand: what a
+    merge of equal expressions left."""
     kept = {key: _defined(line) for key, line in zip(computed_after, after, strict=True) if " = " in line}
     became: dict[str, str] = {}
     for key, line in zip(computed_before, before, strict=True):
