@@ -106,7 +106,6 @@ KERNELS: dict[str, Any] = {
     "view_as_complex": _native(aten.view_as_complex.default),
     "view_as_real": _native(aten.view_as_real.default),
     "unfold": _native(aten.unfold.default),
-    "alias": _native(aten.alias.default),
     "set_.source_Storage_storage_offset": set_storage_offset,
     "set_.source_Storage": set_source_storage,
     "set_.source_Tensor": set_tensor,

@@ -14,11 +14,12 @@ setup_backend = _setup_privateuseone_for_python_backend
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet
-# Native kernels of views, and set_, run on any tensor through this key, without bounds checks. (set_ through the CPU's key
-# would allocate memory for our storages, which are empty, and leave them on the meta device.)
+# Native kernels of views, and set_, run on any tensor through this key, without bounds checks. (set_ through the CPU's
+# key would allocate memory for our storages, which are empty, and leave them on the meta device.)
 META = KeySet(Key.Meta)
 
-empty_tensor = torch._C._acc.create_empty_tensor  # (size, dtype) -> contiguous tensor on tpu:0, a new storage
+# (size, dtype) -> contiguous tensor on tpu:0, a new storage
+empty_tensor = torch._C._acc.create_empty_tensor  # pyright: ignore[reportAttributeAccessIssue]
 storage_from_pointer = torch._C._construct_storage_from_data_pointer
 as_strided = torch.ops.aten.as_strided.default.redispatch
 set_storage = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
@@ -29,7 +30,7 @@ is_stashed = torch._C._is_key_in_tls
 
 op_names = torch._C._dispatch_get_all_op_names
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-sequence_number = torch.autograd._get_sequence_nr
+sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 current_node = torch._C._current_autograd_node
 without_keys = torch._C._ExcludeDispatchKeyGuard
 backend_name = torch._C._get_privateuse1_backend_name

@@ -185,12 +185,14 @@ def test_base_round_trip(size: tuple[int, ...]) -> None:
         b = Builder(block)
         got, _ = run(block, base.to_logical(b, base.to_memory(b, block.args[0])), [t.numpy()])
         np.testing.assert_array_equal(got, t.numpy())
-        assert check_read(t, t) is not None and base.extent == t.numel()
+        assert check_read(t, t) is not None
+        assert base.extent == t.numel()
 
 
 def test_base_of_strides_with_gaps_is_flat() -> None:
     base = Base.of("f32", (2, 3), (5, 1))
-    assert base == Base("f32", (8,), (1,)) and base.memory_shape == (8,)
+    assert base == Base("f32", (8,), (1,))
+    assert base.memory_shape == (8,)
     assert Base.of("f32", (2, 1, 3), (3, 99, 1)).memory_shape == (1, 2, 3)
 
 

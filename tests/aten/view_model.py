@@ -36,7 +36,7 @@ def run(block: Block, result: SSAValue, inputs: list[np.ndarray]) -> tuple[np.nd
     for op in block.ops:
         if op.results[0] in live:
             values[op.results[0]] = out = _evaluate(op, [values[x] for x in op.operands])
-            assert out.shape == shape_of(op.results[0]) and out.dtype == numpy_dtype(dtype_of(op.results[0])), op.name
+            assert (out.shape, out.dtype) == (shape_of(op.results[0]), numpy_dtype(dtype_of(op.results[0]))), op.name
             if op.name not in ("lazytpu.constant", "lazytpu.iota"):
                 names.append(op.name.removeprefix("lazytpu."))
     return values[result], names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -15,10 +16,12 @@ from lazytpu.frontend.generators import draw
 
 def test_facade_makes_the_generator_of_the_device() -> None:
     g = torch.Generator("tpu")
-    assert g.device == torch.device("tpu", 0) and isinstance(g, torch.Generator)
+    assert g.device == torch.device("tpu", 0)
+    assert isinstance(g, torch.Generator)
     assert torch.Generator(device=torch.device("tpu")).device.type == "tpu"
     cpu = torch.Generator()
-    assert cpu.device.type == "cpu" and isinstance(cpu, torch.Generator)
+    assert cpu.device.type == "cpu"
+    assert isinstance(cpu, torch.Generator)
     assert isinstance(torch.default_generator, torch.Generator)
     assert torch.equal(torch.rand(3, generator=cpu.manual_seed(3)), torch.rand(3, generator=cpu.manual_seed(3)))
 
@@ -27,16 +30,20 @@ def test_draws_advance_the_offset() -> None:
     g = torch.Generator("tpu").manual_seed(11)
     assert [draw(g), draw(g)] == [(11, 0), (11, 1)]
     state = g.get_state()
-    assert state.dtype is torch.uint8 and state.device.type == "cpu"
-    assert draw(g) == (11, 2) and draw(g.set_state(state)) == (11, 2)
-    assert g.initial_seed() == 11 and g.get_offset() == 3
+    assert state.dtype is torch.uint8
+    assert state.device.type == "cpu"
+    assert draw(g) == (11, 2)
+    assert draw(g.set_state(state)) == (11, 2)
+    assert g.initial_seed() == 11
+    assert g.get_offset() == 3
     g.manual_seed(-1)
     assert draw(g) == (2**64 - 1, 0)
 
 
 def test_seed_is_new_each_time() -> None:
     g = torch.Generator("tpu")
-    assert g.seed() != g.seed() and 0 <= g.initial_seed() < 2**64
+    assert g.seed() != g.seed()
+    assert 0 <= g.initial_seed() < 2**64
 
 
 def test_seed_out_of_range() -> None:
@@ -54,7 +61,8 @@ def test_copies_continue_the_stream_on_their_own() -> None:
     g = torch.Generator("tpu").manual_seed(5)
     draw(g)
     for other in (copy.deepcopy(g), pickle.loads(pickle.dumps(g)), g.clone_state(), g.graphsafe_get_state()):
-        assert draw(other) == (5, 1) and draw(other) == (5, 2)
+        assert draw(other) == (5, 1)
+        assert draw(other) == (5, 2)
     assert draw(g) == (5, 1)
 
 
@@ -65,18 +73,21 @@ def test_generator_of_another_device() -> None:
 
 def test_a_generator_is_known_by_its_native_part() -> None:
     """A kernel gets another Python object for the same generator."""
-    seen: list[torch.Generator] = []
+    seen: list[Any] = []
     library = torch.library.Library("lazytpu_generators", "DEF")
     library.define("f(Tensor x, Generator? g=None) -> Tensor")
     library.impl("f", lambda x, g=None: (seen.append(g), x.clone())[1], "CPU")
     g = torch.Generator("tpu").manual_seed(7)
     torch.ops.lazytpu_generators.f(torch.ones(1), g)
-    assert draw(seen[0]) == (7, 0) and g.get_offset() == 1
+    assert draw(seen[0]) == (7, 0)
+    assert g.get_offset() == 1
 
 
 def test_device_draws_leave_the_cpu_generator_alone() -> None:
     before = torch.get_rng_state()
-    draw(), torch.Generator("tpu").seed(), draw(generators.default_generator)
+    draw()
+    draw(generators.default_generator)
+    torch.Generator("tpu").seed()
     assert torch.equal(before, torch.get_rng_state())
 
 

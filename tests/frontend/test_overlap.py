@@ -49,7 +49,7 @@ PAIRS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "same": lambda x: (x, x),
     "same view": lambda x: (x[1:], x[1:]),
     "shifted": lambda x: (x[1:], x[:-1]),
-    "apart": lambda x: (x[:3], x[3:]),
+    "apart": lambda x: (x[:3], x[3:6]),
     "strided": lambda x: (x[:6:2], x[1:6:2]),
     "transposed": lambda x: (x[:4].view(2, 2), x[:4].view(2, 2).t()),
     "elsewhere": lambda x: (x, x.clone()),

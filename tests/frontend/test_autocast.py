@@ -1,0 +1,98 @@
+"""`torch.autocast("tpu")`: the policies, and that the lists are CUDA's."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lazytpu.frontend import autocast
+
+
+def test_lower_precision_ops() -> None:
+    x, w = torch.randn(4, 8).to("tpu"), torch.randn(3, 8).to("tpu").requires_grad_()
+    with torch.autocast("tpu"):
+        y = F.linear(x, w)
+        assert y.dtype == (x @ x.t()).dtype == torch.bfloat16
+        with torch.autocast("tpu", enabled=False):
+            assert F.linear(x, w).dtype == torch.float32
+    y.float().sum().backward()
+    assert w.grad is not None
+    assert w.grad.dtype == torch.float32
+    with torch.autocast("tpu", dtype=torch.float16):
+        assert F.linear(x, w).dtype == torch.float16
+    assert F.linear(x, w).dtype == torch.float32
+
+
+def test_float32_ops() -> None:
+    x = torch.randn(4, 8).to("tpu").bfloat16()
+    with torch.autocast("tpu"):
+        assert x.exp().dtype == F.layer_norm(x, (8,)).dtype == F.mse_loss(x, x).dtype == torch.float32
+        assert x.sum().dtype == F.softmax(x, -1).dtype == torch.float32
+        assert x.sum(dtype=torch.bfloat16).dtype == torch.bfloat16
+        assert (x + x).dtype == F.relu(x).dtype == torch.bfloat16
+
+
+def test_widest_ops() -> None:
+    x = torch.randn(4, 8).to("tpu")
+    with torch.autocast("tpu"):
+        assert torch.atan2(x, x.bfloat16()).dtype == torch.float32
+        assert torch.atan2(x.bfloat16(), x.bfloat16()).dtype == torch.bfloat16
+        assert torch.stack([x, x.bfloat16()]).dtype == torch.float32
+
+
+def test_what_is_left_alone() -> None:
+    x = torch.randn(4, 4)
+    with torch.autocast("tpu"):
+        assert (x @ x).dtype == torch.float32  # on the CPU
+        y = x.to("tpu").double()
+        assert (y @ y).dtype == torch.float64
+        z = torch.arange(4).to("tpu")
+        assert z.sum().dtype == torch.int64
+        with pytest.raises(RuntimeError, match="unsafe to autocast"):
+            F.binary_cross_entropy(y.sigmoid(), y.sigmoid())
+
+
+def test_other_threads_default_to_bfloat16() -> None:
+    found: list[torch.dtype] = []
+
+    def work() -> None:
+        with torch.autocast("tpu"):
+            found.append(torch.get_autocast_dtype("tpu"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [torch.bfloat16]
+
+
+def test_lists_are_cudas() -> None:
+    """Compared with the lists in the header that torch ships; what is not there has a reason."""
+    header = Path(torch.__file__).parent.joinpath("include/ATen/autocast_mode.h").read_text()
+    ours = {
+        "LOWER_PRECISION_FP": autocast.LOWER_PRECISION,
+        "FP32": autocast.FLOAT32,
+        "FP32_SET_OPT_DTYPE": autocast.FLOAT32_RESULT,
+        "PROMOTE": autocast.WIDEST,
+    }
+    # Overloads of listed ops, cat-like promotion of CUDA's own list; and the kernel that only CUDA's attention calls.
+    more = {
+        "conv1d.padding",
+        "conv2d.padding",
+        "conv3d.padding",
+        "stack",
+        "nll_loss_nd",
+        "norm.Scalar",
+        "norm.ScalarOpt_dim",
+    }
+    fewer = {"_scaled_dot_product_flash_attention"}
+    for name, names in ours.items():
+        body = re.search(rf"#define AT_FORALL_{name}\(_\)(.*?)\n\n", header, re.DOTALL)
+        assert body is not None
+        listed = {".".join(filter(None, pair)) for pair in re.findall(r"_\((\w+)(?:, (\w+))?\)", body[1])}
+        assert set(names) - more == listed - fewer
+        assert all(autocast.overload(n) for n in names)

@@ -1,0 +1,113 @@
+"""`torch.tpu` and `torch.accelerator`."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import lazytpu
+import lazytpu.frontend.device_module as tpu
+
+
+def test_it_is_torch_tpu() -> None:
+    assert torch.get_device_module("tpu") is tpu is sys.modules["torch.tpu"]
+    assert all(hasattr(tpu, name) for name in tpu.__all__)
+
+
+def test_one_device() -> None:
+    assert tpu.is_available()
+    assert tpu.device_count() == 1
+    assert tpu.current_device() == 0
+    tpu.set_device("tpu:0")
+    with tpu.device("tpu"), tpu.device(None), tpu.device(0), tpu.device_of(torch.ones(1)):
+        assert tpu.current_device() == 0
+    for another in (1, "tpu:3", torch.device("tpu", 7)):
+        with pytest.raises(RuntimeError, match="this process drives one device, tpu:0"):
+            tpu.set_device(another)
+    with pytest.raises(ValueError, match="Expected a tpu device, but got: cpu"):
+        tpu.synchronize("cpu")
+
+
+def test_asking_starts_nothing() -> None:
+    code = """
+import sys, torch, lazytpu
+t = torch.tpu
+assert t.is_available() and not t.is_initialized() and not t._is_in_bad_fork()
+torch.manual_seed(3), t.get_rng_state(), t.synchronize(), t.current_stream().synchronize(), torch.Event("tpu").record()
+assert (t.memory_allocated(), t.max_memory_allocated()) == (0, 0)
+torch.accelerator.synchronize()
+assert not t.is_initialized() and "jax" not in sys.modules
+t.init()
+assert t.is_initialized()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_properties() -> None:
+    found = tpu.get_device_properties("tpu:0")
+    assert found.platform in ("cpu", "tpu", "gpu")
+    assert found.name == tpu.get_device_name()
+    assert found.total_memory > 2**20
+    free, total = tpu.mem_get_info()
+    assert 0 < free <= total == found.total_memory
+    assert torch.float32 in torch.accelerator.get_device_capability()["supported_dtypes"]
+
+
+def test_memory_is_counted() -> None:
+    lazytpu.sync()
+    gc.collect()
+    before = tpu.memory_allocated()
+    x = torch.ones(1 << 16).to("tpu")
+    assert tpu.memory_allocated() == torch.accelerator.memory_allocated() == before + 4 * (1 << 16)
+    tpu.reset_peak_memory_stats()
+    y = (x + 1).sum().item()
+    assert y == 2 * (1 << 16)
+    assert tpu.max_memory_allocated() >= tpu.memory_allocated()
+    stats = tpu.memory_stats()
+    assert stats["allocated_bytes.all.current"] == tpu.memory_allocated()
+    assert stats["allocated_bytes.all.peak"] == tpu.max_memory_allocated() == tpu.max_memory_reserved()
+    del x
+    assert tpu.memory_allocated() == before
+    tpu.empty_cache()
+
+
+def test_random_state() -> None:
+    torch.manual_seed(3)
+    assert tpu.initial_seed() == tpu.default_generators[0].initial_seed() == 3
+    state = tpu.get_rng_state()
+    a = torch.rand(4, device="tpu")
+    tpu.set_rng_state(state, "tpu:0")
+    assert torch.equal(a.cpu(), torch.rand(4, device="tpu").cpu())
+    with torch.random.fork_rng(devices=[0], device_type="tpu"):
+        tpu.manual_seed_all(9)
+        torch.rand(2, device="tpu")
+    assert torch.equal(tpu.get_rng_state_all()[0], tpu.default_generators[0].get_state())
+    assert tpu.initial_seed() == 3
+    tpu.seed_all()
+    assert tpu.initial_seed() != 3
+
+
+def test_precision() -> None:
+    assert tpu.is_bf16_supported()
+    assert torch.bfloat16 in tpu.get_amp_supported_dtype()
+
+
+def test_accelerator() -> None:
+    accelerator = torch.accelerator
+    assert accelerator.is_available()
+    assert accelerator.current_accelerator() == torch.device("tpu")
+    assert accelerator.device_count() == 1
+    assert accelerator.current_device_index() == 0
+    accelerator.set_device_index(0)
+    with pytest.raises(RuntimeError, match="one device"):
+        accelerator.set_device_index(2)
+    accelerator.synchronize()
+    accelerator.empty_cache()
+    accelerator.empty_host_cache()
+    assert accelerator.get_memory_info()[1] > 0
+    assert accelerator.memory_stats()
+    assert accelerator.current_stream() is tpu.current_stream()
