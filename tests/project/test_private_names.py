@@ -13,8 +13,13 @@ PACKAGE = ROOT / "lazytpu"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HOME = {"torch": PACKAGE / "frontend/torch_private.py", "jax": PACKAGE / "runtime/client.py"}
 HOME["jaxlib"] = HOME["jax"]
-# Underscored, but named to backends by torch's documentation: the type of an op, the tables of decompositions.
-DOCUMENTED = {"torch._ops.OpOverload", "torch._decomp.core_aten_decompositions", "torch._decomp.decomposition_table"}
+# Underscored, but named to backends by torch's documentation: the type of an op, dispatch modes, decompositions.
+DOCUMENTED = {
+    "torch._ops.OpOverload",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch._decomp.core_aten_decompositions",
+    "torch._decomp.decomposition_table",
+}
 
 
 def private(name: str) -> bool:
