@@ -1,110 +1,178 @@
-"""Ops that make tensors from nothing but numbers: constants, ranges, identities."""
+"""Ops that make tensors out of numbers and shapes alone."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import SSAValue
+import numpy as np
 
+from lazytpu.aten.masks import flat_positions
+from lazytpu.aten.pointwise import full as filled
+from lazytpu.aten.pointwise import number, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.builder import Builder
-from lazytpu.ir.types import is_float
+from lazytpu.ir.types import is_float, is_integer
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+# Index tables of up to this many elements are constants of the program; larger ones are computed in it.
+TABLE = 1 << 14
 
 
-def _filled(b: Builder, value: Scalar | int) -> SSAValue:
-    """A tensor of the expected dtype and shape, everywhere `value`."""
+@rule("aten.full.default", "aten.new_full.default", "aten.full_like.default", numbers=("fill_value",))
+def full(b: Builder, fill_value: Scalar, **options: Any) -> SSAValue:
     dtype, shape = b.out[0]
-    if isinstance(value, int):
-        return b.constant(value, dtype, shape)
-    return b.broadcast_to(b.scalar(value, dtype), shape)
-
-
-@rule(
-    "aten.full.default",
-    "aten.full_like.default",
-    "aten.new_full.default",
-    numbers=("fill_value",),
-)
-def full(b: Builder, *_: Any, fill_value: Scalar, **__: Any) -> SSAValue:
-    """`fill_value` everywhere."""
-    return _filled(b, fill_value)
+    return b.broadcast_to(number(b, fill_value, dtype), shape)
 
 
 @rule("aten.scalar_tensor.default", numbers=("s",))
-def scalar_tensor(b: Builder, s: Scalar, **_: Any) -> SSAValue:
-    """A number as a 0-d tensor."""
-    return _filled(b, s)
+def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
+    return number(b, s, b.out[0][0])
 
 
-@rule(
-    "aten.zeros.default",
-    "aten.zeros_like.default",
-    "aten.new_zeros.default",
-    "aten.zero.default",
-    "aten.empty_like.default",
-    "aten.new_empty.default",
-    "aten.new_empty_strided.default",
+def _splat(value: int) -> Callable[..., SSAValue]:
+    def made(b: Builder, **options: Any) -> SSAValue:
+        dtype, shape = b.out[0]
+        return b.constant(value, dtype, shape)
+
+    return made
+
+
+rule("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten._efficientzerotensor.default")(
+    _splat(0)
+)
+rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")(_splat(1))
+# What is not initialised is 0, so that a run does not depend on what was in memory before.
+rule(
     "aten.empty.memory_format",
+    "aten.empty_like.default",
     "aten.empty_strided.default",
     "aten.empty_permuted.default",
-)
-def zeros(b: Builder, *_: Any, **__: Any) -> SSAValue:
-    """Zeros; uninitialised memory reads as zeros too, so that a program is a function of its inputs."""
-    return _filled(b, 0)
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)(_splat(0))
 
 
-@rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
-def ones(b: Builder, *_: Any, **__: Any) -> SSAValue:
-    """Ones."""
-    return _filled(b, 1)
+@rule("aten.zero.default")
+def zero(b: Builder, self: SSAValue) -> SSAValue:
+    return filled(b, 0, self)
 
 
-@rule("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
-def arange(b: Builder, end: Scalar, start: Scalar | None = None, step: Scalar | None = None, **_: Any) -> SSAValue:
-    """start + step * i, computed as the CPU does: integers in 64 bits, floats in f64 (its accumulation type) and rounded
-    once (aten/src/ATen/native/cpu/RangeFactoriesKernel.cpp)."""
-    dtype, (count,) = b.out[0]
-    first = 0 if start is None else start.value
-    stride = 1 if step is None else step.value
-    wide = "f64" if is_float(dtype) else "i64"
-    place = b.iota(wide, (count,), 0)
-    scaled = place if stride == 1 else b.mul(place, b.constant(stride, wide, (count,)))
-    return b.convert(scaled if first == 0 else b.add(scaled, b.constant(first, wide, (count,))), dtype)
-
-
-@rule("aten.linspace.default")
-def linspace(b: Builder, start: Scalar, end: Scalar, steps: int, **_: Any) -> SSAValue:
-    """From both ends towards the middle, as the CPU does (aten/src/ATen/native/cpu/RangeFactoriesKernel.cpp)."""
+def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
+    """start + i step. As on the CPU, integers in i64, floats in f64 (f16 and bf16 in f32), rounded to the result's
+    dtype once (`arange_kernel`). Whole numbers that are small enough are counted in the result's dtype itself."""
     dtype, shape = b.out[0]
-    wide = "f64" if dtype != "f32" else "f32"
-    if steps == 1:
-        return b.constant(start.value, dtype, shape)
-    span = (end.value - start.value) / (steps - 1) if steps else 0.0
-    place = b.iota("i64", shape, 0)
-    last = b.constant(max(steps - 1, 0), "i64", shape)
-    width = b.constant(span, wide, shape)
-    low = b.add(b.constant(start.value, wide, shape), b.mul(width, b.convert(place, wide)))
-    high = b.sub(b.constant(end.value, wide, shape), b.mul(width, b.convert(b.sub(last, place), wide)))
-    found = b.select(b.compare("LT", place, b.constant(steps // 2, "i64", shape)), low, high)
-    return b.convert(found, dtype)
+    first = start.value if isinstance(start, Scalar) else start
+    each = step.value if isinstance(step, Scalar) else step
+    if not is_float(dtype):
+        first, each, within = int(first), int(each), "i64"
+    else:
+        last = max(abs(first), abs(first + each * max(shape[0] - 1, 0)))
+        exact = dtype == "f32" and float(first).is_integer() and float(each).is_integer() and last < 1 << 24
+        within = "f32" if exact or wide(dtype) != dtype else "f64"
+    counted = b.iota(within, shape, 0)
+    if each != 1:
+        counted = b.mul(counted, filled(b, each, counted))
+    if first != 0:
+        counted = b.add(counted, filled(b, first, counted))
+    return b.convert(counted, dtype)
 
 
-@rule("aten.logspace.default")
-def logspace(b: Builder, start: Scalar, end: Scalar, steps: int, base: float = 10.0, **_: Any) -> SSAValue:
-    """base to the power of the points of linspace."""
+@rule("aten.arange.default")
+def arange(b: Builder, end: Scalar, **options: Any) -> SSAValue:
+    return _steps(b, 0, 1)
+
+
+@rule("aten.arange.start")
+def arange_from(b: Builder, start: Scalar, end: Scalar, **options: Any) -> SSAValue:
+    return _steps(b, start, 1)
+
+
+@rule("aten.arange.start_step", "aten.range.step", "aten.range.default")
+def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar | int = 1, **options: Any) -> SSAValue:
+    """start, start + step, … up to `end`, which `arange` leaves out and `range` may reach."""
+    return _steps(b, start, step)
+
+
+def _number(b: Builder, value: Scalar | SSAValue, dtype: str) -> SSAValue:
+    """A number, or a tensor of one element, as a 0-d value."""
+    return number(b, value, dtype) if isinstance(value, Scalar) else b.reshape(b.convert(value, dtype), ())
+
+
+def _evenly(b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, dtype: str) -> SSAValue:
+    """`steps` numbers from start to end in `dtype`, the second half counted back from the end (`linspace_kernel`); an
+    integer start and end have been rounded to the result's dtype."""
+    low, high = _number(b, start, dtype), _number(b, end, dtype)
+    if steps < 2:
+        return b.broadcast_to(low, (steps,))
+    step = b.broadcast_to(b.div(b.sub(high, low), b.constant(steps - 1, dtype)), (steps,))
+    place = b.iota("i64", (steps,), 0)
+    back = b.sub(filled(b, steps - 1, place), place)
+    forward = b.add(b.broadcast_to(low, (steps,)), b.mul(step, b.convert(place, dtype)))
+    backward = b.sub(b.broadcast_to(high, (steps,)), b.mul(step, b.convert(back, dtype)))
+    return b.select(b.compare("LT", place, filled(b, steps // 2, place)), forward, backward)
+
+
+def _between(b: Builder, value: Scalar | SSAValue, dtype: str) -> Scalar | SSAValue:
+    """A bound of integers rounded toward 0, as the CPU takes it before it divides."""
+    return b.convert(_number(b, value, dtype), "f64") if is_integer(dtype) else value
+
+
+_LINSPACE = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+
+
+@rule(*(f"aten.linspace.{overload}" for overload in _LINSPACE), numbers=("start", "end"))
+def linspace(b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, **options: Any) -> SSAValue:
+    """`steps` evenly spaced numbers from start to end. Integers are computed in f64, all else in the result's dtype."""
+    dtype, _ = b.out[0]
+    within = "f64" if is_integer(dtype) else wide(dtype)
+    return b.convert(_evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within), dtype)
+
+
+@rule(*(f"aten.logspace.{overload}" for overload in _LINSPACE), numbers=("start", "end"))
+def logspace(
+    b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, base: float = 10.0, **options: Any
+) -> SSAValue:
+    """base to the power of evenly spaced numbers; of integers in f64."""
     dtype, shape = b.out[0]
-    span = (end.value - start.value) / (steps - 1) if steps > 1 else 0.0
-    place = b.convert(b.iota("i64", shape, 0), "f64")
-    exponent = b.add(b.constant(start.value, "f64", shape), b.mul(b.constant(span, "f64", shape), place))
-    return b.convert(b.exp(b.mul(exponent, b.constant(math.log(base), "f64", shape))), dtype)
+    within = "f64" if is_integer(dtype) else wide(dtype)
+    exponents = _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within)
+    root = base.value if isinstance(base, Scalar) else base
+    return b.convert(b.binary("pow", b.constant(root, within, shape), exponents), dtype)
 
 
 @rule("aten.eye.default", "aten.eye.m")
-def eye(b: Builder, n: int, m: int | None = None, **_: Any) -> SSAValue:
-    """Ones where row and column agree."""
+def eye(b: Builder, n: int, m: int | None = None, **options: Any) -> SSAValue:
+    """1 on the diagonal, 0 off it."""
     dtype, shape = b.out[0]
-    return b.convert(b.compare("EQ", b.iota("i64", shape, 0), b.iota("i64", shape, 1)), dtype)
+    return b.convert(b.compare("EQ", b.iota("i32", shape, 0), b.iota("i32", shape, 1)), dtype)
 
 
+def _triangle(b: Builder, row: int, col: int, offset: int, direction: str) -> SSAValue:
+    """[2, count]: row-major positions on and below (LE) or above (GE) a diagonal of a row x col matrix."""
+    dtype, (_, count) = b.out[0]
+    if count <= TABLE:
+        inside = np.tri(row, col, offset) if direction == "LE" else 1 - np.tri(row, col, offset - 1)
+        return b.array(np.stack(np.nonzero(inside)), dtype)
+    rows, columns = b.iota("i32", (row, col), 0), b.iota("i32", (row, col), 1)
+    mask = b.compare(direction, b.sub(columns, rows), b.constant(offset, "i32", (row, col)))
+    place = flat_positions(b, mask, count)
+    width = filled(b, col, place)
+    pair = [b.reshape(b.binary(op, place, width), (1, count)) for op in ("div", "rem")]
+    return b.convert(b.concatenate(pair, 0), dtype)
+
+
+@rule("aten.tril_indices.default")
+def tril_indices(b: Builder, row: int, col: int, offset: int = 0, **options: Any) -> SSAValue:
+    """[2, count]: rows and columns of the lower triangle, row by row."""
+    return _triangle(b, row, col, offset, "LE")
+
+
+@rule("aten.triu_indices.default")
+def triu_indices(b: Builder, row: int, col: int, offset: int = 0, **options: Any) -> SSAValue:
+    """[2, count]: rows and columns of the upper triangle, row by row."""
+    return _triangle(b, row, col, offset, "GE")
