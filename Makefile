@@ -24,7 +24,7 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/train_gpt.py $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(TESTED)
 	$(BIN)/ruff check .

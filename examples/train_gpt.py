@@ -86,12 +86,12 @@ class GPT(nn.Module):
 # ---- the text
 
 
-def read_text(limit: int) -> tuple[Tensor, Tensor]:
+def read_text() -> tuple[Tensor, Tensor]:
     """The library's modules as ASCII bytes, for training and, every tenth module, for validation."""
     parts: tuple[list[str], list[str]] = ([], [])
     for number, path in enumerate(sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))):
         parts[number % 10 == 9].append(path.read_text(encoding="utf-8"))
-    train, validation = (bytearray("\n".join(part).encode("ascii", "ignore")[:limit]) for part in parts)
+    train, validation = (bytearray("\n".join(part).encode("ascii", "ignore")) for part in parts)
     return torch.frombuffer(train, dtype=torch.uint8), torch.frombuffer(validation, dtype=torch.uint8)
 
 
@@ -147,7 +147,7 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, inputs: Tensor, tar
 def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, meter: Meter) -> dict[str, Any]:
     """Run `args.steps` steps. Returns their losses, and the host's and the device's milliseconds for one of them."""
     text, unseen = texts
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1)
     warm_up = max(1, args.steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(  # up in a line, then down a cosine to a tenth
         optimizer, lambda step: min((step + 1) / warm_up, 0.55 + 0.45 * math.cos(math.pi * step / args.steps))
@@ -167,7 +167,7 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, me
             readings.append((step, meter.read("reading a loss")))
             speed = step * inputs.numel() / (time.perf_counter() - start)
             bar.set_postfix_str(f"loss {value:.3f}, {speed:,.0f} tokens/s, {now['compiles']} compiles")
-        if step % args.validate_every == 0 or step == args.steps:
+        if step % 100 == 0 or step == args.steps:
             validation_loss = validate(model, unseen, args)
             meter.read("validation")
             bar.write(f"step {step}: validation loss {validation_loss:.3f}")
@@ -183,7 +183,7 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, me
 def validate(model: GPT, text: Tensor, args: argparse.Namespace) -> float:
     """The mean loss over the same few batches of text that the model never trains on."""
     model.eval()
-    losses = [loss_of(model, *batch).item() for batch in batches(text, args, seed=0, count=args.validation_batches)]
+    losses = [loss_of(model, *batch).item() for batch in batches(text, args, seed=0, count=8)]
     model.train()
     return sum(losses) / len(losses)
 
@@ -232,11 +232,7 @@ def arguments() -> argparse.Namespace:
     add("--heads", type=int, default=4, help="attention heads of a block")
     add("--width", type=int, default=128, help="width of the residual stream")
     add("--dropout", type=float, default=0.1, help="with 0, both devices give the same losses")
-    add("--lr", type=float, default=2e-3, help="highest learning rate")
     add("--seed", type=int, default=1, help="of the weights, the batches, the dropout and the sample")
-    add("--validate-every", type=int, default=100, help="steps between validations")
-    add("--validation-batches", type=int, default=8, help="batches of a validation")
-    add("--text-bytes", type=int, default=8_000_000, help="how much of the text is used")
     add("--sample", type=int, default=300, help="characters of the sample")
     add("--out", type=Path, default=Path("out/gpt.pt"), help="where the checkpoint is written")
     return parser.parse_args()
@@ -249,7 +245,7 @@ def main() -> None:
         import lazytpu as engine
 
     console, meter = Console(), Meter(engine)
-    texts = read_text(args.text_bytes)
+    texts = read_text()
     torch.manual_seed(args.seed)
     shape = {key: getattr(args, key) for key in ("window", "layers", "heads", "width", "dropout")}
     model = GPT(**shape).to(args.device)  # made on the CPU: the same weights for every device

@@ -17,10 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-TINY = (
-    "--steps 12 --layers 2 --heads 2 --width 32 --window 16 --batch 4 --text-bytes 20000 --sample 6 "
-    "--validate-every 6 --validation-batches 2 --dropout 0"
-)
+TINY = "--steps 12 --layers 2 --heads 2 --width 32 --window 16 --batch 4 --sample 6 --dropout 0"
+in_one_worker = pytest.mark.xdist_group("gpt")  # these look at the same two runs
 KEYS = {"steps", "first_loss", "validation_loss", "compiles", "trace_ms", "device_ms", "peak_bytes"}
 
 
@@ -47,6 +45,7 @@ def gpt(device: str) -> tuple[str, dict[str, Any], Path]:
     return printed, json.loads(printed.strip().splitlines()[-1]), out
 
 
+@in_one_worker
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
 def test_gpt_reports_what_it_did(device: str):
     printed, found, _ = gpt(device)
@@ -58,6 +57,7 @@ def test_gpt_reports_what_it_did(device: str):
     assert "closing report" in printed
 
 
+@in_one_worker
 def test_gpt_compiles_its_step_once():
     """One program each for the first step, the steady one, the validation and the sample, and one to spare."""
     _, found, _ = gpt("tpu")
@@ -67,12 +67,14 @@ def test_gpt_compiles_its_step_once():
     assert found["peak_bytes"] > 0
 
 
+@in_one_worker
 def test_gpt_losses_agree_without_dropout():
     cpu, tpu = gpt("cpu")[1], gpt("tpu")[1]
     assert tpu["first_loss"] == pytest.approx(cpu["first_loss"], rel=1e-5)
     assert tpu["validation_loss"] == pytest.approx(cpu["validation_loss"], rel=1e-4)
 
 
+@in_one_worker
 def test_gpt_checkpoint_loads_without_lazytpu():
     """In a process that never hears of lazytpu, in another folder, with nothing but tensors and plain values."""
     code = f"""
@@ -138,3 +140,10 @@ def test_mlp_agrees_and_compiles_its_step_once():
     assert tpu[-1][1] < 0.05 * tpu[0][1]
     compiles = [int(m[3]) for m in rows["tpu"] if m]
     assert compiles[1] == compiles[-1] <= 3
+
+
+@pytest.mark.parametrize(
+    "command", ["benchmarks/steps.py --steps 60", "benchmarks/recording.py --ops 5 --repeats 2 --layers 2"]
+)
+def test_benchmarks_run(command: str):
+    assert run(*command.split())

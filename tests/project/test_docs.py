@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
-TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --text-bytes 20000 --sample 4 --validation-batches 1"
+TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --sample 4"
 MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed-test"
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
