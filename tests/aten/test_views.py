@@ -10,12 +10,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xdsl.ir import Block
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.views import Base, View, gathers, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import tensor_type
+from lazytpu.lowering.emit import emit
+from lazytpu.runtime import client
+from lazytpu.runtime.program import Program
 from tests.aten.view_model import read_view, run, write_view
 
 Tensor = torch.Tensor
@@ -173,6 +178,32 @@ def test_whole_overwrite_is_the_value() -> None:
 def test_write_ops(name: str, ops: str) -> None:
     whole, chain, _ = CHAINS[name]
     assert " ".join(check_write(whole, chain(whole))) == ops
+
+
+def test_on_xla() -> None:
+    """All chains, read and written by one compiled program."""
+    block, inputs, results, expected = Block(), [], [], []
+    b = Builder(block)
+
+    def argument(array: np.ndarray, dtype: str) -> SSAValue:
+        inputs.append(array)
+        return block.insert_arg(tensor_type(dtype, array.shape), len(block.args))
+
+    overlapping = (arange(100), lambda x: x.as_strided((40, 40), (1, 1), 3), "")
+    for whole, chain, _ in [*CHAINS.values(), overlapping]:
+        base, view = base_of(whole), view_of(chain(whole))
+        memory = memory_of(whole, base)
+        value = arange(*view.size).add(1000).to(chain(whole).dtype).numpy()
+        held, new = argument(memory, base.dtype), argument(value, view.dtype)
+        results += [read(b, held, base, view), write(b, held, base, view, new)]
+        expected += [read_view(memory, base, view)[0], write_view(memory, base, view, value)[0]]
+    block.add_op(ReturnOp(*results))
+    types = [a.type for a in block.args], [r.type for r in results]
+    module = ModuleOp([FuncOp("main", types, Region(block))])
+    module.verify()
+    program = Program.compile(emit(module), name="views")
+    for got, right in zip(program.run([client.to_device(a) for a in inputs]), expected, strict=True):
+        np.testing.assert_array_equal(client.to_host(got), right)
 
 
 @pytest.mark.parametrize("size", [(3, 4, 5), (2, 1, 3), (7,), (), (2, 0, 3), (1, 1)])
