@@ -107,6 +107,12 @@ def _choose(p: Program) -> SSAValue:
     return p.b.select(pred, *p.pick(((x, y), (y, x), (x, x)))) if p.pick((True, False)) else pred
 
 
+def _clamp(p: Program) -> SSAValue:
+    x = p.value(lambda value: not is_complex(dtype_of(value)))
+    bounds = [p.like(x) if p.pick((True, False)) else p.b.constant(p.number(dtype_of(x)), dtype_of(x)) for _ in "ab"]
+    return p.b.clamp(bounds[0], x, bounds[1])
+
+
 CONVERSIONS = {
     "f32": ("bf16", "f64", "f32"),
     "bf16": ("f32", "f64"),
@@ -205,6 +211,7 @@ STEPS = (
     _binary,
     _binary,
     _choose,
+    _clamp,
     _convert,
     _reshape,
     _transpose,

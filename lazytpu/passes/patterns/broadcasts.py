@@ -1,0 +1,107 @@
+"""Patterns that compute before repeating: an elementwise op of repeated values is the repeated result of the op.
+
+An optimizer's scalars arrive at run time as 0-d numbers and meet every parameter. What is computed of them alone is
+then computed once, as a number, and not for each parameter at its size; `cse` merges the rest.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.constants import ConstantOp
+from lazytpu.ir.dialect import OPS
+from lazytpu.ir.pointwise import BinaryOp, ClampOp, CompareOp, ConvertOp, SelectOp, UnaryOp
+from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
+from lazytpu.ir.types import dtype_of, ints, shape_of, tensor_type
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+
+ELEMENTWISE: tuple[type[TensorOp], ...] = (
+    *(kind for kind in OPS.values() if issubclass(kind, UnaryOp | BinaryOp)),
+    CompareOp,
+    ConvertOp,
+    SelectOp,
+    ClampOp,
+)
+
+
+class ElementwiseOfRepeated(RewritePattern):
+    """add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)) when both repeat alike; constants repeat like
+    anything."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        assert isinstance(op, TensorOp)
+        repeated = [each for x in op.operands if (each := defined_by(x, BroadcastInDimOp))]
+        if not repeated or any(not isinstance(x.owner, BroadcastInDimOp | ConstantOp) for x in op.operands):
+            return
+        first = repeated[0]
+        source, wide, dims = shape_of(first.operands[0]), shape_of(first.results[0]), ints(first.dims)
+        if shape_of(op.results[0]) != wide:
+            return
+        for each in repeated[1:]:
+            if (shape_of(each.operands[0]), shape_of(each.results[0]), ints(each.dims)) != (source, wide, dims):
+                return
+
+        def build(b: Builder) -> SSAValue:
+            operands = [_narrow(b, x, source) for x in op.operands]
+            result = tensor_type(dtype_of(op.results[0]), source)
+            narrow = b.op(type(op), operands, (result,), op.properties).results[0]
+            return b.broadcast_in_dim(narrow, wide, dims)
+
+        replace(op, rewriter, build)
+
+
+def _narrow(b: Builder, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """What a broadcast repeats, or a constant of that shape."""
+    number = splat(x)
+    return x.owner.operands[0] if number is None else b.constant(number, dtype_of(x), shape)  # type: ignore[union-attr]
+
+
+class SelectByRepeated(RewritePattern):
+    """select(broadcast(p), x, y) -> select(p, x, y) for a 0-d p."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
+        pred, on_true, on_false = op.operands
+        inner = defined_by(pred, BroadcastInDimOp)
+        if inner is not None and shape_of(inner.operands[0]) == ():
+            replace(op, rewriter, lambda b: b.select(inner.operands[0], on_true, on_false))
+
+
+class ClampByRepeated(RewritePattern):
+    """clamp(broadcast(low), x, broadcast(high)) -> clamp(low, x, high) for 0-d bounds."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ClampOp, rewriter: PatternRewriter, /) -> None:
+        low, x, high = op.operands
+        narrow_low, narrow_high = _number(low), _number(high)
+        if narrow_low is not low or narrow_high is not high:
+            replace(op, rewriter, lambda b: b.clamp(narrow_low, x, narrow_high))
+
+
+def _number(x: SSAValue) -> SSAValue:
+    """The 0-d value that x repeats, or x."""
+    inner = defined_by(x, BroadcastInDimOp)
+    return inner.operands[0] if inner is not None and shape_of(inner.operands[0]) == () else x
+
+
+class MoveOfRepeatedNumber(RewritePattern):
+    """reshape(broadcast(x)) -> broadcast(x) for a 0-d x, and so for transpose, slice and reverse."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        x = op.operands[0]
+        number = _number(x)
+        if number is not x:
+            replace(op, rewriter, lambda b: b.broadcast_in_dim(number, shape_of(op.results[0]), ()))
+
+
+_repeated, _moved = ElementwiseOfRepeated(), MoveOfRepeatedNumber()
+
+PATTERNS: Table = {
+    **dict.fromkeys(ELEMENTWISE, (_repeated,)),
+    SelectOp: (_repeated, SelectByRepeated()),
+    ClampOp: (_repeated, ClampByRepeated()),
+    **dict.fromkeys((TransposeOp, ReshapeOp, SliceOp, ReverseOp), (_moved,)),
+}
