@@ -255,6 +255,16 @@ def test_dtype_views(inner: torch.dtype, outer: torch.dtype, size: tuple[int, ..
             check_write(x, view)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.int64, torch.complex64, torch.float64])
+def test_dtypes(dtype: torch.dtype) -> None:
+    x = arange(10, 6).to(dtype)
+    for view in (x[::2], x[:, 1::3], x.t()[::2], x.view(-1).unfold(0, 3, 7), x.view(-1).unfold(0, 60, 1)):
+        check_read(x, view)
+        check_write(x, view)
+    flags = arange(10, 6).remainder(3).eq(0)
+    check_read(flags, flags[:, 1::3].t())
+
+
 def test_real_view_of_complex_writes_only_its_part() -> None:
     x = arange(4, 6, dtype=torch.complex64)
     check_write(x, x[:, 1:3].imag)

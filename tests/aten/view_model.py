@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from lazytpu.aten.views import Base, View, read, write
@@ -48,8 +48,8 @@ def _evaluate(op: Operation, x: list[np.ndarray]) -> np.ndarray:
     match op:
         case constants.ConstantOp():
             number = op.value
-            assert isinstance(number, FloatAttr | IntegerAttr)
-            return np.full(to, number.value.data, dtype)
+            parts = [part.value.data for part in (number if isinstance(number, ArrayAttr) else (number,))]
+            return np.full(to, complex(*parts) if len(parts) == 2 else parts[0], dtype)
         case constants.IotaOp():
             dim = op.dim.value.data
             counts = np.arange(to[dim], dtype=dtype)
