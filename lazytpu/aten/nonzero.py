@@ -1,0 +1,48 @@
+"""Positions of the true elements, when their number is known already (the frontend reads it first)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from lazytpu.aten.registry import rule
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.types import dtype_of, shape_of
+
+
+@rule("aten.nonzero_static.default")
+def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) -> SSAValue:
+    """Indices of the first `size` nonzero elements in row-major order, i64[size, dims]; `fill_value` where there are fewer.
+
+    Each true element's place is the number of true ones before it; its flat index is scattered there.
+    """
+    shape = shape_of(self)
+    count = prod(shape)
+    if not shape or not size or not count:
+        return b.constant(fill_value, "i64", (size, len(shape)))
+    flat = b.reshape(b.convert(self, "i1") if dtype_of(self) != "i1" else self, (count,))
+    place = b.sub(b.cumulative("add", b.convert(flat, "i64"), 0), b.constant(1, "i64", (count,)))
+    place = b.select(flat, place, b.constant(size, "i64", (count,)))  # out of bounds: left out
+    positions = b.scatter(
+        b.constant(-1, "i64", (size,)),
+        b.reshape(place, (count, 1)),
+        b.iota("i64", (count,), 0),
+        kind="set",
+        update_window_dims=(),
+        inserted_window_dims=(0,),
+        scatter_dims_to_operand_dims=(0,),
+        index_vector_dim=1,
+        unique_indices=False,
+    )
+    columns: list[SSAValue] = []
+    rest = positions
+    for dim in range(len(shape)):
+        step = b.constant(prod(shape[dim + 1 :]), "i64", (size,))
+        columns.append(b.reshape(b.div(rest, step), (size, 1)))
+        rest = b.binary("rem", rest, step)
+    found = b.concatenate(columns, 1)
+    missing = b.broadcast_in_dim(
+        b.compare("LT", positions, b.constant(0, "i64", (size,))), (size, len(shape)), (0,)
+    )
+    return b.select(missing, b.constant(fill_value, "i64", (size, len(shape))), found)
