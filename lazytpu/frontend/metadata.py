@@ -40,6 +40,14 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
     return _as_strided(tensor, size, stride, offset)
 
 
+def as_strided_(
+    tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
+) -> torch.Tensor:
+    """aten::as_strided_, what squeeze_ and its kin come down to."""
+    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    return set_storage(META, tensor, tensor.untyped_storage(), offset, list(size), list(stride))
+
+
 def set_storage_offset(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: list[int], stride: list[int] | None = None
 ) -> torch.Tensor:
@@ -100,6 +108,7 @@ def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
 
 KERNELS: dict[str, Any] = {
     "as_strided": as_strided,
+    "as_strided_": as_strided_,
     "view": _native(aten.view.default),
     "view.dtype": _native(aten.view.dtype),
     "_reshape_alias": _native(aten._reshape_alias.default),

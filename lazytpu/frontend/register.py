@@ -80,26 +80,37 @@ def activate() -> None:
     with _lock:
         if _activated:
             return
-        _activated = True
-        from lazytpu import wiring  # the one place that knows all rooms
+        _activated = True  # the imports below make tensors
+        try:
+            from lazytpu import wiring  # the one place that knows all rooms
 
-        wiring.start()
-        _register_kernels()
-        from lazytpu.frontend import autocast, printing
+            wiring.start()
+            _register_kernels()
+            from lazytpu.frontend import autocast, printing
 
-        autocast.install()
-        printing.install()
+            autocast.install()
+            printing.install()
+        except BaseException:
+            _activated = False  # the next tensor raises it again
+            raise
 
 
 def _register_kernels() -> None:
     from lazytpu.frontend import copies, counting, data_dependent, metadata, redirects
-    from lazytpu.frontend.kernels import callable_of as kernel
-    from lazytpu.frontend.kernels import lazy
+    from lazytpu.frontend.kernels import callable_of, lazy
 
     fallback = torch.library.Library("_", "IMPL")
-    fallback.fallback(lambda op, *args, **kwargs: kernel(op)(*args, **kwargs), "PrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     _libraries.extend((fallback, aten))
+
+    def first_call(op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Registers the op's own kernel, so that its next calls do not come through the fallback (0.5 us less)."""
+        found = callable_of(op)
+        if op._schema.name.startswith("aten::") and not private.has_kernel(op.name(), "PrivateUse1"):
+            aten.impl(op.name(), found, "PrivateUse1")
+        return found(*args, **kwargs)
+
+    fallback.fallback(first_call, "PrivateUse1")
     by_hand: dict[str, Callable[..., Any]] = {
         **metadata.KERNELS,
         **copies.KERNELS,
