@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 ACCUMULATOR = {"f16": "f32", "bf16": "f32"}
-"""Products of f16 and bf16 are summed in f32 and rounded once. Asking for the f32 result is also what XLA:CPU does fast: a
-512x768x768 bf16 product takes 1.7 ms of CPU that way, and 6.3 ms when the result is bf16 (6.0 and 6.0 for f16)."""
+"""Products of f16 and bf16 are summed in f32 and rounded once. Asking for the f32 result is also what XLA:CPU does
+fast: a 512x768x768 bf16 product takes 1.7 ms of CPU that way, and 6.3 ms when the result is bf16 (6.0 and 6.0 for
+f16)."""
 
 
 def contract(
@@ -103,9 +104,7 @@ def baddbmm(
 
 
 @rule("aten.addbmm.default", numbers=("alpha", "beta"))
-def addbmm(
-    b: Builder, self: SSAValue, batch1: SSAValue, batch2: SSAValue, beta: Scalar, alpha: Scalar
-) -> SSAValue:
+def addbmm(b: Builder, self: SSAValue, batch1: SSAValue, batch2: SSAValue, beta: Scalar, alpha: Scalar) -> SSAValue:
     """beta * self + alpha * Σ batch1[i] @ batch2[i]: the batch is one more contracted dimension."""
     product = contract(b, batch1, batch2, over=((0, 2), (0, 1)))
     return b.convert(affine(b, self, product, beta, alpha), b.out[0][0])

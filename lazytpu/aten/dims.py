@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lazytpu.ir.types import shape_of
-
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 

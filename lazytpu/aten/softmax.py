@@ -62,9 +62,7 @@ def log_softmax(b: Builder, self: SSAValue, dim: int, half_to_float: bool) -> SS
 
 
 @rule("aten._softmax_backward_data.default")
-def softmax_backward(
-    b: Builder, grad_output: SSAValue, output: SSAValue, dim: int, input_dtype: Any
-) -> SSAValue:
+def softmax_backward(b: Builder, grad_output: SSAValue, output: SSAValue, dim: int, input_dtype: Any) -> SSAValue:
     """(g - Σ g·y)·y, for y the softmax."""
     dtype, y = wide(dtype_of(output)), b.convert(output, wide(dtype_of(output)))
     g = b.convert(grad_output, dtype)
@@ -73,9 +71,7 @@ def softmax_backward(
 
 
 @rule("aten._log_softmax_backward_data.default")
-def log_softmax_backward(
-    b: Builder, grad_output: SSAValue, output: SSAValue, dim: int, input_dtype: Any
-) -> SSAValue:
+def log_softmax_backward(b: Builder, grad_output: SSAValue, output: SSAValue, dim: int, input_dtype: Any) -> SSAValue:
     """g - exp(y)·Σ g, for y the log of the softmax."""
     dtype, y = wide(dtype_of(output)), b.convert(output, wide(dtype_of(output)))
     g = b.convert(grad_output, dtype)

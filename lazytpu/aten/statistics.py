@@ -35,9 +35,7 @@ def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSA
     return mean, b.reduce("add", squares(b, centred), dims, keepdim=True)
 
 
-def _variance(
-    b: Builder, x: SSAValue, dim: Dims, correction: float, keepdim: bool
-) -> tuple[SSAValue, SSAValue]:
+def _variance(b: Builder, x: SSAValue, dim: Dims, correction: float, keepdim: bool) -> tuple[SSAValue, SSAValue]:
     """(variance, mean) with `correction` taken from the count; a count of 0 or less divides by zero, as on the CPU."""
     dims = reduced(dim, len(shape_of(x)))
     mean, squared = moments(b, b.convert(x, wide(dtype_of(x))), dims)

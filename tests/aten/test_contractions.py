@@ -42,7 +42,12 @@ def test_alpha_and_beta(dtype: torch.dtype) -> None:
 
 def test_fractions() -> None:
     check(A.addmm.default, values(5), values(3, 4), values(4, 5), beta=0.3, alpha=0.7)
-    check(A.addmm.default, values(5, dtype=torch.complex64), *(values(3, 3 + i, dtype=torch.complex64)[:, :k] for i, k in ((0, 3), (2, 5))), alpha=0.5j)
+    check(
+        A.addmm.default,
+        values(5, dtype=torch.complex64),
+        *(values(3, 3 + i, dtype=torch.complex64)[:, :k] for i, k in ((0, 3), (2, 5))),
+        alpha=0.5j,
+    )
 
 
 def test_beta_zero_ignores_self() -> None:
@@ -72,7 +77,11 @@ def test_int8_products_are_int32() -> None:
 
 
 def test_addr_of_bools() -> None:
-    x, row, column = torch.tensor([[True, False], [False, False]]), torch.tensor([True, False]), torch.tensor([True, True])
+    x, row, column = (
+        torch.tensor([[True, False], [False, False]]),
+        torch.tensor([True, False]),
+        torch.tensor([True, True]),
+    )
     check(A.addr.default, x, row, column)
 
 

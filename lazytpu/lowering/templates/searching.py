@@ -19,7 +19,8 @@ def top_k(x: jax.Array, *, k: int) -> tuple[jax.Array, jax.Array]:
 
 @template("searchsorted")
 def searchsorted(sequence: jax.Array, values: jax.Array, *, side: str, wide: bool) -> jax.Array:
-    """Insertion points of `values` [..., m] in the sorted rows of `sequence` [..., n], or of any values in one row [n]."""
+    """Insertion points of `values` [..., m] in the sorted rows of `sequence` [..., n], or of any values in one row
+    [n]."""
     method = "compare_all" if sequence.shape[-1] <= COMPARED else "scan"
 
     def search(row: jax.Array, of: jax.Array) -> jax.Array:

@@ -1,0 +1,190 @@
+"""Scaled dot-product attention as one op, forward and backward.
+
+query [batch, heads, L, E], key [batch, kv heads, S, E], value [batch, kv heads, S, V]; without the batch dim as well.
+Several query heads may share one key and value head (head h uses h // group). Scores and softmax are f32 for f16 and
+bf16.
+
+The backward op computes the probabilities with the same ops as the forward one: within one program they are shared,
+so nothing is computed twice and gradients belong to exactly the probabilities that were used; in another program they
+are recomputed from query and key instead of being kept, as in https://arxiv.org/abs/2205.14135.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import TYPE_CHECKING, Any
+
+from lazytpu.aten.contractions import contract
+from lazytpu.aten.dims import along
+from lazytpu.aten.pointwise import full, wide
+from lazytpu.aten.registry import rule
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+Stream = tuple["SSAValue", "SSAValue"]
+
+
+@dataclass
+class Heads:
+    """The operands of one attention with their queries grouped by key head: [batch, kv heads, group·L, E]."""
+
+    query: SSAValue
+    key: SSAValue
+    value: SSAValue
+    scores: tuple[int, ...]
+    "[batch, heads, L, S]"
+
+    @property
+    def grouped(self) -> tuple[int, ...]:
+        """The shape of the scores as the products have them: [batch, kv heads, group·L, S]."""
+        return (*shape_of(self.query)[:3], self.scores[-1])
+
+    def by_key_head(self, b: Builder, x: SSAValue) -> SSAValue:
+        """[batch, heads, L, n] as [batch, kv heads, group·L, n]."""
+        return b.reshape(x, [*shape_of(self.query)[:3], shape_of(x)[-1]])
+
+
+def _heads(b: Builder, query: SSAValue, key: SSAValue, value: SSAValue) -> Heads:
+    if len(shape_of(query)) == 3:
+        query, key, value = (b.reshape(x, [1, *shape_of(x)]) for x in (query, key, value))
+    batch, heads, length, width = shape_of(query)
+    shared = shape_of(key)[1]
+    scores = (batch, heads, length, shape_of(key)[2])
+    return Heads(b.reshape(query, [batch, shared, heads // shared * length, width]), key, value, scores)
+
+
+def _product(b: Builder, x: SSAValue, y: SSAValue, over: tuple[int, int]) -> SSAValue:
+    return contract(b, x, y, over=((over[0],), (over[1],)), batch=((0, 1), (0, 1)))
+
+
+def _scores(b: Builder, of: Heads, bias: SSAValue | None, causal: bool, scale: float | None) -> SSAValue:
+    """query·key·scale with bias and masks, [batch, heads, L, S]; scale is 1/√E unless given."""
+    dots = b.reshape(_product(b, of.query, of.key, (3, 3)), of.scores)
+    factor = 1 / sqrt(shape_of(of.query)[3]) if scale is None else scale
+    dots = b.mul(dots, full(b, factor, dots))
+    hidden = full(b, -inf, dots)
+    if causal:
+        rows, columns = b.iota("i32", of.scores[2:], 0), b.iota("i32", of.scores[2:], 1)
+        dots = b.select(b.broadcast_to(b.compare("GE", rows, columns), of.scores), dots, hidden)
+    if bias is None:
+        return dots
+    if dtype_of(bias) == "i1":
+        return b.select(b.broadcast_to(bias, of.scores), dots, hidden)
+    return b.add(dots, b.broadcast_to(b.convert(bias, dtype_of(dots)), of.scores))
+
+
+def _softmax(b: Builder, scores: SSAValue, *, hidden_rows: bool) -> tuple[SSAValue, SSAValue]:
+    """(probabilities, log Σ exp); a row that is hidden altogether gives zeros, as torch's `_safe_softmax`."""
+    shape = shape_of(scores)
+    largest = b.reduce("max", scores, [3])
+    if hidden_rows:
+        largest = b.select(b.compare("EQ", largest, full(b, -inf, largest)), full(b, 0, largest), largest)
+    exps = b.exp(b.sub(scores, along(b, largest, shape, [3])))
+    total = b.reduce("add", exps, [3])
+    logsumexp = b.add(largest, b.log(total))
+    if hidden_rows:
+        total = b.select(b.compare("EQ", total, full(b, 0, total)), full(b, 1, total), total)
+    return b.div(exps, along(b, total, shape, [3])), logsumexp
+
+
+def _dropout(b: Builder, x: SSAValue, probability: float, stream: Stream) -> SSAValue:
+    """x / (1 - probability) where a random number keeps it, else 0; the numbers depend on the stream alone (R7)."""
+    if probability >= 1:
+        return full(b, 0, x)
+    bits = b.random_bits(*stream, shape_of(x))
+    keep = b.compare("GE", bits, full(b, round(probability * 2**32), bits))
+    return b.select(keep, b.mul(x, full(b, 1 / (1 - probability), x)), full(b, 0, x))
+
+
+@rule("aten._scaled_dot_product_fused_attention_overrideable.default", random=True)
+def attention(
+    b: Builder,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    attn_bias: SSAValue | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    scale: float | None = None,
+    rng: Stream | None = None,
+) -> tuple[Any, ...]:
+    """(output, logsumexp, nothing, nothing, L, S, seed, offset, nothing)."""
+    of = _heads(b, query, key, value)
+    stream = rng or (b.constant(0, "ui64"), b.constant(0, "ui64"))
+    scores = _scores(b, of, attn_bias, is_causal, scale)
+    probabilities, logsumexp = _softmax(b, scores, hidden_rows=attn_bias is not None)
+    if dropout_p > 0:
+        probabilities = _dropout(b, probabilities, dropout_p, stream)
+    weights = b.convert(b.reshape(probabilities, of.grouped), dtype_of(value))
+    dtype, shape = b.out[0]
+    output = b.convert(b.reshape(_product(b, weights, of.value, (3, 2)), shape), dtype)
+    seed, offset = (b.bitcast_convert(x, "i64") for x in stream)
+    return output, b.convert(logsumexp, "f32"), None, None, of.scores[2], of.scores[3], seed, offset, None
+
+
+@rule("aten._scaled_dot_product_fused_attention_overrideable_backward.default")
+def attention_backward(
+    b: Builder,
+    grad_out: SSAValue,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    attn_bias: SSAValue | None,
+    grad_input_mask: Sequence[bool],
+    out: SSAValue,
+    logsumexp: SSAValue,
+    cum_seq_q: SSAValue | None,
+    cum_seq_k: SSAValue | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: SSAValue,
+    philox_offset: SSAValue,
+    scale: float | None = None,
+) -> tuple[SSAValue | None, ...]:
+    """Gradients of (query, key, value, attn_bias). With P the probabilities, D = Σ grad·out over the width:
+    ∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D)."""
+    of, dtype = _heads(b, query, key, value), dtype_of(query)
+    stream = (b.bitcast_convert(philox_seed, "ui64"), b.bitcast_convert(philox_offset, "ui64"))
+    scores = _scores(b, of, attn_bias, is_causal, scale)
+    probabilities, _ = _softmax(b, scores, hidden_rows=attn_bias is not None)
+    used = _dropout(b, probabilities, dropout_p, stream) if dropout_p > 0 else probabilities
+    grad = of.by_key_head(b, grad_out)
+    of_value = _product(b, b.convert(b.reshape(used, of.grouped), dtype), grad, (2, 2))
+
+    computed = wide(dtype)
+    spread = b.reshape(_product(b, grad, of.value, (3, 3)), of.scores)
+    if dropout_p > 0:
+        spread = _dropout(b, spread, dropout_p, stream)
+    dots = b.mul(b.convert(grad, computed), b.convert(of.by_key_head(b, out), computed))
+    common = b.reshape(b.reduce("add", dots, [3]), of.scores[:3])
+    of_scores = b.mul(probabilities, b.sub(spread, along(b, common, of.scores, [3])))
+    of_bias = None
+    if attn_bias is not None and grad_input_mask[3]:
+        of_bias = b.convert(_summed_to(b, of_scores, shape_of(attn_bias)), dtype_of(attn_bias))
+
+    factor = 1 / sqrt(shape_of(query)[-1]) if scale is None else scale
+    of_dots = b.convert(b.reshape(b.mul(of_scores, full(b, factor, of_scores)), of.grouped), dtype)
+    of_query, of_key = _product(b, of_dots, of.key, (3, 2)), _product(b, of_dots, of.query, (2, 2))
+    return (
+        b.convert(b.reshape(of_query, shape_of(query)), dtype),
+        b.convert(b.reshape(of_key, shape_of(key)), dtype_of(key)),
+        b.convert(b.reshape(of_value, shape_of(value)), dtype_of(value)),
+        of_bias,
+    )
+
+
+def _summed_to(b: Builder, x: SSAValue, shape: Sequence[int]) -> SSAValue:
+    """`x` summed over the dims that broadcasting from `shape` made."""
+    own = shape_of(x)
+    missing = len(own) - len(shape)
+    dims = [d for d in range(len(own)) if d < missing or (shape[d - missing] == 1 and own[d] != 1)]
+    return b.reshape(b.reduce("add", x, dims), shape)
