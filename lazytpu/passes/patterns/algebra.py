@@ -118,8 +118,8 @@ class DropNeutralNumber(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
         x, y = op.operands
-        known = isinstance(x.owner, ConstantOp) or isinstance(y.owner, ConstantOp)
-        if not known or is_complex(dtype_of(x)):
+        known = defined_by(x, ConstantOp) or defined_by(y, ConstantOp)
+        if known is None or is_complex(dtype_of(x)):
             return
         number = NEUTRAL[type(op)](dtype_of(x))
         if is_number(y, number):
@@ -133,7 +133,7 @@ class AbsorbNumber(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
-        constants = [x for x in op.operands if isinstance(x.owner, ConstantOp)]
+        constants = [x for x in op.operands if defined_by(x, ConstantOp)]
         if not constants or is_complex(dtype_of(constants[0])):
             return
         number = ABSORBING[type(op)](dtype_of(constants[0]))

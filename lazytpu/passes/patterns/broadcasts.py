@@ -33,8 +33,9 @@ class ElementwiseOfRepeated(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)
-        repeated = [each for x in op.operands if (each := defined_by(x, BroadcastInDimOp))]
-        if not repeated or any(not isinstance(x.owner, BroadcastInDimOp | ConstantOp) for x in op.operands):
+        operands = tuple(op.operands)
+        repeated = [each for x in operands if (each := defined_by(x, BroadcastInDimOp))]
+        if not repeated or any(type(x.owner) not in (BroadcastInDimOp, ConstantOp) for x in operands):
             return
         first = repeated[0]
         source, wide, dims = shape_of(first.operands[0]), shape_of(first.results[0]), ints(first.dims)
@@ -45,9 +46,9 @@ class ElementwiseOfRepeated(RewritePattern):
                 return
 
         def build(b: Builder) -> SSAValue:
-            operands = [_narrow(b, x, source) for x in op.operands]
             result = tensor_type(dtype_of(op.results[0]), source)
-            narrow = b.op(type(op), operands, (result,), op.properties).results[0]
+            narrowed = [_narrow(b, x, source) for x in operands]
+            narrow = b.op(type(op), narrowed, (result,), op.properties).results[0]
             return b.broadcast_in_dim(narrow, wide, dims)
 
         replace(op, rewriter, build)

@@ -54,12 +54,12 @@ def replace(op: Operation, rewriter: PatternRewriter, build: Callable[[Builder],
 
 
 def defined_by(value: SSAValue, kind: type[_Op]) -> _Op | None:
-    """The op that computes `value`, if it is of this class."""
+    """The op that computes `value`, if it is of exactly this class."""
     owner = value.owner
-    return owner if isinstance(owner, kind) else None
+    return owner if type(owner) is kind else None
 
 
 def splat(value: SSAValue) -> Number | None:
     """The number that all elements of `value` are, if it is a `constant`."""
-    owner = value.owner
-    return number_of(owner.value) if isinstance(owner, ConstantOp) else None
+    constant = defined_by(value, ConstantOp)
+    return None if constant is None else number_of(constant.value)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from lazytpu.ir.constants import ConstantOp
+from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.shape import (
     BroadcastInDimOp,
     ConcatenateOp,
@@ -21,7 +21,7 @@ from lazytpu.ir.shape import (
     TransposeOp,
 )
 from lazytpu.ir.types import dtype_of, ints, numel, shape_of
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
 
 
 class MoveOfNothing(RewritePattern):
@@ -54,11 +54,11 @@ class MoveOfSplat(RewritePattern):
     """Equal elements moved are equal elements: any of these ops on a constant -> a constant."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        numbers = [x.owner.value for x in op.operands if isinstance(x.owner, ConstantOp)]
-        if len(numbers) < len(op.operands) or any(n != numbers[0] for n in numbers):
+        constants = [defined_by(x, ConstantOp) for x in op.operands]
+        first = constants[0]
+        if first is None or any(each is None or each.value != first.value for each in constants):
             return
-        value = splat(op.operands[0])
-        assert value is not None
+        value = number_of(first.value)
         result = op.results[0]
         replace(op, rewriter, lambda b: b.constant(value, dtype_of(result), shape_of(result)))
 
