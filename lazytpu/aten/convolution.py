@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lazytpu.aten.pointwise import wide
 from lazytpu.aten.registry import rule
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
     from lazytpu.ir.builder import Builder
+
+
+class Window(NamedTuple):
+    """A window as StableHLO has it, one number for each spatial dimension."""
+
+    strides: Sequence[int]
+    low: Sequence[int]
+    high: Sequence[int]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -40,13 +50,18 @@ class Geometry:
     @staticmethod
     def of(rank: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Geometry:
         """From an op's arguments, where one number may stand for all dimensions."""
-        lists = [tuple(v) * (rank if len(v) == 1 else 1) for v in (stride, padding, dilation)]
-        return Geometry(*lists, groups)
+        of_all = (tuple(v) * (rank if len(v) == 1 else 1) for v in (stride, padding, dilation))
+        strides, pads, dilations = of_all
+        return Geometry(strides, pads, dilations, groups)
 
     @property
     def direct(self) -> bool:
         """Whether it is an op of the dialect: groups and three dimensions are templates, spelled by platform."""
         return self.groups == 1 and len(self.stride) < 3
+
+    @property
+    def ones(self) -> tuple[int, ...]:
+        return (1,) * len(self.stride)
 
     def high(self, size: Sequence[int], result: Sequence[int], kernel: Sequence[int]) -> list[int]:
         """The padding at the end with which the window has exactly `result` places."""
@@ -55,85 +70,78 @@ class Geometry:
         return [a + k - n - p for a, k, n, p in zip(last, spans, size, self.padding, strict=True)]
 
 
-def _convolve(
-    b: Builder,
-    x: SSAValue,
-    w: SSAValue,
-    layout: str,
-    *,
-    strides: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    lhs_dilation: Sequence[int],
-    rhs_dilation: Sequence[int],
-    flip: bool = False,
-) -> SSAValue:
+def _written(b: Builder, x: SSAValue, w: SSAValue, window: Window, layout: str, flip: bool = False) -> SSAValue:
     """An op of the dialect, its result f32 for f16 and bf16. `layout` has a * for the spatial dimensions."""
-    digits = "".join(map(str, range(len(strides))))
+    rank = len(window.strides)
     return b.convolution(
         x,
         w,
-        strides=strides,
-        low=low,
-        high=high,
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        window_reversal=[int(flip)] * len(strides),
-        layout=layout.replace("*", digits),
+        strides=window.strides,
+        low=window.low,
+        high=window.high,
+        lhs_dilation=window.lhs_dilation,
+        rhs_dilation=window.rhs_dilation,
+        window_reversal=[int(flip)] * rank,
+        layout=layout.replace("*", "012"[:rank]),
         precision=b.precision,
         dtype=wide(dtype_of(x)),
     )
 
 
+def _spelled(
+    b: Builder, name: str, x: SSAValue, y: SSAValue, window: Window, groups: int, shape: Sequence[int]
+) -> SSAValue:
+    """A template's call, its result f32 for f16 and bf16."""
+    return b.template(
+        name,
+        [x, y],
+        [(wide(dtype_of(x)), shape)],
+        strides=tuple(window.strides),
+        low=tuple(window.low),
+        high=tuple(window.high),
+        lhs_dilation=tuple(window.lhs_dilation),
+        rhs_dilation=tuple(window.rhs_dilation),
+        groups=groups,
+        precision=b.precision,
+    )[0]
+
+
 def _forward(b: Builder, x: SSAValue, w: SSAValue, g: Geometry) -> SSAValue:
     """[N, C, …] and [O, C / groups, …] to [N, O, …]."""
-    ones = [1] * len(g.stride)
+    window = Window(g.stride, g.padding, g.padding, g.ones, g.dilation)
     if g.direct:
-        window = {"strides": g.stride, "low": g.padding, "high": g.padding}
-        return _convolve(b, x, w, "NC*,OI*,NC*", lhs_dilation=ones, rhs_dilation=g.dilation, **window)
+        return _written(b, x, w, window, "NC*,OI*,NC*")
     sizes = zip(shape_of(x)[2:], shape_of(w)[2:], g.stride, g.padding, g.dilation, strict=True)
     places = [(n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, s, p, d in sizes]
-    result = (wide(dtype_of(x)), (shape_of(x)[0], shape_of(w)[0], *places))
-    return b.template("convolution", [x, w], [result], **_params(b, g, g.padding))[0]
-
-
-def _params(b: Builder, g: Geometry, high: Sequence[int]) -> dict[str, str | int | tuple[int, ...]]:
-    return {
-        "strides": g.stride,
-        "low": g.padding,
-        "high": tuple(high),
-        "dilation": g.dilation,
-        "groups": g.groups,
-        "precision": b.precision,
-    }
+    return _spelled(b, "convolution", x, w, window, g.groups, (shape_of(x)[0], shape_of(w)[0], *places))
 
 
 def _input_gradient(b: Builder, grad: SSAValue, w: SSAValue, g: Geometry, size: Sequence[int]) -> SSAValue:
-    """The gradient of x [N, C, *size] from that of the result."""
-    kernel, places = shape_of(w)[2:], shape_of(grad)[2:]
-    high = g.high(size, places, kernel)
-    if not g.direct:
-        result = (wide(dtype_of(grad)), (shape_of(grad)[0], shape_of(w)[1] * g.groups, *size))
-        return b.template("convolution_input_gradient", [grad, w], [result], **_params(b, g, high))[0]
+    """The gradient of x [N, C, *size] from that of the result: the kernel, flipped, over the dilated gradient."""
+    (made, taken, *kernel), places = shape_of(w), shape_of(grad)[2:]
     reach = [(k - 1) * d for k, d in zip(kernel, g.dilation, strict=True)]
-    window = {"low": [r - p for r, p in zip(reach, g.padding, strict=True)]}
-    # `high` counts elements that the window did not reach as negative: they get no gradient.
-    window["high"] = [r - h for r, h in zip(reach, high, strict=True)]
-    ones = [1] * len(g.stride)
-    return _convolve(
-        b, grad, w, "NC*,IO*,NC*", strides=ones, lhs_dilation=g.stride, rhs_dilation=g.dilation, flip=True, **window
-    )
+    low = [r - p for r, p in zip(reach, g.padding, strict=True)]
+    # Where the window did not reach the last elements, `high` is negative: they get no gradient.
+    high = [r - h for r, h in zip(reach, g.high(size, places, kernel), strict=True)]
+    window = Window(g.ones, low, high, g.stride, g.dilation)
+    if g.direct:
+        return _written(b, grad, w, window, "NC*,IO*,NC*", flip=True)
+    spatial = range(3, 3 + len(kernel))
+    grouped = b.reshape(w, (g.groups, made // g.groups, taken, *kernel))
+    swapped = b.reverse(b.transpose(grouped, (0, 2, 1, *spatial)), spatial)
+    swapped = b.reshape(swapped, (g.groups * taken, made // g.groups, *kernel))
+    return _spelled(b, "convolution", grad, swapped, window, g.groups, (shape_of(grad)[0], g.groups * taken, *size))
 
 
 def _weight_gradient(b: Builder, grad: SSAValue, x: SSAValue, g: Geometry, kernel: Sequence[int]) -> SSAValue:
-    """The gradient of w [O, C / groups, *kernel] from that of the result."""
+    """The gradient of w [O, C / groups, *kernel] from that of the result: a convolution over x whose kernel is the
+    gradient, with the batch as features."""
     high = g.high(shape_of(x)[2:], shape_of(grad)[2:], kernel)
-    if not g.direct:
-        result = (wide(dtype_of(grad)), (shape_of(grad)[1], shape_of(x)[1] // g.groups, *kernel))
-        return b.template("convolution_weight_gradient", [grad, x], [result], **_params(b, g, high))[0]
-    window = {"strides": g.dilation, "low": g.padding, "high": high}
-    ones = [1] * len(g.stride)
-    return _convolve(b, x, grad, "CN*,IO*,CN*", lhs_dilation=ones, rhs_dilation=g.stride, **window)
+    window = Window(g.dilation, g.padding, high, g.ones, g.stride)
+    if g.direct:
+        return _written(b, x, grad, window, "CN*,IO*,CN*")
+    shape = (shape_of(grad)[1], shape_of(x)[1] // g.groups, *kernel)
+    return _spelled(b, "convolution_weight_gradient", x, grad, window, g.groups, shape)
 
 
 @rule("aten.convolution.default", "aten.convolution_overrideable.default")

@@ -22,10 +22,11 @@ All functions return f32 for f16 and bf16.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from math import prod
-from typing import Any
+from operator import add
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,239 +37,137 @@ from lazytpu.lowering.templates.registry import template
 TAPS = 64  # a depthwise window of more elements is not unrolled
 SPLIT = 8  # groups up to this many are convolved one by one
 
-Ints = Sequence[int]
+
+class Window(NamedTuple):
+    """How the kernel moves, one number for each spatial dimension."""
+
+    strides: Sequence[int]
+    low: Sequence[int]
+    high: Sequence[int]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
 
 
 @template("convolution")
-def convolution(
-    x: jax.Array,
-    w: jax.Array,
-    *,
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    dilation: Ints,
-    groups: int,
-    precision: str,
-) -> jax.Array:
+def convolution(x: jax.Array, w: jax.Array, *, groups: int, precision: str, **window: Sequence[int]) -> jax.Array:
     """x [N, C, …] and w [O, C / groups, …] to [N, O, …]."""
-    ones = (1,) * len(strides)
-    return _by_platform(x, w, strides, low, high, ones, dilation, groups, precision)
-
-
-@template("convolution_input_gradient")
-def convolution_input_gradient(
-    grad: jax.Array,
-    w: jax.Array,
-    *,
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    dilation: Ints,
-    groups: int,
-    precision: str,
-) -> jax.Array:
-    """The gradient of x from that of `convolution`'s result; with `high` the window has just the places of `grad`."""
-    kernel = w.shape[2:]
-    flipped = lax.rev(w, tuple(range(2, w.ndim))).reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    swapped = jnp.swapaxes(flipped, 1, 2).reshape(groups * w.shape[1], w.shape[0] // groups, *kernel)
-    reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-    low, high = ([r - p for r, p in zip(reach, padding, strict=True)] for padding in (low, high))
-    ones = (1,) * len(strides)
-    return _by_platform(grad, swapped, ones, low, high, strides, dilation, groups, precision)
+    parameters = {"window": Window(**window), "groups": groups, "precision": precision}
+    return lax.platform_dependent(x, w, cpu=partial(_on_cpu, **parameters), default=partial(_plain, **parameters))
 
 
 @template("convolution_weight_gradient")
 def convolution_weight_gradient(
-    grad: jax.Array,
-    x: jax.Array,
-    *,
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    dilation: Ints,
-    groups: int,
-    precision: str,
+    x: jax.Array, grad: jax.Array, *, groups: int, precision: str, **window: Sequence[int]
 ) -> jax.Array:
-    """The gradient of w from that of `convolution`'s result, convolved over x with the batch as features."""
-    parameters = (strides, low, high, dilation, groups, precision)
+    """x [N, C, …] and a result's gradient [N, O, …] to that of w, [O, C / groups, …]: the window is that of the
+    gradient over x, which has as many places as the kernel has elements."""
+    parameters = {"window": Window(**window), "groups": groups, "precision": precision}
     return lax.platform_dependent(
-        grad, x, cpu=partial(_cpu_weight_gradient, *parameters), default=partial(_weight_gradient, *parameters)
+        x, grad, cpu=partial(_weight_gradient_on_cpu, **parameters), default=partial(_weight_gradient, **parameters)
     )
-
-
-def _by_platform(x: jax.Array, w: jax.Array, *parameters: Any) -> jax.Array:
-    return lax.platform_dependent(x, w, cpu=partial(_on_cpu, *parameters), default=partial(_plain, *parameters))
 
 
 def _accumulator(x: jax.Array) -> Any:
     return jnp.float32 if x.dtype in (jnp.float16, jnp.bfloat16) else x.dtype
 
 
-def _plain(
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    lhs_dilation: Ints,
-    rhs_dilation: Ints,
-    groups: int,
-    precision: str,
-    x: jax.Array,
-    w: jax.Array,
+def _xla(
+    x: jax.Array, w: jax.Array, window: Window, layout: str, precision: str, *, groups: int = 1, batch_groups: int = 1
 ) -> jax.Array:
-    """XLA's own."""
-    spatial = "012"[: len(strides)]
+    """XLA's own; `layout` has a * for the spatial dimensions."""
     return lax.conv_general_dilated(
         x,
         w,
-        strides,
-        list(zip(low, high, strict=True)),
-        lhs_dilation,
-        rhs_dilation,
-        ("NC" + spatial, "OI" + spatial, "NC" + spatial),
-        groups,
+        window.strides,
+        list(zip(window.low, window.high, strict=True)),
+        window.lhs_dilation,
+        window.rhs_dilation,
+        layout.replace("*", "012"[: len(window.strides)]).split(","),  # type: ignore[arg-type]
+        feature_group_count=groups,
+        batch_group_count=batch_groups,
         precision=precision,
         preferred_element_type=_accumulator(x),
     )
 
 
-def _on_cpu(
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    lhs_dilation: Ints,
-    rhs_dilation: Ints,
-    groups: int,
-    precision: str,
-    x: jax.Array,
-    w: jax.Array,
-) -> jax.Array:
-    window = (strides, low, high, lhs_dilation, rhs_dilation)
+def _plain(x: jax.Array, w: jax.Array, window: Window, groups: int, precision: str) -> jax.Array:
+    return _xla(x, w, window, "NC*,OI*,NC*", precision, groups=groups)
+
+
+def _weight_gradient(x: jax.Array, grad: jax.Array, window: Window, groups: int, precision: str) -> jax.Array:
+    """In batch groups, as `jax.grad` has it."""
+    return _xla(x, grad, window, "CN*,IO*,CN*", precision, batch_groups=groups)
+
+
+def _on_cpu(x: jax.Array, w: jax.Array, window: Window, groups: int, precision: str) -> jax.Array:
     taken, made = w.shape[1], w.shape[0] // groups
     if groups > 1 and min(taken, made) == 1 and prod(w.shape[2:]) <= TAPS:
-        return _depthwise(*window, groups, x, w)
+        return _depthwise(x, w, window, groups)
     if 1 < groups <= SPLIT:
         pairs = zip(jnp.split(x, groups, 1), jnp.split(w, groups), strict=True)
-        return jnp.concatenate([_on_cpu(*window, 1, precision, *pair) for pair in pairs], 1)
-    if len(strides) == 3:
-        return _in_two_dimensions(*window, groups, precision, x, w)
-    return _plain(*window, groups, precision, x, w)
+        return jnp.concatenate([_on_cpu(*pair, window, 1, precision) for pair in pairs], 1)
+    if len(window.strides) == 3:
+        return _in_two_dimensions(x, w, window, groups, precision)
+    return _plain(x, w, window, groups, precision)
 
 
-def _padded(x: jax.Array, low: Ints, high: Ints, dilation: Ints) -> jax.Array:
-    """x [N, C, …] with 0 around and between the elements of the dimensions after the first two."""
-    interior = [d - 1 for d in dilation]
-    return lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), *zip(low, high, interior, strict=True)])
-
-
-def _taps(x: jax.Array, kernel: Ints, strides: Ints, dilation: Ints) -> list[jax.Array]:
+def _taps(x: jax.Array, kernel: Sequence[int], window: Window) -> list[jax.Array]:
     """For each element of the kernel, row-major, the elements of x that it meets, [N, C, places…]."""
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    last = [(n - span) // s * s for n, span, s in zip(x.shape[2:], spans, strides, strict=True)]
+    interior = [d - 1 for d in window.lhs_dilation]
+    padding = [(0, 0, 0), (0, 0, 0), *zip(window.low, window.high, interior, strict=True)]
+    x = lax.pad(x, jnp.zeros((), x.dtype), padding)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, window.rhs_dilation, strict=True)]
+    last = [(n - span) // s * s for n, span, s in zip(x.shape[2:], spans, window.strides, strict=True)]
     found: list[jax.Array] = []
     for tap in product(*map(range, kernel)):
-        starts = [t * d for t, d in zip(tap, dilation, strict=True)]
+        starts = [t * d for t, d in zip(tap, window.rhs_dilation, strict=True)]
         limits = [a + b + 1 for a, b in zip(starts, last, strict=True)]
-        found.append(lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *strides)))
+        found.append(lax.slice(x, (0, 0, *starts), (*x.shape[:2], *limits), (1, 1, *window.strides)))
     return found
 
 
-def _depthwise(
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    lhs_dilation: Ints,
-    rhs_dilation: Ints,
-    groups: int,
-    x: jax.Array,
-    w: jax.Array,
-) -> jax.Array:
+def _depthwise(x: jax.Array, w: jax.Array, window: Window, groups: int) -> jax.Array:
     """Groups that take one feature, or make one: shifted products, [N, groups, taken, made, …]."""
-    taken, made, kernel = w.shape[1], w.shape[0] // groups, w.shape[2:]
+    taken, made = w.shape[1], w.shape[0] // groups
     x, w = x.astype(_accumulator(x)), w.astype(_accumulator(w))
-    taps = _taps(_padded(x, low, high, lhs_dilation), kernel, strides, rhs_dilation)
-    weights = jnp.swapaxes(w.reshape(groups, made, taken, len(taps)), 1, 2)
+    taps = _taps(x, w.shape[2:], window)
     places = taps[0].shape[2:]
+    weights = jnp.swapaxes(w.reshape(groups, made, taken, len(taps)), 1, 2)
     weights = weights.reshape(groups, taken, made, *(1 for _ in places), len(taps))
-    shifted = [tap.reshape(x.shape[0], groups, taken, 1, *places) for tap in taps]
-    total = shifted[0] * weights[..., 0]
-    for i in range(1, len(taps)):
-        total = total + shifted[i] * weights[..., i]
-    return total.sum(2).reshape(x.shape[0], groups * made, *places)
+    products = (tap.reshape(x.shape[0], groups, taken, 1, *places) * weights[..., i] for i, tap in enumerate(taps))
+    return reduce(add, products).sum(2).reshape(x.shape[0], groups * made, *places)
 
 
-def _in_two_dimensions(
-    strides: Ints,
-    low: Ints,
-    high: Ints,
-    lhs_dilation: Ints,
-    rhs_dilation: Ints,
-    groups: int,
-    precision: str,
-    x: jax.Array,
-    w: jax.Array,
-) -> jax.Array:
+def _in_two_dimensions(x: jax.Array, w: jax.Array, window: Window, groups: int, precision: str) -> jax.Array:
     """The first dimension's places join the batch, its window the features."""
-    none = (0, 0)
-    x = _padded(x, (low[0], *none), (high[0], *none), (lhs_dilation[0], 1, 1))
-    slabs = jnp.stack(_taps(x, (w.shape[2], 1, 1), (strides[0], 1, 1), (rhs_dilation[0], 1, 1)), 2)
-    batch, features, window, places, *rest = slabs.shape
-    slabs = slabs.transpose(0, 3, 1, 2, 4, 5).reshape(batch * places, features * window, *rest)
-    kernel = w.reshape(w.shape[0], w.shape[1] * window, *w.shape[3:])
-    flat = (v[1:] for v in (strides, low, high, lhs_dilation, rhs_dilation))
-    result = _plain(*flat, groups, precision, slabs, kernel)
+    first = Window(*((v[0], 0, 0) if name in ("low", "high") else (v[0], 1, 1) for name, v in window._asdict().items()))
+    slabs = jnp.stack(_taps(x, (w.shape[2], 1, 1), first), 2)
+    batch, features, depth, places, *rest = slabs.shape
+    slabs = slabs.transpose(0, 3, 1, 2, 4, 5).reshape(batch * places, features * depth, *rest)
+    kernel = w.reshape(w.shape[0], w.shape[1] * depth, *w.shape[3:])
+    result = _plain(slabs, kernel, Window(*(v[1:] for v in window)), groups, precision)
     return result.reshape(batch, places, *result.shape[1:]).transpose(0, 2, 1, 3, 4)
 
 
-def _weight_gradient(
-    strides: Ints, low: Ints, high: Ints, dilation: Ints, groups: int, precision: str, grad: jax.Array, x: jax.Array
-) -> jax.Array:
-    """In batch groups, as `jax.grad` has it."""
-    spatial = "012"[: len(strides)]
-    return lax.conv_general_dilated(
-        x,
-        grad,
-        dilation,
-        list(zip(low, high, strict=True)),
-        rhs_dilation=strides,
-        dimension_numbers=("CN" + spatial, "IO" + spatial, "CN" + spatial),
-        batch_group_count=groups,
-        precision=precision,
-        preferred_element_type=_accumulator(x),
-    )
-
-
-def _cpu_weight_gradient(
-    strides: Ints, low: Ints, high: Ints, dilation: Ints, groups: int, precision: str, grad: jax.Array, x: jax.Array
-) -> jax.Array:
-    taken, made, batch, spatial = x.shape[1] // groups, grad.shape[1] // groups, x.shape[0], grad.shape[2:]
-    ones = (1,) * len(strides)
-    spans = [(n - 1) * s + 1 for n, s in zip(spatial, strides, strict=True)]
-    sizes = zip(x.shape[2:], low, high, spans, dilation, strict=True)
-    kernel = [(n + below + above - span) // d + 1 for n, below, above, span, d in sizes]
+def _weight_gradient_on_cpu(x: jax.Array, grad: jax.Array, window: Window, groups: int, precision: str) -> jax.Array:
+    batch, taken, made = x.shape[0], x.shape[1] // groups, grad.shape[1] // groups
+    spans = [(n - 1) * d + 1 for n, d in zip(grad.shape[2:], window.rhs_dilation, strict=True)]
+    sizes = zip(x.shape[2:], window.low, window.high, spans, window.strides, strict=True)
+    kernel = [(n + low + high - span) // s + 1 for n, low, high, span, s in sizes]
     if groups > 1 and taken == 1 and prod(kernel) <= TAPS:
-        x, grad = (v.astype(_accumulator(v)) for v in (x, grad))
-        taps = _taps(_padded(x, low, high, ones), kernel, strides, dilation)
-        wide = grad.reshape(batch, groups, made, *spatial)
-        dims = (0, *range(3, wide.ndim))
-        sums = [(tap[:, :, None] * wide).sum(dims) for tap in taps]
+        x, grad = x.astype(_accumulator(x)), grad.astype(_accumulator(grad))
+        wide = grad.reshape(batch, groups, made, *grad.shape[2:])
+        # The elements that one element of the kernel meets: the window's strides and its dilation change places.
+        swapped = window._replace(strides=window.rhs_dilation, rhs_dilation=window.strides)
+        taps = [tap[:, :, None] for tap in _taps(x, kernel, swapped)]
+        sums = [(tap * wide).sum((0, *range(3, wide.ndim))) for tap in taps]
         return jnp.stack(sums, -1).reshape(groups * made, 1, *kernel)
     if 1 < groups <= SPLIT:
-        pairs = zip(jnp.split(grad, groups, 1), jnp.split(x, groups, 1), strict=True)
-        parts = [_cpu_weight_gradient(strides, low, high, dilation, 1, precision, *pair) for pair in pairs]
-        return jnp.concatenate(parts)
-    features = jnp.moveaxis(x.reshape(batch, groups, taken, *x.shape[2:]), 2, 0)
-    kernels = jnp.moveaxis(grad.reshape(batch, groups, made, *spatial), 0, 2)
-    convolve = _in_two_dimensions if len(strides) == 3 else _plain
-    result = convolve(
-        dilation,
-        low,
-        high,
-        ones,
-        strides,
-        groups,
-        precision,
-        jnp.swapaxes(features, 1, 2).reshape(taken, groups * batch, *x.shape[2:]),
-        kernels.reshape(groups * made, batch, *spatial),
-    )
-    return jnp.swapaxes(result, 0, 1)
+        pairs = zip(jnp.split(x, groups, 1), jnp.split(grad, groups, 1), strict=True)
+        return jnp.concatenate([_weight_gradient_on_cpu(*pair, window, 1, precision) for pair in pairs])
+    # Features as batch, and the batch as features, those of a group together.
+    images = x.reshape(batch, groups, taken, *x.shape[2:]).swapaxes(0, 2).reshape(taken, groups * batch, *x.shape[2:])
+    kernels = jnp.moveaxis(grad.reshape(batch, groups, made, *grad.shape[2:]), 0, 2)
+    kernels = kernels.reshape(groups * made, batch, *grad.shape[2:])
+    convolve = _in_two_dimensions if len(kernel) == 3 else _plain
+    return convolve(images, kernels, window, groups, precision).swapaxes(0, 1)
