@@ -103,6 +103,11 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     if facts.random:
         generator = next((a.name for a in args if a.kind == "generator"), "None")
         lines.append(f"    _seed, _offset = draw({generator})\n")
+    if facts.uses_precision:  # torch hands lazily conjugated tensors to products
+        for a in args:
+            if a.kind == "tensor" and not a.written:
+                lines.append(f"    if {a.name} is not None and {a.name}.is_conj():\n")
+                lines.append(f"        {a.name} = {a.name}.resolve_conj()\n")
     lines.append("    try:\n        with _r.lock:\n            _e = _r.epoch\n")
     tokens: list[str] = []
     for i, a in enumerate(args):

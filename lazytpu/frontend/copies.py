@@ -50,8 +50,27 @@ def from_cpu(tensor: torch.Tensor) -> Value:
     return resident(kind, ports.engine().upload(flat, kind))
 
 
+def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The values that a lazily conjugated or negated tensor stands for, or None when its memory is what it is."""
+    conjugated, negated = tensor.is_conj(), tensor.is_neg()
+    if not conjugated and not negated:
+        return None
+    plain = tensor
+    if negated:
+        plain = torch._neg_view(plain)  # undoes the bit: a view of the memory as it is
+    if conjugated:
+        plain = plain.conj()
+    if conjugated:
+        plain = kernel(aten._conj_physical.default).call(plain)
+    return kernel(aten.neg.default).call(plain) if negated else plain
+
+
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """aten::_copy_from, what `target.copy_(source)` comes down to when either is on tpu."""
+    plain = _resolved(source) if source.device.type == "tpu" else None
+    source = source if plain is None else plain
+    if _resolved(target) is not None:
+        raise NotImplementedError("writing through a lazily conjugated or negated view: call resolve_conj() first")
     if target.device.type != "tpu":
         if target.device.type == "meta":
             return target
@@ -98,6 +117,8 @@ def local_scalar_dense(tensor: torch.Tensor) -> Any:
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
+    if (plain := _resolved(tensor)) is not None:
+        return plain
     kind = tensors.value_of(tensor).layout
     stride = _cloned_stride(tensor, memory_format)
     if tensors.is_natural(tensor, kind) and stride == kind.stride:
@@ -126,6 +147,8 @@ def to_copy(
     """aten::_to_copy, with either side on tpu."""
     check_device(device)
     device = tensor.device if device is None else device
+    if tensor.device.type == "tpu" and (plain := _resolved(tensor)) is not None:
+        tensor = plain
     dtype = dtype or tensor.dtype
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return clone(tensor, memory_format=memory_format)

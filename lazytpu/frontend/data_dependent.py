@@ -40,9 +40,11 @@ def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> l
     plain: list[torch.Tensor | None] = []
     for index in indices:
         index = _on_device(index, tensor.device)
-        if index is None or index.dtype not in (torch.bool, torch.uint8):
+        if index is None or index.dtype in (torch.int64, torch.int32):
             plain.append(index)
             continue
+        if index.dtype not in (torch.bool, torch.uint8):
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
         start = len(plain)
         for i, size in enumerate(index.shape):
             if start + i >= tensor.dim() or size != tensor.shape[start + i]:

@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+# Not pointwise, but safe to ask with one element too.
+_ASKED_TOO = frozenset({torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default})
+
 _accepted: set[tuple[Any, ...]] = set()
 
 
 def check_dtypes(op: OpOverload, bound: dict[str, Any]) -> None:
-    """Raise the CPU's error when it has no kernel of the pointwise `op` for these dtypes."""
-    if torch.Tag.pointwise not in op.tags:
+    """Raise the CPU's error when it has no kernel of `op` for these dtypes."""
+    if torch.Tag.pointwise not in op.tags and op not in _ASKED_TOO:
         return
     key = (op, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend import codegen, ports
 from lazytpu.frontend.creation import check_device
+from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.dtype_support import check_dtypes
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
@@ -190,6 +191,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
             _require_tpu(k.op, name, bound[name])
+    check_device(bound.get("device"))
     check_device(bound.get("device"))
     check_dtypes(k.op, bound)
     results = infer(k.op, bound)

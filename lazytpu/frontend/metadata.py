@@ -106,7 +106,24 @@ def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
     storage._value = tensors.value_of(grown)
 
 
+def new_zeros_with_same_feature_meta(
+    tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0
+) -> torch.Tensor:
+    """aten::_new_zeros_with_same_feature_meta, where forward-mode AD keeps a tangent: zeros laid out as `other`, with
+    the leading batch dims of `tensor`. torch's own kernel asks the storage for its size, which only we know."""
+    kind = tensors.value_of(other).layout
+    step = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // other.dtype.itemsize
+    batch = list(tensor.shape[:self_num_batch_dims])
+    strides = [step * s for s in row_major(tuple(batch))]
+    total = step
+    for size in batch:
+        total *= size
+    zeros = torch.zeros(total, dtype=other.dtype, device=other.device)
+    return _as_strided(zeros, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
+
+
 KERNELS: dict[str, Any] = {
+    "_new_zeros_with_same_feature_meta": new_zeros_with_same_feature_meta,
     "as_strided": as_strided,
     "as_strided_": as_strided_,
     "view": _native(aten.view.default),
