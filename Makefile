@@ -24,7 +24,7 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/train_gpt.py $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)  # one thread for each of two workers
 
 lint: $(TESTED)
 	$(BIN)/ruff check .
