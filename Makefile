@@ -23,8 +23,9 @@ help:
 demo: $(INSTALLED)
 	$(BIN)/python examples/train_gpt.py $(ARGS)
 
+# Two workers, one thread each: two cores.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)  # one thread for each of two workers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(TESTED)
 	$(BIN)/ruff check .
