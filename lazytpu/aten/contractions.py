@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.registry import rule
+from lazytpu.aten.registry import broadcast_shape, rule
 from lazytpu.ir.types import dtype_of, is_complex, is_integer, shape_of
 
 if TYPE_CHECKING:
@@ -165,3 +165,32 @@ def linear_backward(
     if output_mask[2]:
         of_bias = b.convert(b.reduce("add", b.convert(grad_output, ACCUMULATOR.get(dtype, dtype)), rows), dtype)
     return of_self, of_weight, of_bias
+
+
+@rule("aten._trilinear.default")
+def trilinear(
+    b: Builder,
+    i1: SSAValue,
+    i2: SSAValue,
+    i3: SSAValue,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> SSAValue:
+    """Σ i1·i2·i3 over `sumdim`, after each operand got the dims of size 1 that its list names."""
+    operands = ((i1, expand1), (i2, expand2), (i3, expand3))
+    spread = [b.reshape(x, _with_ones(shape_of(x), at)) for x, at in operands]
+    shape = broadcast_shape(*map(shape_of, spread))
+    first, second, third = (b.broadcast_to(x, shape) for x in spread)
+    product = b.mul(b.mul(first, second), third)
+    wide = ACCUMULATOR.get(dtype_of(i1), dtype_of(i1))
+    return b.convert(b.reduce("add", b.convert(product, wide), sorted(sumdim)), b.out[0][0])
+
+
+def _with_ones(shape: Sequence[int], at: Sequence[int]) -> list[int]:
+    grown = list(shape)
+    for dim in sorted(at):
+        grown.insert(dim, 1)
+    return grown

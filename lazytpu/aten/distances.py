@@ -45,10 +45,10 @@ def cdist_forward(b: Builder, x1: SSAValue, x2: SSAValue, p: float, compute_mode
 
 def _gradient(b: Builder, grad: SSAValue, x: SSAValue, y: SSAValue, p: float, distance: SSAValue) -> SSAValue:
     """Σⱼ gradᵢⱼ · ∂distanceᵢⱼ/∂xᵢ. Where a distance is 0 so is the gradient."""
-    if p == 0:
-        return full(b, 0, x)
     delta = _differences(b, x, y)
     shape = shape_of(delta)
+    if p == 0:
+        return b.constant(0, dtype_of(x), [*shape[:-2], shape[-1]])
     last = [len(shape) - 1]
     size, sign = b.abs(delta), b.unary("sign", delta)
     far = along(b, distance, shape, last)

@@ -160,3 +160,28 @@ def embedding_bag_per_sample_weights_backward(
     if padding_idx >= 0:
         products = b.select(b.compare("EQ", index, full(b, padding_idx, index)), full(b, 0, products), products)
     return b.convert(products, dtype_of(grad))
+
+
+@rule("aten._embedding_bag_backward.default")
+def embedding_bag_backward(
+    b: Builder,
+    grad: SSAValue,
+    indices: SSAValue,
+    offsets: SSAValue,
+    offset2bag: SSAValue,
+    bag_size: SSAValue,
+    maximum_indices: SSAValue,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: SSAValue | None,
+    padding_idx: int = -1,
+) -> SSAValue:
+    """The gradient of the table, dense whatever `sparse` asks for; without the bag of each index it is found again."""
+    n = shape_of(indices)[0]
+    if shape_of(offset2bag) != (n,):
+        offset2bag = _members(b, b.slice(offsets, [0], [shape_of(grad)[0]]), n)
+    saved = (offset2bag, bag_size, maximum_indices)
+    options = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
+    return embedding_bag_dense_backward(b, grad, indices, *saved, *options)

@@ -11,6 +11,7 @@ from lazytpu.aten.indexing import MASKS, indexed, take
 from lazytpu.aten.masks import ranks
 from lazytpu.aten.pointwise import full
 from lazytpu.aten.registry import rule
+from lazytpu.aten.scattering import put_slices
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -132,3 +133,14 @@ def masked_scatter(b: Builder, self: SSAValue, mask: SSAValue, source: SSAValue)
     slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
     spread = take(b, b.reshape(source, [given]), slot, 0)
     return b.select(true, b.reshape(spread, shape), x)
+
+
+@rule("aten.masked_scatter_backward.default")
+def masked_scatter_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, sizes: Sequence[int]) -> SSAValue:
+    """The gradient of `source`, of shape `sizes`: the elements of `grad_output` where `mask` is true, then zeros."""
+    size, wanted = prod(shape_of(grad_output)), prod(sizes)
+    true = b.reshape(b.broadcast_to(mask, shape_of(grad_output)), [size])
+    counted = ranks(b, true)
+    slot = b.select(true, b.sub(counted, full(b, 1, counted)), full(b, wanted, counted))
+    zeros = b.constant(0, dtype_of(grad_output), [wanted])
+    return b.reshape(put_slices(b, "set", zeros, 0, slot, b.reshape(grad_output, [size])), sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front, kept
@@ -149,9 +150,7 @@ def nanmedian(b: Builder, self: SSAValue) -> SSAValue:
 
 def _flat_median(b: Builder, x: SSAValue, *, skip_nan: bool) -> SSAValue:
     """The median of all elements; NaN of none (for integers what the CPU gives, the smallest number)."""
-    size = 1
-    for n in shape_of(x):
-        size *= n
+    size = prod(shape_of(x))
     if size == 0:
         dtype = dtype_of(x)
         empty = float("nan") if is_float(dtype) else 0 if dtype.startswith("ui") else -(1 << (bitwidth(dtype) - 1))
@@ -191,6 +190,8 @@ def searchsorted(
     """Where each element of `self` belongs in the rows of `sorted_sequence` (or its one row): before its equals, or
     with side "right" after them."""
     dtype, shape = b.out[0]
+    if prod(shape) == 0:
+        return b.constant(0, dtype, shape)
     sequence = sorted_sequence
     values = b.reshape(b.scalar(self, dtype_of(sequence)), shape) if isinstance(self, Scalar) else self
     if sorter is not None:

@@ -89,3 +89,7 @@ def test_addr_of_bools() -> None:
 def test_products_that_torch_decomposes(dtype: torch.dtype) -> None:
     check(A._addmm_activation.default, values(5, dtype=dtype), values(3, 4, dtype=dtype), values(4, 5, dtype=dtype))
     check(A.addr.default, values(5, dtype=dtype), values(3, dtype=dtype), values(5, dtype=dtype))
+
+
+def test_trilinear() -> None:
+    check(A._trilinear.default, values(6, 8), values(7, 8, 5), values(6, 5), [1, 3], [0], [1, 2], [2, 3])

@@ -75,3 +75,13 @@ def test_gradient_of_the_weights() -> None:
     op = A._embedding_bag_per_sample_weights_backward.default
     for padding in (-1, 4):
         check(op, values(3, 3), values(10, 3), INDICES, OFFSETS, member, SUM, padding)
+
+
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+def test_gradient_without_the_bag_of_each_index(mode: int) -> None:
+    member, sizes, maxima = saved(mode, -1)
+    arguments = (values(3, 3), INDICES, OFFSETS, member[:0], sizes, maxima, 10, False, mode, False, None, -1)
+    made = run(A._embedding_bag_backward.default, *arguments, outs=[torch.empty(10, 3)])
+    op = A._embedding_bag_dense_backward.default
+    expected = op(values(3, 3), INDICES, member, sizes, maxima, 10, False, mode, None, -1)
+    torch.testing.assert_close(made[0], expected)

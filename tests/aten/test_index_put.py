@@ -105,3 +105,12 @@ def test_masked_scatter() -> None:
     check(A.masked_scatter.default, x, x > 99, torch.ones(0))
     with pytest.raises(IndexError, match="Number of elements of source < number of ones in mask"):
         run(A.masked_scatter.default, x, x > -99, torch.ones(5), outs=[x])
+
+
+def test_masked_scatter_backward() -> None:
+    """The CPU's own kernel is a composite: the gradient of `source`."""
+    x, source = values(3, 4), values(20).requires_grad_()
+    mask = x > 0
+    torch.masked_scatter(x, mask, source).backward(values(4, 3).t())
+    made = run(A.masked_scatter_backward.default, values(4, 3).t().contiguous(), mask, [20], outs=[source])
+    torch.testing.assert_close(made[0], source.grad)

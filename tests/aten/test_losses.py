@@ -92,3 +92,23 @@ def test_binary_cross_entropy(reduction: int) -> None:
     grad = values(4, 5) if reduction == NONE else torch.tensor(0.7)
     check(A.binary_cross_entropy_backward.default, grad, x, y, weight.expand(4, 5).contiguous(), reduction)
     check(A.binary_cross_entropy_with_logits.default, x, y, weight, values(5).abs(), reduction)
+
+
+@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
+@pytest.mark.parametrize("p", [1, 2])
+def test_multi_margin(reduction: int, p: int) -> None:
+    x, target = values(4, 5), torch.tensor([1, 0, 4, 3])
+    grad = values(4) if reduction == NONE else torch.tensor(0.7)
+    op = A.multi_margin_loss_backward.default
+    check(A.multi_margin_loss.default, x, target, p, 0.8, None, reduction)
+    check(op, grad, x, target, p, 0.8, values(5).abs(), reduction)
+    check(op, grad[:1].sum() if reduction == NONE else grad, x[0], target[0], p, 0.8, None, reduction)
+
+
+@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
+def test_multilabel_margin(reduction: int) -> None:
+    x, target = values(3, 4), torch.tensor([[1, 3, -1, 0], [2, -1, -1, -1], [-1, 0, 0, 0]])
+    check(A.multilabel_margin_loss_forward.default, x, target, reduction)
+    marked = A.multilabel_margin_loss_forward.default(x, target, reduction)[1]
+    grad = values(3) if reduction == NONE else torch.tensor(0.7)
+    check(A.multilabel_margin_loss_backward.default, grad, x, target, reduction, marked)
