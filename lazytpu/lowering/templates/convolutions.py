@@ -35,7 +35,7 @@ from jax import lax
 from lazytpu.lowering.templates.registry import template
 
 TAPS = 64  # a depthwise window of more elements is not unrolled
-SPLIT = 8  # groups up to this many are convolved one by one
+SPLIT = 32  # groups up to this many are convolved one by one
 
 
 class Window(NamedTuple):

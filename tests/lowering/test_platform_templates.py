@@ -1,0 +1,99 @@
+"""Templates that are spelled by platform: every spelling gives the same, whatever platform the test runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lazytpu.lowering.templates import convolutions, windows
+
+WINDOWS = [
+    ((2, 8, 8), windows.Window((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))),
+    ((2, 9, 7), windows.Window((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))),
+    ((2, 9, 7), windows.Window((3, 2), (2, 1), (1, 0), (0, 1), (1, 2))),
+    ((2, 7, 7), windows.Window((2, 2), (3, 3), (0, 0), (1, -1), (1, 1))),
+    ((2, 5, 4, 6), windows.Window((2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 0, 0), (1, 1, 1))),
+]
+
+
+def call(function: Callable[..., Any], *arrays: jax.Array, **params: Any) -> Any:
+    """One compilation, where op by op would be dozens."""
+    return jax.jit(partial(function, **params))(*arrays)
+
+
+def random(*shape: int, seed: int = 0) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+
+
+@pytest.mark.parametrize(("shape", "window"), WINDOWS, ids=str)
+def test_max_pool(shape: tuple[int, ...], window: windows.Window) -> None:
+    x = random(*shape)
+    values, indices = call(windows._max_of_pairs, x, window=window)
+    for got, wanted in zip(call(windows._max_by_dimension, x, window=window), (values, indices), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    grad = random(*values.shape, seed=1)
+    ways = (windows._scattered, windows._selected, windows._asked)
+    first, *rest = (call(way, grad, x, indices, window=window) for way in ways)
+    for other in rest:
+        np.testing.assert_allclose(other, first, rtol=1e-6, atol=1e-6)
+
+
+def test_max_pool_of_equals_and_nan() -> None:
+    x = jnp.asarray(np.random.default_rng(0).choice([0.0, 1.0, -inf, nan], (4, 9, 9)), jnp.float32)
+    x = x.at[0].set(-inf)
+    window = windows.Window((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
+    for got, wanted in zip(
+        call(windows._max_by_dimension, x, window=window), call(windows._max_of_pairs, x, window=window), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("shape", "window"), WINDOWS, ids=str)
+@pytest.mark.parametrize("base", [1, 2])
+def test_window_sum(shape: tuple[int, ...], window: windows.Window, base: int) -> None:
+    x, base_dilation = random(*shape), (base,) * (len(shape) - 1)
+    unrolled = call(windows._sum_by_dimension, x, window=window, base_dilation=base_dilation)
+    np.testing.assert_allclose(
+        unrolled, call(windows._sum, x, window=window, base_dilation=base_dilation), rtol=1e-5, atol=1e-6
+    )
+
+
+CONVOLUTIONS = [
+    ((2, 4, 9, 8), (4, 1, 3, 3), 4, convolutions.Window((2, 1), (1, 1), (1, 1), (1, 1), (1, 2))),
+    ((2, 4, 9, 8), (8, 1, 3, 2), 4, convolutions.Window((1, 1), (1, 0), (1, 1), (2, 1), (1, 1))),
+    ((2, 6, 7, 7), (3, 2, 3, 3), 3, convolutions.Window((1, 2), (1, 1), (1, 1), (1, 1), (1, 1))),
+    ((2, 80, 5, 5), (80, 2, 3, 3), 40, convolutions.Window((1, 1), (1, 1), (1, 1), (1, 1), (1, 1))),
+    ((2, 4, 5, 6, 4), (6, 2, 3, 2, 3), 2, convolutions.Window((2, 1, 1), (1, 0, 1), (0, 0, 1), (1, 2, 1), (1, 1, 1))),
+    ((2, 3, 5, 6, 4), (4, 3, 3, 2, 3), 1, convolutions.Window((1, 1, 1), (1, 0, 1), (1, 0, 1), (1, 1, 1), (1, 2, 1))),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "groups", "window"), CONVOLUTIONS, ids=str)
+def test_convolution(shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, window: convolutions.Window) -> None:
+    x, w = random(*shape), random(*kernel, seed=1)
+    params = {"window": window, "groups": groups, "precision": "highest"}
+    got, wanted = (call(way, x, w, **params) for way in (convolutions._on_cpu, convolutions._plain))
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "kernel", "groups", "window"), CONVOLUTIONS, ids=str)
+def test_weight_gradient(
+    shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, window: convolutions.Window
+) -> None:
+    x, w = random(*shape), random(*kernel, seed=1)
+    window = window._replace(lhs_dilation=(1,) * len(window.strides))
+    result, pull = jax.vjp(lambda w: convolutions._plain(x, w, window, groups, "highest"), w)
+    grad = random(*result.shape, seed=2)
+    terms = zip(result.shape[2:], window.strides, kernel[2:], window.rhs_dilation, shape[2:], window.low, strict=True)
+    high = [(o - 1) * s + (k - 1) * d + 1 - n - low for o, s, k, d, n, low in terms]
+    swapped = window._replace(strides=window.rhs_dilation, rhs_dilation=window.strides, high=high)
+    for way in (convolutions._weight_gradient, convolutions._weight_gradient_on_cpu):
+        got = call(way, x, grad, window=swapped, groups=groups, precision="highest")
+        np.testing.assert_allclose(got, pull(grad)[0], rtol=1e-4, atol=1e-3)
