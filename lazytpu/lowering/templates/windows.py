@@ -218,3 +218,28 @@ def _sum_by_dimension(x: jax.Array, *, window: Window, base_dilation: Sequence[i
         taps = [lax.slice_in_dim(padded, t * dilation, t * dilation + last, stride, dim) for t in range(size)]
         x = sum(taps[1:], taps[0])
     return x
+
+
+@template("fractional_max_pool")
+def fractional_max_pool(
+    x: jax.Array, samples: jax.Array, *, sizes: Sequence[int], places: Sequence[int]
+) -> tuple[jax.Array, jax.Array]:
+    """(maxima, i64 row-major indices) of windows at pseudo-random places, which one sample of [0, 1) for each plane
+    and dimension decides (`generate_intervals` in ATen/native/FractionalMaxPooling.h): [planes, dimensions]."""
+    rank, planes, plane = len(sizes), x.shape[0], x.shape[1:]
+    flat = jnp.zeros((planes, *(1,) * (2 * rank)), jnp.int32)
+    for dim, (n, k, o) in enumerate(zip(plane, sizes, places, strict=True)):
+        alpha = jnp.asarray((n - k) / (o - 1) if o > 1 else 0, x.dtype)
+        sample = samples[:, dim, None]
+        start = ((jnp.arange(o, dtype=x.dtype) + sample) * alpha).astype(jnp.int32) - (sample * alpha).astype(jnp.int32)
+        start = start.at[:, -1].set(n - k)
+        elements = start[:, :, None] + jnp.arange(k, dtype=jnp.int32)
+        shape = [1] * (2 * rank)
+        shape[dim], shape[rank + dim] = o, k
+        flat = flat * n + elements.reshape(planes, *shape)
+    flat = flat.reshape(planes, prod(places), prod(sizes))
+    values = jnp.take_along_axis(x.reshape(planes, 1, prod(plane)), flat, 2)
+    best = jnp.argmax(values, 2, keepdims=True)
+    found = (jnp.take_along_axis(v, best, 2).reshape(planes, *places) for v in (values, flat))
+    maxima, indices = found
+    return maxima, indices.astype(jnp.int64)
