@@ -29,10 +29,20 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.passes.failure import note
-from lazytpu.passes.patterns import algebra, broadcasts, choice, contractions, conversions, indexing, reductions, shape
+from lazytpu.passes.patterns import (
+    algebra,
+    broadcasts,
+    choice,
+    contractions,
+    conversions,
+    indexing,
+    moves,
+    reductions,
+    shape,
+)
 from lazytpu.passes.patterns.rewriting import Table
 
-FAMILIES = (algebra, choice, conversions, shape, broadcasts, reductions, contractions, indexing)
+FAMILIES = (algebra, choice, conversions, shape, broadcasts, moves, reductions, contractions, indexing)
 
 
 @dataclass(frozen=True)

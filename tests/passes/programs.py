@@ -21,11 +21,15 @@ ARGUMENTS = (
     ("bf16", (2, 3)),
     ("i32", (2, 3)),
     ("i32", (3, 4)),
+    ("i32", (2, 2, 2, 3)),
     ("ui8", (1, 3)),
     ("i1", (2, 3)),
     ("f64", ()),
     ("c64", (2, 3)),
 )
+
+
+HEADS = (2, 2, 2, 3)
 
 
 def integer_range(dtype: str) -> tuple[int, int]:
@@ -197,6 +201,25 @@ def _dot(p: Program) -> SSAValue:
     return p.b.dot_general(x, y, (), (), (dim,), (shape_of(y).index(size),))
 
 
+def _batched_dot(p: Program) -> SSAValue:
+    """As torch takes heads apart, scales them and merges them with the batch."""
+    sides: list[SSAValue] = []
+    for _ in "xy":
+        x = p.value(lambda value: dtype_of(value) == "i32" and shape_of(value) == HEADS)
+        x = p.b.transpose(x, p.pick(((0, 1, 2, 3), (0, 2, 1, 3), (0, 2, 3, 1), (0, 1, 3, 2), (2, 0, 1, 3))))
+        if p.pick((True, False)):
+            x = p.b.mul(x, p.b.constant(3, "i32", shape_of(x)))
+        sizes = shape_of(x)
+        sides.append(p.b.reshape(x, (sizes[0] * sizes[1], *sizes[2:])))
+    x, y = sides
+    pairs = [(i, j) for i in (1, 2) for j in (1, 2) if shape_of(x)[i] == shape_of(y)[j]]
+    if shape_of(x)[0] != shape_of(y)[0] or not pairs:
+        return p.b.concatenate([x, x], p.pick((0, 1, 2)))
+    i, j = p.pick(pairs)
+    made = p.b.dot_general(x, y, (0,), (0,), (i,), (j,))
+    return p.b.transpose(made, p.pick(((0, 1, 2), (0, 2, 1))))
+
+
 def _update(p: Program) -> SSAValue:
     x = p.value(lambda value: shape_of(value) != () and 0 not in shape_of(value))
     update = p.b.slice(p.like(x), [0] * len(shape_of(x)), [max(1, size - 1) for size in shape_of(x)])
@@ -222,6 +245,7 @@ STEPS = (
     _reverse,
     _reduce,
     _dot,
+    _batched_dot,
     _update,
 )
 

@@ -16,6 +16,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.contractions import DotGeneralOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, shape_of
+from lazytpu.passes.patterns.moves import groups
 from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
 
 
@@ -128,6 +129,47 @@ class DotOfRepeatedBatch(RewritePattern):
         replace(op, rewriter, lambda b: build(b, op, changed(lhs, batch=()), bare))
 
 
+class DotOfMergedBatch(RewritePattern):
+    """dot_general(reshape(x), reshape(y)) -> reshape(dot_general(x, y)) when the reshapes merge the same batch
+    dimensions.
+
+    torch's matmul of 4-D tensors is a bmm of 3-D ones; this is the product of the batch and heads it meant."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
+        lhs, rhs = sides_of(op)
+        left, right = _merged_batch(lhs), _merged_batch(rhs)
+        if left is None or right is None:
+            return
+        (x, of_left), (y, of_right) = left, right
+        for a, b in zip(lhs.batch, rhs.batch, strict=True):
+            if [shape_of(x)[d] for d in of_left[a]] != [shape_of(y)[d] for d in of_right[b]]:
+                return
+        whole, other = _split(lhs, x, of_left), _split(rhs, y, of_right)
+        replace(op, rewriter, lambda b: b.reshape(build(b, op, whole, other), shape_of(op.results[0])))
+
+
+def _merged_batch(side: Side) -> tuple[SSAValue, dict[int, list[int]]] | None:
+    """The operand before a reshape that merges dimensions to batch dimensions and keeps all others, with the dimensions
+    that each of the reshaped one holds; None for any other operand."""
+    inner = defined_by(side.value, ReshapeOp)
+    if inner is None or not side.batch:
+        return None
+    x, shape = inner.operands[0], shape_of(inner.operands[0])
+    if 0 in shape or 1 in shape or 1 in shape_of(side.value):
+        return None
+    dims: dict[int, list[int]] = {}
+    for group in groups(list(enumerate(shape)), shape_of(side.value)):
+        if len(group.result) > 1 or (len(group.source) > 1 and group.result[0] not in side.batch):
+            return None
+        dims[group.result[0]] = group.source
+    return x, dims
+
+
+def _split(side: Side, value: SSAValue, dims: dict[int, list[int]]) -> Side:
+    return Side(value, tuple(d for b in side.batch for d in dims[b]), tuple(dims[c][0] for c in side.contract))
+
+
 class SortContracted(RewritePattern):
     """Pairs of contracted dimensions in the order of the left operand's: one form for equal products."""
 
@@ -158,6 +200,6 @@ class TransposeOfDot(RewritePattern):
 
 
 PATTERNS: Table = {
-    DotGeneralOp: (DotOfTranspose(), DotOfUnitDims(), DotOfRepeatedBatch(), SortContracted()),
+    DotGeneralOp: (DotOfTranspose(), DotOfUnitDims(), DotOfRepeatedBatch(), DotOfMergedBatch(), SortContracted()),
     TransposeOp: (TransposeOfDot(),),
 }

@@ -4,15 +4,18 @@ An in-place write through a view is a dynamic_update_slice, and the next read of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from lazytpu.ir.constants import IotaOp
 from lazytpu.ir.indexing import DynamicSliceOp, DynamicUpdateSliceOp
+from lazytpu.ir.pointwise import CompareOp, ConvertOp
 from lazytpu.ir.shape import SliceOp
-from lazytpu.ir.types import Shape, dtype_of, ints, shape_of
+from lazytpu.ir.types import Shape, bitwidth, dtype_of, ints, is_integer, is_unsigned, shape_of
+from lazytpu.passes.patterns.conversions import FLOAT_FORMAT
 from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
 
 
@@ -97,9 +100,66 @@ class IotaOfOne(RewritePattern):
             replace(op, rewriter, lambda b: b.constant(0, dtype_of(result), shape))
 
 
+class ConvertOfIota(RewritePattern):
+    """convert(iota) -> iota in the other dtype, when both hold the indices."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
+        inner, result = defined_by(op.operands[0], IotaOp), op.results[0]
+        if inner is None:
+            return
+        last = _last_index(inner)
+        if last <= _exactly_up_to(dtype_of(inner.results[0])) and last <= _exactly_up_to(dtype_of(result)):
+            dim = inner.dim.value.data
+            replace(op, rewriter, lambda b: b.iota(dtype_of(result), shape_of(result), dim))
+
+
+class CompareOfIota(RewritePattern):
+    """iota compared with a number below or above all of its indices -> a constant.
+
+    So the bounds check of positions that a model counts out itself vanishes."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: CompareOp, rewriter: PatternRewriter, /) -> None:
+        inner, number = defined_by(op.operands[0], IotaOp), splat(op.operands[1])
+        if inner is None or not isinstance(number, int) or 0 in shape_of(op.results[0]):
+            return
+        last = _last_index(inner)
+        if last > _exactly_up_to(dtype_of(inner.results[0])):
+            return
+        holds = HOLDS[op.direction.data]
+        first_holds, last_holds = holds(0, number), holds(last, number)
+        between = op.direction.data in ("EQ", "NE") and 0 <= number <= last and last > 0
+        if first_holds == last_holds and not between:
+            replace(op, rewriter, lambda b: b.constant(first_holds, "i1", shape_of(op.results[0])))
+
+
+HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+
+def _last_index(iota: IotaOp) -> int:
+    return shape_of(iota.results[0])[iota.dim.value.data] - 1
+
+
+def _exactly_up_to(dtype: str) -> int:
+    """The largest n for which a dtype holds all of 0..n; -1 for i1 and complex numbers, which are not counted with."""
+    if dtype in FLOAT_FORMAT:
+        return 2 ** FLOAT_FORMAT[dtype][0]
+    return 2 ** (bitwidth(dtype) - (not is_unsigned(dtype))) - 1 if is_integer(dtype) else -1
+
+
 PATTERNS: Table = {
     DynamicSliceOp: (DynamicSliceAtConstant(),),
     DynamicUpdateSliceOp: (UpdateOfWhole(), UpdateTwice()),
     SliceOp: (SliceOfUpdate(),),
     IotaOp: (IotaOfOne(),),
+    ConvertOp: (ConvertOfIota(),),
+    CompareOp: (CompareOfIota(),),
 }

@@ -10,7 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import TransposeOp
 from lazytpu.ir.types import dtype_of, ints, is_complex, is_float, shape_of
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
 
 
 def _regroups(op: ReduceOp) -> bool:
@@ -28,6 +28,17 @@ class ReduceOfUnitDims(RewritePattern):
         shape = shape_of(x)
         if all(shape[dim] == 1 for dim in ints(op.dims)) and _regroups(op):
             replace(op, rewriter, lambda b: b.reshape(x, shape_of(op.results[0])))
+
+
+class ReduceOfSplat(RewritePattern):
+    """max, min, and, or of equal elements -> that element."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
+        x, result = op.operands[0], op.results[0]
+        number = splat(x)
+        if number is not None and op.kind.data not in ("add", "mul") and 0 not in shape_of(x):
+            replace(op, rewriter, lambda b: b.constant(number, dtype_of(result), shape_of(result)))
 
 
 class ReduceTwice(RewritePattern):
@@ -59,4 +70,4 @@ class ReduceOfTranspose(RewritePattern):
             replace(op, rewriter, lambda b: b.reduce(op.kind.data, inner.operands[0], dims))
 
 
-PATTERNS: Table = {ReduceOp: (ReduceOfUnitDims(), ReduceTwice(), ReduceOfTranspose())}
+PATTERNS: Table = {ReduceOp: (ReduceOfSplat(), ReduceOfUnitDims(), ReduceTwice(), ReduceOfTranspose())}

@@ -122,3 +122,56 @@ def test_iota_of_one() -> None:
         "%0 = lazytpu.iota dim = 1 : tensor<3x1xi32>\nfunc.return %0 : tensor<3x1xi32>",
         "%0 = lazytpu.constant 0 : tensor<3x1xi32>\nfunc.return %0 : tensor<3x1xi32>",
     )
+
+
+@pytest.mark.parametrize(
+    ("direction", "number", "result"),
+    [
+        ("GE", 0, "true"),
+        ("GT", 0, None),
+        ("LT", 5, "true"),
+        ("LT", 4, None),
+        ("LE", 4, "true"),
+        ("LT", 0, "false"),
+        ("GE", 5, "false"),
+        ("EQ", 5, "false"),
+        ("EQ", 2, None),
+        ("NE", -1, "true"),
+        ("NE", 4, None),
+    ],
+)
+def test_iota_compared_with_a_number(direction: str, number: int, result: str | None) -> None:
+    body = f"""
+        %0 = lazytpu.iota dim = 0 : tensor<5x2xi64>
+        %1 = lazytpu.constant {number} : tensor<5x2xi64>
+        %2 = lazytpu.compare {direction} %0, %1 : (tensor<5x2xi64>, tensor<5x2xi64>) -> tensor<5x2xi1>
+        func.return %2 : tensor<5x2xi1>"""
+    if result is None:
+        keeps("canonicalize", "", body)
+    else:
+        constant = f"%0 = lazytpu.constant {result} : tensor<5x2xi1>\nfunc.return %0 : tensor<5x2xi1>"
+        rewrites("canonicalize", "", body, constant)
+
+
+def test_iota_converted() -> None:
+    rewrites(
+        "canonicalize",
+        "",
+        """
+        %0 = lazytpu.iota dim = 0 : tensor<200xi64>
+        %1 = lazytpu.convert %0 : (tensor<200xi64>) -> tensor<200xi32>
+        func.return %1 : tensor<200xi32>""",
+        "%0 = lazytpu.iota dim = 0 : tensor<200xi32>\nfunc.return %0 : tensor<200xi32>",
+    )
+
+
+@pytest.mark.parametrize(("source", "target"), [("i64", "i8"), ("i8", "i64"), ("i64", "f8E5M2"), ("i64", "i1")])
+def test_iota_converted_to_a_dtype_that_cannot_count_so_far_stays(source: str, target: str) -> None:
+    keeps(
+        "canonicalize",
+        "",
+        f"""
+        %0 = lazytpu.iota dim = 0 : tensor<200x{source}>
+        %1 = lazytpu.convert %0 : (tensor<200x{source}>) -> tensor<200x{target}>
+        func.return %1 : tensor<200x{target}>""",
+    )

@@ -81,3 +81,29 @@ def test_reduction_of_a_transpose_that_exchanges_what_is_left_stays() -> None:
         %1 = lazytpu.reduce add %0 dims = [2] : (tensor<3x2x4xf32>) -> tensor<3x2xf32>
         func.return %1 : tensor<3x2xf32>""",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "number"), [("and", "i1", "true"), ("max", "f32", "nan"), ("min", "i8", "-3")]
+)
+def test_reduction_of_equal_elements(kind: str, dtype: str, number: str) -> None:
+    rewrites(
+        "canonicalize",
+        "",
+        f"""
+        %0 = lazytpu.constant {number} : tensor<700x3x{dtype}>
+        %1 = lazytpu.reduce {kind} %0 dims = [0] : (tensor<700x3x{dtype}>) -> tensor<3x{dtype}>
+        func.return %1 : tensor<3x{dtype}>""",
+        f"%0 = lazytpu.constant {number} : tensor<3x{dtype}>\nfunc.return %0 : tensor<3x{dtype}>",
+    )
+
+
+def test_reduction_of_nothing_stays() -> None:
+    keeps(
+        "canonicalize",
+        "",
+        """
+        %0 = lazytpu.constant 5.0 : tensor<0x3xf32>
+        %1 = lazytpu.reduce max %0 dims = [0] : (tensor<0x3xf32>) -> tensor<3xf32>
+        func.return %1 : tensor<3xf32>""",
+    )
