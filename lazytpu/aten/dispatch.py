@@ -1,4 +1,4 @@
-"""From one ATen op and its operands as values to dialect ops: by its rule, its functional form, or its decomposition."""
+"""From one ATen op and its operands as values to dialect ops: by its rule, its functional form, or a decomposition."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from xdsl.ir import SSAValue
 
-from lazytpu.aten import dtypes, registry
+from lazytpu.aten import registry
+from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
 from lazytpu.aten.scalars import KINDS, Scalar
-from lazytpu.aten.schema import Signature, bind, functional, signature
-from lazytpu.aten.views import Base, View, read, write
+from lazytpu.aten.schema import Signature, functional, signature
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 Meta = tuple[str, tuple[int, ...]]  # dtype and shape that torch gives one result
+# How often an op may occur in its own decomposition: some go in circles (conj_physical: a prim that is conj_physical).
+DEEPEST = 4
 
 
 @dataclass
@@ -46,14 +46,17 @@ def missing_rule(op: OpOverload) -> NotImplementedError:
 
 @functools.cache
 def decomposition(op: OpOverload) -> Callable[..., Any] | None:
-    """torch's own decomposition of `op` into other ops, or None."""
+    """torch's own decomposition of `op` into other ops, or None.
+
+    That of a composite op is what the CPU runs too; of the others, those meant for compilers come first.
+    """
     from torch._decomp import core_aten_decompositions, decomposition_table
 
+    if op._can_decompose():
+        return op.decompose
     for table in (_core_table(core_aten_decompositions), decomposition_table):
         if op in table:
             return table[op]
-    if op._can_decompose():
-        return op.decompose
     return None
 
 
@@ -77,11 +80,12 @@ def evaluate(
     bound: dict[str, Any],
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None = None,
+    within: tuple[OpOverload, ...] = (),
 ) -> Outcome:
     """Build `op` on `bound` (arguments by name: SSAValues, Scalars, lists of them, or Python values).
 
-    `outs` are the dtypes and shapes torch expects of the new results, flattened. Raises NotImplementedError when
-    nothing expresses `op`.
+    `outs` are the dtypes and shapes torch expects of the new results, flattened; `within` the ops whose decompositions
+    led here. Raises NotImplementedError when nothing expresses `op`.
     """
     rules, s = registry.load(), signature(op)
     found = rules.get(str(op))
@@ -89,16 +93,16 @@ def evaluate(
         results = _call_rule(b, found, bound, outs, rng, s)
         return _split(op, results, s)
     if s.written and (other := functional(op)) is not None and supported(other):
-        return _through_functional(b, op, other, bound, outs, rng)
+        return _through_functional(b, op, other, bound, outs, rng, within)
     decompose = decomposition(op)
-    if decompose is None:
+    if decompose is None or within.count(op) >= DEEPEST:
         raise missing_rule(op)
-    with Expansion(b, rng) as expansion:
+    with Literals(), Expansion(b, rng, (*within, op), evaluate) as expansion:
         arguments = {name: expansion.to_python(value) for name, value in bound.items()}
         positional = [arguments.pop(a.name) for a in op._schema.arguments if not a.kwarg_only]
         results = decompose(*positional, **arguments)
-        flat = list(results) if isinstance(results, tuple | list) and len(s.returned) != 1 else [results]
-        fresh = [expansion.read_any(r) for r, alias in zip(flat, s.returned, strict=False) if alias is None]
+        pairs = zip(as_list(results, s), s.returned, strict=False)
+        fresh = [expansion.read_any(r) for r, alias in pairs if alias is None]
         written = {
             name: expansion.read_any(positional[i] if i < len(positional) else arguments[name])
             for i, name in enumerate(s.names)
@@ -136,15 +140,7 @@ def _argument(b: Builder, name: str, value: Any, found: registry.Rule, s: Signat
     if type(value) in KINDS and name in s.numbers | s.tensors | found.numbers:
         value = Scalar(KINDS[type(value)], value)
     if isinstance(value, Scalar) and name not in found.numbers and name in s.tensors:
-        return _settle(b, value)
-    return value
-
-
-def _settle(b: Builder, value: Any) -> Any:
-    """A number given where the schema wants a tensor (a wrapped number) becomes 0-d, of torch's dtype for it."""
-    if isinstance(value, Scalar):
-        default = dtypes.name(torch.get_default_dtype())
-        return value.materialize(b, {"int": "i64", "bool": "i1", "float": default, "complex": "c64"}[value.kind])
+        return settle(b, value)
     return value
 
 
@@ -164,6 +160,7 @@ def _through_functional(
     bound: dict[str, Any],
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None,
+    within: tuple[OpOverload, ...],
 ) -> Outcome:
     s, f = signature(op), signature(other)
     current = {name: bound[name] for name in s.written}
@@ -172,7 +169,7 @@ def _through_functional(
     arguments = {k: v for k, v in bound.items() if k in f.names}
     if set(s.written) <= set(f.names):  # in place: the functional form computes at the promoted dtype
         targets = [_promoted(op, bound, t) for t in targets]
-    inner = evaluate(b, other, arguments, [*fresh, *targets], rng)
+    inner = evaluate(b, other, arguments, [*fresh, *targets], rng, within)
     results = inner.returns
     if len(s.written) == 1 and isinstance(bound[s.written[0]], list) and len(results) > 1:
         results = [results]
@@ -199,123 +196,3 @@ def _like(b: Builder, value: Any, target: Any) -> Any:
     if value is None or target is None:
         return target
     return b.convert(value, dtype_of(target))
-
-
-class Expansion(TorchDispatchMode):
-    """Imports the ops that a decomposition calls on meta tensors; each meta storage stands for a value."""
-
-    def __init__(self, b: Builder, rng: tuple[SSAValue, SSAValue] | None = None):
-        super().__init__()
-        self.b, self.rng, self.draws = b, rng, 0
-        self.memory: dict[int, tuple[Any, Base, SSAValue]] = {}
-
-    def adopt(self, value: SSAValue) -> torch.Tensor:
-        """A meta tensor that stands for `value`."""
-        tensor = torch.empty(shape_of(value), dtype=dtypes.torch_dtype(dtype_of(value)), device="meta")
-        self.assign(tensor, value)
-        return tensor
-
-    def assign(self, tensor: torch.Tensor, value: SSAValue) -> None:
-        """Let the new tensor's storage stand for `value` (logical)."""
-        base = Base(dtypes.name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()))
-        storage = tensor.untyped_storage()
-        self.memory[storage._cdata] = (storage, base, base.to_memory(self.b, value))
-
-    def read(self, tensor: torch.Tensor) -> SSAValue:
-        """The logical value of a meta tensor, or of a constant that the decomposition made on the CPU."""
-        if tensor.device.type == "cpu":
-            return self.b.array(tensor.detach().numpy(), dtypes.name(tensor.dtype))
-        _, base, memory = self.memory[tensor.untyped_storage()._cdata]
-        return read(self.b, memory, base, _view(tensor))
-
-    def read_any(self, value: Any) -> Any:
-        """`read` over lists; None and Python values stay."""
-        if isinstance(value, torch.Tensor):
-            return self.read(value)
-        if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
-            return [self.read_any(v) for v in value]
-        return value
-
-    def to_python(self, value: Any) -> Any:
-        """What the decomposition is called with: meta tensors for values, numbers for Scalars."""
-        if isinstance(value, SSAValue):
-            return self.adopt(value)
-        if isinstance(value, Scalar):
-            return value.value if value.plan is None else self.adopt(_settle(self.b, value))
-        if isinstance(value, list):
-            return [self.to_python(v) for v in value]
-        return torch.device("meta") if isinstance(value, torch.device) else value
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        s = signature(func)
-        results = func(*args, **kwargs)
-        if s.views or func._schema.name in ("aten::detach", "aten::lift_fresh"):
-            return results
-        flat = [t for t in _tensors(results) if t.device.type == "meta"]
-        if not flat and not s.written:
-            return results
-        bound = bind(func, args, kwargs)
-        values = {name: self._operand(name, value, s) for name, value in bound.items()}
-        fresh = [r for r, alias in zip(_as_list(results, s), s.returned, strict=False) if alias is None]
-        metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in _tensors(fresh)]
-        if func._schema.name in ("aten::empty", "aten::empty_strided", "aten::new_empty", "aten::empty_like"):
-            for tensor in flat:
-                self.assign(tensor, self.b.constant(0, dtypes.name(tensor.dtype), tuple(tensor.shape)))
-            return results
-        outcome = evaluate(self.b, func, values, metas, self._next_rng())
-        for tensor, value in zip(_tensors(fresh), _values(outcome.returns), strict=True):
-            self.assign(tensor, value)
-        for name, value in outcome.writes.items():
-            for tensor, new in zip(_tensors(bound[name]), _values([value]), strict=True):
-                self._write(tensor, new)
-        return results
-
-    def _next_rng(self) -> tuple[SSAValue, SSAValue] | None:
-        """Each random op inside one decomposition draws from its own stream."""
-        if self.rng is None:
-            return None
-        seed, offset = self.rng
-        self.draws += 1
-        return seed, self.b.add(offset, self.b.constant(self.draws << 48, "ui64"))
-
-    def _operand(self, name: str, value: Any, s: Signature) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self.read(value)
-        if name in s.numbers or name in s.tensors:
-            if type(value) in KINDS:
-                return Scalar(KINDS[type(value)], value)
-            if isinstance(value, list | tuple):
-                return [self._operand(name, v, s) for v in value]
-        return value
-
-    def _write(self, tensor: torch.Tensor, value: SSAValue) -> None:
-        key = tensor.untyped_storage()._cdata
-        storage, base, memory = self.memory[key]
-        self.memory[key] = (storage, base, write(self.b, memory, base, _view(tensor), value))
-
-
-def _view(tensor: torch.Tensor) -> View:
-    return View(
-        tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), dtypes.name(tensor.dtype)
-    )
-
-
-def _as_list(results: Any, s: Signature) -> list[Any]:
-    return list(results) if len(s.returned) != 1 and isinstance(results, tuple | list) else [results]
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [t for v in value for t in _tensors(v)]
-    return []
-
-
-def _values(value: Any) -> list[SSAValue]:
-    if isinstance(value, SSAValue):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [t for v in value for t in _values(v)]
-    return []

@@ -12,14 +12,13 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend import codegen, ports
 from lazytpu.frontend.creation import check_device
-from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.dtype_support import check_dtypes
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.out import out_kernel, out_names
-from lazytpu.frontend.writes import check_writes
 from lazytpu.frontend.tensors import STASH, recorder, wrap
-from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, thread_stash
+from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_kernel, thread_stash
+from lazytpu.frontend.writes import check_writes
 from lazytpu.options import options
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
@@ -81,18 +80,20 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     found = _callables.get(op)
     if found is None:
         functional = ports.engine().functional(op) if out_names(op) else None
-        found = kernel(op).call if functional is None else out_kernel(op, functional)
+        found = kernel(op).call if functional is None else out_kernel(op, _terminating(functional))
         _callables[op] = found
     return found
 
 
-def lazy(op: OpOverload) -> Callable[..., Any]:
-    """A function that records `op`, generating its kernel when first called."""
-
-    def first(*args: Any, **kwargs: Any) -> Any:
-        return callable_of(op)(*args, **kwargs)
-
-    return first
+def _terminating(functional: OpOverload) -> Callable[..., Any]:
+    """`functional`, recorded where torch's composite kernel may call the out= overload (huber_loss_backward does)."""
+    name = functional.name()
+    if has_kernel(name, "CompositeExplicitAutograd") and not has_kernel(name, "PrivateUse1"):
+        try:
+            return callable_of(functional)
+        except NotImplementedError:  # nothing expresses it but that kernel
+            return functional
+    return functional
 
 
 def _defaults(op: OpOverload) -> dict[str, Any]:
@@ -191,7 +192,6 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
             _require_tpu(k.op, name, bound[name])
-    check_device(bound.get("device"))
     check_device(bound.get("device"))
     check_dtypes(k.op, bound)
     results = infer(k.op, bound)

@@ -12,7 +12,9 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
 from lazytpu.aten import dtypes, registry
-from lazytpu.aten.dispatch import _tensors, _values, evaluate
+from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.expansion import tensors
+from lazytpu.aten.expansion import values as flat_values
 from lazytpu.aten.scalars import KINDS, PackPlan, Scalar
 from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.builder import Builder
@@ -92,8 +94,8 @@ def run(
         streams = (plan.element(b, len(values) - 2, "ui64"), plan.element(b, len(values) - 1, "ui64"))
     metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in outs]
     outcome = evaluate(b, op, operands, metas, streams)
-    results = _values(outcome.returns) + _values(list(outcome.writes.values()))
-    fresh = _values(outcome.returns)
+    results = flat_values(outcome.returns) + flat_values(list(outcome.writes.values()))
+    fresh = flat_values(outcome.returns)
     for value, expected in zip(fresh, metas, strict=True):
         assert (dtype_of(value), shape_of(value)) == expected, f"{op}: {value.type}, expected {expected}"
     b.check_outputs = [ok for ok, *_ in b.checks]
@@ -125,8 +127,8 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     reference = op(*copies[0], **copies[1])
     after = bind(op, *copies)
     returned = list(reference or ()) if len(s.returned) != 1 else [reference]
-    fresh = _tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
-    expected = fresh + _tensors([after[name] for name in s.written])
+    fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
+    expected = fresh + tensors([after[name] for name in s.written])
     found = registry.load().get(str(op))
     for numbers in (False, True) if found and found.numbers else (False,):
         got = run(op, *args, outs=fresh, numbers=numbers, **kwargs)
