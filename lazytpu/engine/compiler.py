@@ -14,6 +14,7 @@ from xdsl.dialects.func import FuncOp
 
 from lazytpu.aten.importer import Check, import_trace
 from lazytpu.aten.scalars import Packer
+from lazytpu.engine.inflight import Timing
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import Graph, GRAPHS
 from lazytpu.ir.text import print_module
@@ -42,6 +43,7 @@ class Compiled:
     live: tuple[int, ...]
     nbytes: tuple[int, ...]
     checks: tuple[Check, ...]
+    timing: Timing
 
 
 class Compiler:
@@ -88,7 +90,7 @@ class Compiler:
         donated = frozenset(kept[i] - packs for i in aliased)
         return Compiled(
             program, imported.packer, tuple(i for i in kept if i < packs), inputs, donated, live, sizes[:-1],
-            imported.checks,
+            imported.checks, Timing(),
         )
 
 

@@ -140,6 +140,7 @@ class Engine:
         program = compiled.program
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
+        launch = self.inflight.begin(compiled.timing)
         results = program.run(arrays)
         for i in compiled.donated:
             buffers[i].release()
@@ -151,7 +152,7 @@ class Engine:
             for slot, value in held:
                 i = position[slot]
                 value.buffer = Buffer(results[i], compiled.nbytes[i])
-        self.inflight.add(results[-1], compiled.checks)
+        self.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
 
     # -- data
 

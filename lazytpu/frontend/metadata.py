@@ -8,7 +8,7 @@ import torch
 
 from lazytpu.frontend import storages, tensors
 from lazytpu.frontend.torch_private import META, set_storage
-from lazytpu.trace.value import EMPTY, resident, row_major
+from lazytpu.trace.value import EMPTY, Layout, resident, row_major
 
 aten = torch.ops.aten
 
@@ -19,25 +19,43 @@ def _native(op: Any) -> Any:
     return lambda *args, **kwargs: redispatch(META, *args, **kwargs)
 
 
-_as_strided = _native(aten.as_strided.default)
+_as_strided_native = aten.as_strided.default.redispatch
+
+
+def _as_strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> torch.Tensor:
+    return _as_strided_native(META, tensor, size, stride, offset)
+
+
+_IN_BOUNDS: set[tuple[Any, ...]] = set()  # views that were checked: transposes and expands come here on every step
+_IN_BOUNDS_LIMIT = 100_000
 
 
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """aten::as_strided, with the bounds check that the meta kernel leaves out."""
     offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    storage: Any = tensor.untyped_storage()
+    kind = storage._value.layout
+    key = (kind, tensor.dtype, offset, *size, None, *stride)
+    if key not in _IN_BOUNDS:
+        _check_bounds(kind, tensor.dtype, size, stride, offset)
+        if len(_IN_BOUNDS) >= _IN_BOUNDS_LIMIT:
+            _IN_BOUNDS.clear()
+        _IN_BOUNDS.add(key)
+    return _as_strided_native(META, tensor, size, stride, offset)
+
+
+def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: list[int], offset: int) -> None:
     if any(s < 0 for s in stride):
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
         )
-    kind = tensors.value_of(tensor).layout
     held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
-    needed = (offset + tensors.extent(tuple(size), tuple(stride))) * tensor.dtype.itemsize
+    needed = (offset + tensors.extent(tuple(size), tuple(stride))) * dtype.itemsize
     if needed > held and 0 not in size:
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
-            f"{tensor.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {held}"
+            f"{dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size {held}"
         )
-    return _as_strided(tensor, size, stride, offset)
 
 
 def as_strided_(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,10 +57,15 @@ def _register_first_use() -> None:
 
             return KERNELS[_name](*args, **kwargs)
 
-        with warnings.catch_warnings():  # torch warns that BackendSelect's entry of empty is overridden; it is not
-            warnings.simplefilter("ignore")
-            first.impl(name, kernel, "PrivateUse1")
+        _implement(first, name, kernel)
     _libraries.append(first)
+
+
+def _implement(library: torch.library.Library, name: str, function: Callable[..., Any]) -> None:
+    """Register a kernel that takes the place of another, which torch would warn about once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl(name, function, "PrivateUse1")
 
 
 def check_owner() -> None:
@@ -97,20 +103,20 @@ def activate() -> None:
 
 def _register_kernels() -> None:
     from lazytpu.frontend import copies, counting, data_dependent, metadata, redirects
-    from lazytpu.frontend.kernels import callable_of, lazy
+    from lazytpu.frontend.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
     aten = torch.library.Library("aten", "IMPL")
     _libraries.extend((fallback, aten))
 
-    def first_call(op: Any, *args: Any, **kwargs: Any) -> Any:
-        """Registers the op's own kernel, so that its next calls do not come through the fallback (0.5 us less)."""
+    def record_first(op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Records an op for the first time: its kernel is generated and registered, so that its next calls go there."""
         found = callable_of(op)
-        if op._schema.name.startswith("aten::") and not private.has_kernel(op.name(), "PrivateUse1"):
-            aten.impl(op.name(), found, "PrivateUse1")
+        if op._schema.name.startswith("aten::"):
+            _implement(aten, op.name(), found)
         return found(*args, **kwargs)
 
-    fallback.fallback(first_call, "PrivateUse1")
+    fallback.fallback(record_first, "PrivateUse1")
     by_hand: dict[str, Callable[..., Any]] = {
         **metadata.KERNELS,
         **copies.KERNELS,
@@ -124,7 +130,7 @@ def _register_kernels() -> None:
         name = op._schema.name.removeprefix("aten::")
         name += f".{op._overloadname}" if op._overloadname != "default" else ""
         if name not in by_hand and name not in ("empty.memory_format", "empty_strided"):
-            aten.impl(name, lazy(op), "PrivateUse1")
+            aten.impl(name, partial(record_first, op), "PrivateUse1")
 
 
 _NATIVE = frozenset({"aten::copy_"})  # torch's own kernel ends in _copy_from, which is ours

@@ -274,6 +274,11 @@ def is_deleted(array: Array) -> bool:
     return bool(array.is_deleted())
 
 
+def is_ready(array: Array) -> bool:
+    """True when an array is there, or gone: waiting for it would return at once."""
+    return bool(array.is_deleted() or array.is_ready())
+
+
 def address(array: Array) -> int:
     """Where an array lies in device memory (waits for it)."""
     return int(array.unsafe_buffer_pointer())
