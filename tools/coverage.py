@@ -1,0 +1,74 @@
+"""Which ATen overloads lazytpu can express, and how.
+
+    python tools/coverage.py            the core ATen op set
+    python tools/coverage.py --all      every overload of aten
+    python tools/coverage.py --missing  only those that nothing expresses
+
+An overload has a rule, or is the in-place or out= form of one that has, or is a view (which records nothing), or has a
+kernel of its own in the frontend (a read to the host, a copy), or is expanded by torch's decomposition. The ops of a
+decomposition may themselves be missing: that shows when the op is first compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from lazytpu.aten import dispatch, registry
+from lazytpu.aten.schema import functional, signature
+from lazytpu.frontend.register import activate
+from lazytpu.frontend.torch_private import has_kernel, op_names
+
+
+def overloads(core_only: bool) -> Iterator[torch._ops.OpOverload]:
+    """All overloads of aten that the dispatcher knows (TorchScript has more), or those tagged `core`, by name."""
+    dispatched = set(op_names())
+    for packet in sorted(dir(torch.ops.aten)):
+        found = getattr(torch.ops.aten, packet)
+        if not hasattr(found, "overloads"):
+            continue
+        for name in found.overloads():
+            op = getattr(found, name)
+            if op.name() in dispatched and (not core_only or torch.Tag.core in op.tags):
+                yield op
+
+
+def how(op: torch._ops.OpOverload) -> str:
+    """ "rule", "functional form", "view", "kernel", "decomposition" or "missing"."""
+    if str(op) in registry.load():
+        return "rule"
+    other = functional(op) if signature(op).written else None
+    if other is not None and dispatch.supported(other):
+        return "functional form"
+    if signature(op).views:
+        return "view"
+    if has_kernel(op.name(), "PrivateUse1"):
+        return "kernel"
+    return "decomposition" if dispatch.decomposition(op) is not None else "missing"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="every overload of aten, not only the core set")
+    parser.add_argument("--missing", action="store_true", help="list only what is missing")
+    asked = parser.parse_args()
+    activate()
+    table, counts = Table("overload", "expressed by", "in"), Counter[str]()
+    for op in overloads(core_only=not asked.all):
+        kind = how(op)
+        counts[kind] += 1
+        if not asked.missing or kind == "missing":
+            rule = registry.load().get(str(op))
+            table.add_row(str(op), kind, rule.function.__module__ if rule else "")
+    console = Console()
+    console.print(table)
+    console.print(", ".join(f"{count:,} {kind}" for kind, count in counts.most_common()))
+
+
+if __name__ == "__main__":
+    main()
