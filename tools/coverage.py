@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 import torch
 from rich.console import Console
@@ -25,16 +26,21 @@ from lazytpu.frontend.register import activate
 from lazytpu.frontend.torch_private import has_kernel, op_names
 
 
+@cache
+def dispatched() -> frozenset[str]:
+    """Names of all overloads that the dispatcher knows; TorchScript has more, which are never recorded."""
+    return frozenset(op_names())
+
+
 def overloads(core_only: bool) -> Iterator[torch._ops.OpOverload]:
-    """All overloads of aten that the dispatcher knows (TorchScript has more), or those tagged `core`, by name."""
-    dispatched = set(op_names())
+    """All overloads of aten that the dispatcher knows, or those tagged `core`, by name."""
     for packet in sorted(dir(torch.ops.aten)):
         found = getattr(torch.ops.aten, packet)
         if not hasattr(found, "overloads"):
             continue
         for name in found.overloads():
             op = getattr(found, name)
-            if op.name() in dispatched and (not core_only or torch.Tag.core in op.tags):
+            if op.name() in dispatched() and (not core_only or torch.Tag.core in op.tags):
                 yield op
 
 
@@ -43,7 +49,7 @@ def how(op: torch._ops.OpOverload) -> str:
     if str(op) in registry.load():
         return "rule"
     other = functional(op) if signature(op).written else None
-    if other is not None and dispatch.supported(other):
+    if other is not None and other.name() in dispatched() and dispatch.supported(other):
         return "functional form"
     if signature(op).views:
         return "view"
