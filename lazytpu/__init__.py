@@ -22,8 +22,8 @@ check_owner()
 def mark_step() -> None:
     """End the step: run what this thread recorded, asynchronously, as one program.
 
-    Everything still alive gets its value; what was overwritten gives its memory to the results. A step of the same ops on
-    the same shapes finds its program; a new one is compiled.
+    Everything still alive gets its value; what was overwritten gives its memory to the results. A step of the same ops
+    on the same shapes finds its program; a new one is compiled.
     """
     from lazytpu.frontend.tensors import recorder
 
@@ -47,8 +47,8 @@ def sync() -> None:
 
 def metrics() -> dict[str, Any]:
     """Counters since the start: `steps`, `hits`, `misses`, `compiles` (XLA compilations), `records` (ops), wall
-    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, and bytes
-    of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of programs)."""
+    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, and
+    bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of programs)."""
     from lazytpu import wiring
     from lazytpu.aten.views import gathers
     from lazytpu.runtime.buffer import MEMORY

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
@@ -133,7 +133,7 @@ class _Importer:
         metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
         rng = None
         if record.rng is not None:
-            rng = tuple(self.plan.element(self.b, record.rng + i, "ui64") for i in range(2))
+            rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
         before = len(self.b.checks)
         outcome = evaluate(self.b, record.op, bound, metas, rng)
         self.lines.extend([record] * (len(self.b.checks) - before))
@@ -184,8 +184,8 @@ class _Importer:
         self.memory[slot] = base.to_memory(self.b, value)
 
     def _write(self, record: Record, name: str, slots: tuple[int, ...], values: Any) -> None:
-        operands = record.arguments[name]
-        operands = operands if isinstance(operands, list) else [operands]
+        given = record.arguments[name]
+        operands: list[Any] = given if isinstance(given, list) else [given]
         values = _flatten([values])
         latest: dict[int, int] = {}  # an op may write two views of one storage
         for operand, slot, value in zip(operands, slots, values, strict=True):
@@ -221,6 +221,7 @@ class _Importer:
     def _settle_packs(self) -> None:
         """The packs' lengths are known only now; packs without numbers disappear."""
         for pack, old in self.plan.arguments.items():
+            assert isinstance(old, BlockArgument)
             entries = self.plan.entries[pack]
             if entries:
                 new = self.block.insert_arg(tensor_type(pack, (len(entries),)), old.index)
@@ -240,7 +241,7 @@ class _Importer:
                 last = self.successors[last]
             name = names.get(last, f"input_{i}")
             argument.name_hint = _identifier(name)
-            attributes = {"lazytpu.name": StringAttr(name)}
+            attributes: dict[str, Attribute] = {"lazytpu.name": StringAttr(name)}
             if i in donated:
                 attributes["lazytpu.donate"] = UnitAttr()
                 last = slot

@@ -13,7 +13,7 @@ from lazytpu.ir.types import dtype_of, shape_of
 
 @rule("aten.nonzero_static.default")
 def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) -> SSAValue:
-    """Indices of the first `size` nonzero elements in row-major order, i64[size, dims]; `fill_value` where there are fewer.
+    """Indices of the first `size` nonzero elements in row-major order, i64[size, dims]; `fill_value` past the last.
 
     Each true element's place is the number of true ones before it; its flat index is scattered there.
     """

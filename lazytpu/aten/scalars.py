@@ -51,7 +51,8 @@ class Scalar:
 class PackPlan:
     """Which run-time numbers a program takes, in which pack and rounded to which dtype.
 
-    `entries[pack]` lists (number, part, dtype): `number` counts the trace's run-time numbers, `part` is "real" or "imag".
+    `entries[pack]` lists (number, part, dtype): `number` counts the trace's run-time numbers, `part` is "real" or
+    "imag".
     """
 
     arguments: dict[str, SSAValue] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from lazytpu.aten.importer import Check, import_trace
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.inflight import Timing
 from lazytpu.inspect import debug, dumps
-from lazytpu.inspect.graphs import Graph, GRAPHS
+from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.ir.text import print_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
@@ -31,8 +31,8 @@ class Compiled:
     """A program as a cut needs it.
 
     `live` are the slots of its results (its last result is the status); `packs` the positions of the packs it takes,
-    `inputs` the indices of the trace's inputs it takes, after them; `donated` the inputs (indices into the trace's) whose
-    memory it takes; `nbytes` the size of each result.
+    `inputs` the indices of the trace's inputs it takes, after them; `donated` the inputs (indices into the trace's)
+    whose memory it takes; `nbytes` the size of each result.
     """
 
     program: Program

@@ -104,7 +104,7 @@ class Engine:
                     metrics.launch_ms += elapsed
                 else:
                     metrics.miss_ms += elapsed
-        except Exception as error:
+        except BaseException as error:  # noqa: BLE001  (an interrupt, too, leaves the results without values)
             failure = explain(error, state)
             for _, value in held:
                 value.buffer = _spoiled(failure)

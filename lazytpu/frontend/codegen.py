@@ -42,7 +42,7 @@ def safe(name: str) -> str:
 
 
 def _kind(type_: str, name: str, facts: OpFacts) -> str:
-    many = "List[" in type_ or type_.endswith("]") and "Optional" not in type_
+    many = "List[" in type_ or (type_.endswith("]") and "Optional" not in type_)
     if "Tensor" in type_:
         return "tensors" if many else "tensor"
     if "Generator" in type_:
@@ -95,8 +95,8 @@ _TOKENS = {
 
 
 def source(op: OpOverload, facts: OpFacts) -> str:
-    """The kernel's source. Its own names begin with an underscore, so that no schema's argument hides them; the others are
-    `lazytpu.frontend.kernels`'."""
+    """The kernel's source. Its own names begin with an underscore, so that no schema's argument hides them; the others
+    are those of `lazytpu.frontend.kernels`."""
     args = arguments(op, facts)
     lines = [f"def {function_name(op)}({_parameters(args)}):\n"]
     lines.append("    try:\n        _r = thread_stash(STASH)\n    except RuntimeError:\n        _r = recorder()\n")

@@ -9,6 +9,7 @@ import torch
 from lazytpu.frontend import ports, tensors
 from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.torch_private import neg_view
 from lazytpu.trace.value import EMPTY, Value, resident
 
 aten = torch.ops.aten
@@ -19,9 +20,10 @@ def materialize(value: Value) -> Any:
     if value.buffer is None:
         assert value.recorder is not None
         value.recorder.cut()
-    if value.buffer.error is not None:
-        raise value.buffer.error
-    return value.buffer
+    buffer: Any = value.buffer
+    if buffer.error is not None:
+        raise buffer.error
+    return buffer
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -57,7 +59,7 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     plain = tensor
     if negated:
-        plain = torch._neg_view(plain)  # undoes the bit: a view of the memory as it is
+        plain = neg_view(plain)  # undoes the bit: a view of the memory as it is
     if conjugated:
         plain = plain.conj()
     if conjugated:

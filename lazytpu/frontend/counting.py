@@ -10,7 +10,7 @@ from lazytpu.frontend.data_dependent import nonzero
 
 
 def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For a sorted row of marks (true where a new group begins): where groups begin, each element's group, group sizes."""
+    """Of marks that are true where a new group begins: where groups begin, each element's group, and group sizes."""
     starts = nonzero(first).reshape(-1)
     group = first.to(torch.int64).cumsum(0) - 1
     ends = torch.cat([starts[1:], starts.new_full((1,), first.numel())]) if first.numel() else starts
@@ -35,7 +35,9 @@ def unique2(
     return ordered[starts], inverse, counts
 
 
-def unique(tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def unique(
+    tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """aten::_unique"""
     return unique2(tensor, sorted, return_inverse)[:2]
 

@@ -79,7 +79,7 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
     found = _callables.get(op)
     if found is None:
-        functional = ports.engine().functional(op) if out_names(op) else None
+        functional: Any = ports.engine().functional(op) if out_names(op) else None
         found = kernel(op).call if functional is None else out_kernel(op, _terminating(functional))
         _callables[op] = found
     return found
@@ -263,7 +263,7 @@ def _operand(value: Any, numbers: _Numbers) -> Operand | Number:
     if held is None:
         return numbers.take(value)
     kind: Layout = held.layout
-    shape, stride, offset = tuple(value.shape), tuple(value.stride()), value.storage_offset()
+    shape, stride, offset = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
     natural = (shape, stride, offset, value.dtype) == (kind.shape, kind.stride, 0, kind.dtype)
     return Operand(held.slot, None if natural else (shape, stride, offset, value.dtype))
 

@@ -14,8 +14,8 @@ class TraceLimitWarning(UserWarning):
 def warn_full(depth: int) -> None:
     """Say where, and what to do."""
     warnings.warn(
-        f"{depth} ops were recorded without a cut, so lazytpu cuts here ({user_line()}). Call lazytpu.mark_step() at the "
-        f"end of each training step, or raise the limit (LAZYTPU_TRACE_LIMIT, now {depth}).",
+        f"{depth} ops were recorded without a cut, so lazytpu cuts here ({user_line()}). Call lazytpu.mark_step() at "
+        f"the end of each training step, or raise the limit (LAZYTPU_TRACE_LIMIT, now {depth}).",
         TraceLimitWarning,
         stacklevel=2,
     )

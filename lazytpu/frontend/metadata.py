@@ -32,7 +32,7 @@ _IN_BOUNDS_LIMIT = 100_000
 
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """aten::as_strided, with the bounds check that the meta kernel leaves out."""
-    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
     storage: Any = tensor.untyped_storage()
     kind = storage._value.layout
     key = (kind, tensor.dtype, offset, *size, None, *stride)
@@ -72,7 +72,8 @@ def set_storage_offset(
     """aten::set_.source_Storage_storage_offset"""
     if "_bytes" in storage.__dict__:  # made of a CPU storage: the first tensor on it says in which dtype it is used
         storages.settle(storage, tensor.dtype, offset, tuple(size), tuple(stride) if stride else row_major(tuple(size)))
-    return set_storage(META, tensor, storage, offset, list(size), list(stride) if stride else list(row_major(tuple(size))))
+    strides = stride if stride else row_major(tuple(size))
+    return set_storage(META, tensor, storage, offset, list(size), list(strides))
 
 
 def set_source_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
@@ -83,7 +84,7 @@ def set_source_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> t
 def set_tensor(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     """aten::set_.source_Tensor"""
     return set_storage_offset(
-        tensor, source.untyped_storage(), source.storage_offset(), list(source.shape), list(source.stride())
+        tensor, source.untyped_storage(), int(source.storage_offset()), list(source.shape), list(source.stride())
     )
 
 
@@ -106,7 +107,7 @@ def resize(
     storage: Any = tensor.untyped_storage()
     kind = storage._value.layout
     held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
-    needed = tensor.storage_offset() + tensors.extent(shape, stride)
+    needed = int(tensor.storage_offset()) + tensors.extent(shape, stride)
     if needed > held:
         grow_storage(tensor, held, needed)
     return set_storage(META, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
@@ -137,7 +138,7 @@ def new_zeros_with_same_feature_meta(
     for size in batch:
         total *= size
     zeros = torch.zeros(total, dtype=other.dtype, device=other.device)
-    return _as_strided(zeros, [*batch, *other.shape], [*strides, *other.stride()], other.storage_offset())
+    return _as_strided(zeros, [*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset()))
 
 
 KERNELS: dict[str, Any] = {

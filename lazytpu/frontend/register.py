@@ -36,7 +36,7 @@ def register() -> None:
         if owner not in (private.default_backend_name,):
             _conflict = owner
             return
-        torch.utils.rename_privateuse1_backend(NAME)  # the module below names its device
+        private.rename_backend(NAME)  # the module below names its device
         from lazytpu.frontend.device_module import MODULE
 
         private.setup_backend(NAME, backend_module=MODULE)

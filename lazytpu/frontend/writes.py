@@ -13,7 +13,7 @@ from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap
 _MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_put_", "masked_fill_", "_index_put_impl_"})
 # These read other elements than those they write at the same time: no overlap at all.
 _NO_OVERLAP = frozenset(
-    {"index_add_", "index_copy_", "index_fill_", "scatter_", "scatter_add_", "scatter_reduce_", "masked_scatter_", "put_"}
+    """index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ masked_scatter_ put_""".split()
 )
 
 
