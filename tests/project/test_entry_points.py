@@ -1,0 +1,36 @@
+"""What installing the package puts into other programs: xDSL's tools know the dialect, and there are two commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import distribution, entry_points
+from pathlib import Path
+
+import pytest
+from xdsl.universe import Universe
+
+
+def test_torch_finds_the_backend():
+    found = {e.name: e.value for e in entry_points(group="torch.backends")}
+    assert found.get("lazytpu") == "lazytpu.frontend.autoload:autoload", "install the checkout: pip install -e ."
+
+
+def test_xdsl_finds_the_dialect_and_the_passes():
+    universe = Universe.get_multiverse()
+    assert universe.all_dialects["lazytpu"]().name == "lazytpu"
+    assert [name for name in universe.all_passes if name.startswith("lazytpu-")]
+
+
+@pytest.mark.parametrize("command", ["lazytpu-opt", "lazytpu-show"])
+def test_commands_explain_themselves(command: str):
+    path = Path(sys.executable).parent / command
+    done = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {command}")
+
+
+def test_the_version_is_the_package_s():
+    import lazytpu
+
+    assert distribution("lazytpu").version == lazytpu.__version__
