@@ -79,7 +79,7 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
     found = _callables.get(op)
     if found is None:
-        functional: Any = ports.engine().functional(op) if out_names(op) else None
+        functional = ports.engine().functional(op) if out_names(op) else None
         found = kernel(op).call if functional is None else out_kernel(op, _terminating(functional))
         _callables[op] = found
     return found

@@ -44,7 +44,7 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """aten::native_batch_norm writes the running statistics and its schema is silent on it; its `legit` form says so."""
+    """aten::native_batch_norm writes the running statistics and its schema does not say so; its `legit` form does."""
     if running_mean is None or running_var is None:
         return kernel(aten._native_batch_norm_legit.no_stats).call(input, weight, bias, training, momentum, eps)
     return kernel(aten._native_batch_norm_legit.default).call(
