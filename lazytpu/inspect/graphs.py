@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lazytpu.passes.pipeline import PassRecord
+
+KEPT_BYTES = 64 << 20
+"Compressed text that the process keeps: some 500 training steps of 3,000 ops."
 
 
 class Graph:
@@ -25,16 +29,34 @@ class Graph:
         self.passes: tuple[PassRecord, ...] = tuple(passes)
         "What each pass did; `passes[0]` is the module as it came in."
         self.arguments, self.aliased = _count_arguments(text)
-        self._text = zlib.compress(text.encode(), 1)
-        self._stablehlo = zlib.compress(stablehlo.encode(), 1)
+        self._text: bytes | None = zlib.compress(text.encode(), 1)
+        self._stablehlo: bytes | None = zlib.compress(stablehlo.encode(), 1)
 
     def text(self) -> str:
-        """The program in the `lazytpu` dialect: input for `lazytpu-opt`."""
-        return zlib.decompress(self._text).decode()
+        """The program in the `lazytpu` dialect: input for `lazytpu-opt`. Raises LookupError once it was dropped."""
+        return self._read(self._text)
 
     def stablehlo(self) -> str:
-        """The program as XLA got it."""
-        return zlib.decompress(self._stablehlo).decode()
+        """The program as XLA got it. Raises LookupError once it was dropped."""
+        return self._read(self._stablehlo)
+
+    def _read(self, kept: bytes | None) -> str:
+        if kept is None:
+            raise LookupError(
+                f"the texts of program {self.number} were dropped: the newest {KEPT_BYTES >> 20} MB are kept. "
+                "Set LAZYTPU_DUMP to a folder to have all of them written."
+            )
+        return zlib.decompress(kept).decode()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the texts take."""
+        return len(self._text or b"") + len(self._stablehlo or b"")
+
+    def drop_texts(self) -> None:
+        """Forget the texts, and those of the passes; the rest stays."""
+        self._text = self._stablehlo = None
+        self.passes = tuple(replace(record, text=None) for record in self.passes)
 
     @property
     def ops(self) -> int:
@@ -55,5 +77,24 @@ def _count_arguments(text: str) -> tuple[int, int]:
     return arguments.count("%"), arguments.count("lazytpu.alias")
 
 
-GRAPHS: list[Graph] = []
+class Graphs(list[Graph]):
+    """Graphs in the order they were made. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that
+    compiles for ever does not fill the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first_with_texts = 0
+        self._bytes = 0
+
+    def append(self, graph: Graph, /) -> None:
+        super().append(graph)
+        self._bytes += graph.nbytes
+        while self._bytes > KEPT_BYTES and self._first_with_texts < len(self) - 1:
+            oldest = self[self._first_with_texts]
+            self._bytes -= oldest.nbytes
+            oldest.drop_texts()
+            self._first_with_texts += 1
+
+
+GRAPHS = Graphs()
 "All programs of the process, oldest first."

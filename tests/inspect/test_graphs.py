@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from lazytpu.inspect import graphs
 from lazytpu.inspect.graphs import Graph
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.passes.pipeline import run_pipeline
@@ -26,3 +29,25 @@ def test_names_of_arguments_are_not_counted_as_arguments() -> None:
     graph = Graph(0, "main", text, "", ())
     assert (graph.arguments, graph.aliased) == (1, 0)
     assert repr(graph) == "<graph 0 main: 0 ops, 1 arguments>"
+
+
+def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [Graph(i, "step", f"text {i}", "stablehlo", ()) for i in range(5)]
+    monkeypatch.setattr(graphs, "KEPT_BYTES", 2 * made[0].nbytes)
+    kept = graphs.Graphs()
+    for each in made:
+        kept.append(each)
+    assert [each.number for each in kept] == [0, 1, 2, 3, 4]
+    assert [each.nbytes > 0 for each in kept] == [False, False, False, True, True]
+    assert kept[4].text() == "text 4"
+    with pytest.raises(LookupError, match=r"program 0 were dropped.*LAZYTPU_DUMP"):
+        kept[0].text()
+
+
+def test_a_graph_larger_than_the_limit_is_kept_while_it_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "KEPT_BYTES", 1)
+    kept = graphs.Graphs()
+    for i in range(2):
+        kept.append(Graph(i, "step", f"text {i}", "stablehlo", ()))
+    assert kept[1].text() == "text 1"
+    assert kept[0].nbytes == 0
