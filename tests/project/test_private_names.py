@@ -25,7 +25,7 @@ DOCUMENTED = {
 def private(name: str) -> bool:
     """True for a dotted name such as torch._C or jax._src.core, and for all of jaxlib, which has no public API."""
     library, *rest = name.split(".")
-    if library not in HOME or name in DOCUMENTED:
+    if library not in HOME or name in DOCUMENTED or name.startswith("torch.ops."):  # an op's own name may begin with _
         return False
     return library == "jaxlib" or any(part.startswith("_") and not part.startswith("__") for part in rest)
 
