@@ -10,6 +10,7 @@ import numpy as np
 
 from lazytpu.aten.pointwise import full, wide
 from lazytpu.aten.pooling import Pooling, by_rank, max_pool, max_pool_gradient, planes, scatter_planes
+from lazytpu.aten.tables import Table, gathered, take
 from lazytpu.ir.types import dtype_of, numel, shape_of
 
 if TYPE_CHECKING:
@@ -24,31 +25,6 @@ def _bounds(size: int, places: int) -> tuple[np.ndarray, np.ndarray]:
     """Where the windows start and end: floor(i n / o) and ceil((i + 1) n / o)."""
     place = np.arange(places)
     return place * size // places, -(-(place + 1) * size // places)
-
-
-def _take(b: Builder, x: SSAValue, elements: np.ndarray, dim: int) -> SSAValue:
-    """The elements of one dimension that a table [o, t] names, as two dimensions."""
-    shape = shape_of(x)
-    taken = b.gather(
-        x,
-        b.array(elements.reshape(-1), "i32"),
-        offset_dims=[d for d in range(len(shape)) if d != dim],
-        collapsed_slice_dims=[dim],
-        start_index_map=[dim],
-        index_vector_dim=1,
-        slice_sizes=[1 if d == dim else n for d, n in enumerate(shape)],
-    )
-    return b.reshape(taken, (*shape[:dim], *elements.shape, *shape[dim + 1 :]))
-
-
-def _sums(b: Builder, x: SSAValue, members: Sequence[np.ndarray], dim: int) -> SSAValue:
-    """Sums of the listed elements of one dimension, one list for each element of the result."""
-    longest = max(map(len, members))
-    table = np.stack([np.pad(m, (0, longest - len(m)), mode="edge") for m in members])
-    real = np.arange(longest) < np.array([[len(m)] for m in members])
-    taken = _take(b, x, table, dim)
-    mask = b.broadcast_in_dim(b.array(real, "i1"), shape_of(taken), [dim, dim + 1])
-    return b.reduce("add", b.select(mask, taken, full(b, 0, taken)), [dim + 1])
 
 
 def _equal(size: Sequence[int], places: Sequence[int]) -> Pooling | None:
@@ -77,8 +53,9 @@ def adaptive_avg_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
         mean = b.div(total, full(b, prod(equal.kernel), total))
         return b.convert(b.reshape(mean, shape), dtype)
     for dim in range(1, rank + 1):
-        starts, ends = _bounds(shape_of(x)[dim], places[dim - 1])
-        x = _sums(b, x, [np.arange(s, e) for s, e in zip(starts, ends, strict=True)], dim)
+        size = shape_of(x)[dim]
+        starts, ends = _bounds(size, places[dim - 1])
+        x = gathered(b, x, Table.ragged(size, [np.arange(s, e) for s, e in zip(starts, ends, strict=True)]), dim)
         x = b.div(x, b.broadcast_in_dim(b.array(ends - starts, dtype_of(x)), shape_of(x), [dim]))
     return b.convert(b.reshape(x, shape), dtype)
 
@@ -99,7 +76,8 @@ def adaptive_avg_pool_backward(b: Builder, rank: int, grad_output: SSAValue, sel
     for dim in range(1, rank + 1):
         starts, ends = _bounds(size[dim - 1], shape_of(x)[dim])
         x = b.div(x, b.broadcast_in_dim(b.array(ends - starts, dtype_of(x)), shape_of(x), [dim]))
-        x = _sums(b, x, [np.nonzero((starts <= i) & (i < ends))[0] for i in range(size[dim - 1])], dim)
+        members = [np.nonzero((starts <= i) & (i < ends))[0] for i in range(size[dim - 1])]
+        x = gathered(b, x, Table.ragged(len(starts), members), dim)
     return b.convert(b.reshape(x, shape), dtype)
 
 
@@ -118,7 +96,7 @@ def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
     lengths = [int((ends - starts).max()) for starts, ends in windows]
     for dim, ((starts, ends), length) in enumerate(zip(windows, lengths, strict=True)):
         elements = np.minimum(starts[:, None] + np.arange(length), ends[:, None] - 1)
-        x = _take(b, x, elements, 1 + 2 * dim)
+        x = take(b, x, elements, 1 + 2 * dim)
     order = (0, *(1 + 2 * d for d in range(rank)), *(2 + 2 * d for d in range(rank)))
     x = b.reshape(b.transpose(x, order), (shape_of(x)[0], *places, prod(lengths)))
     values, position = b.argreduce("max", x, rank + 1)
