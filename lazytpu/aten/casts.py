@@ -25,8 +25,8 @@ def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
 
     Floats become narrow integers by way of a wide one and wrap around, where the dialect's convert would saturate
     (300.0 is 44 as uint8, -1.0 is 255); halves are made from doubles and integers by way of f32; a complex number
-    leaves its imaginary part behind; anything but 0 is true. What C++ leaves undefined (NaN or an infinity as an integer, a float
-    beyond 2^31 as a narrow one) is whatever the device gives.
+    leaves its imaginary part behind; anything but 0 is true. What C++ leaves undefined (NaN or an infinity as an
+    integer, a float beyond 2^31 as a narrow one) is whatever the device gives.
     """
     source = dtype_of(x)
     if source == dtype:

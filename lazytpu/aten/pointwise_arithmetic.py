@@ -60,11 +60,18 @@ def rsub(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
     return _plus(b, "sub", other, self, alpha)
 
 
+def _unrounded(other: Operand) -> bool:
+    """Whether CPU kernels read `other` in f32 beside a half tensor (`iter.original_scalar_value<opmath_t>(2)` in
+    BinaryOpsKernel.cpp): a number or 0-d tensor as second operand of mul and div."""
+    return isinstance(other, Scalar) or not shape_of(other)
+
+
 def _scaled(b: Builder, op: str, x: Operand, y: Operand, common: str) -> SSAValue:
-    """mul and div round the result once, and keep a number or 0-d operand of a half tensor in f32
-    (`iter.original_scalar_value<opmath_t>` in BinaryOpsKernel.cpp)."""
-    exact = common in HALVES and not all(isinstance(a, SSAValue) and dtype_of(a) == common for a in (x, y))
-    return b.binary(op, *operands(b, x, y, common=common, halves="wide" if exact else "own", rounded=False))
+    """x `op` y of mul and div, rounded once."""
+    if common not in HALVES or not _unrounded(y):
+        return b.binary(op, *operands(b, x, y, common=common, halves="own"))
+    (left,) = operands(b, x, common=common)
+    return b.binary(op, *operands(b, left, y, common=common, rounded=False))
 
 
 @rule("aten.mul.Tensor", "aten.mul.Scalar", numbers=("self", "other"))
@@ -85,8 +92,9 @@ def div_mode(b: Builder, self: Operand, other: Operand, rounding_mode: str | Non
     if rounding_mode is None:
         return div(b, self, other)
     common = result_type(self, other)
-    own = all(isinstance(a, SSAValue) and shape_of(a) for a in (self, other))
-    x, y = operands(b, self, other, common=common, halves="own" if own else "wide", rounded=False)
+    (left,) = operands(b, self, common=common)
+    halves = "wide" if _unrounded(other) else "own"
+    x, y = operands(b, left, other, common=common, halves=halves, rounded=halves == "own")
     if not is_float(common):
         _check_divisor(b, other, y)
     if rounding_mode == "floor":
@@ -253,8 +261,9 @@ def atan2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 
 @pointwise("aten.hypot.default")
 def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """sqrt(x^2 + y^2), as the magnitude of a complex number, which does not overflow on the way."""
-    return b.abs(b.binary("complex", self, other))
+    """sqrt(x^2 + y^2), as the magnitude of a complex number, which does not overflow on the way; inf wins over NaN."""
+    endless = b.or_(*(b.compare("EQ", b.abs(x), full(b, math.inf, x)) for x in (self, other)))
+    return b.select(endless, full(b, math.inf, self), b.abs(b.binary("complex", self, other)))
 
 
 @rule("aten.ldexp.Tensor", numbers=("self", "other"))

@@ -45,9 +45,9 @@ def threshold_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, thr
 def hardtanh_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, *, min_val: SSAValue, max_val: SSAValue
 ) -> SSAValue:
-    """g where min_val < x < max_val, or x is NaN."""
-    outside = b.or_(b.compare("LE", self, min_val), b.compare("GE", self, max_val))
-    return b.select(outside, full(b, 0, grad_output), grad_output)
+    """g where min_val < x < max_val."""
+    inside = b.and_(b.compare("GT", self, min_val), b.compare("LT", self, max_val))
+    return b.select(inside, grad_output, full(b, 0, grad_output))
 
 
 @pointwise("aten.leaky_relu_backward.default", rounded=False, options=("self_is_result",))

@@ -67,14 +67,17 @@ def reciprocal(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def log_to(base: int) -> Any:
-    """log(x) / log(base); a quotient, so that it is exact at powers of the base more often than the product is."""
+    """log(x) / log(base), and exactly n at base^n: the quotient alone is off by one bit at a fifth of the powers of 2,
+    and floor(log2(x)) would see it."""
 
     def scaled(b: Builder, x: SSAValue) -> SSAValue:
         found = b.log(x)
-        if not is_complex(dtype_of(x)):
-            return with_number(b, "div", found, math.log(base))
-        parts = (with_number(b, "div", b.unary(part, found), math.log(base)) for part in ("real", "imag"))
-        return b.binary("complex", *parts)
+        if is_complex(dtype_of(x)):
+            parts = (with_number(b, "div", b.unary(part, found), math.log(base)) for part in ("real", "imag"))
+            return b.binary("complex", *parts)
+        found = with_number(b, "div", found, math.log(base))
+        whole = b.unary("round_nearest_even", found)
+        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, found)
 
     return scaled
 
@@ -176,7 +179,9 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
     if not is_float(dtype_of(self)):
         return self
     x = b.convert(self, wide(dtype_of(self)))
-    scale = full(b, 10.0 ** abs(decimals), x)
+    # XLA makes a division by a constant a product with its rounded inverse, and 3 / 10 would not be 0.3: so the divisor
+    # is one that depends on x.
+    scale = b.select(b.compare("EQ", x, x), full(b, 10.0 ** abs(decimals), x), full(b, 1, x))
     there, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
     return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(there, x, scale)), scale))
 

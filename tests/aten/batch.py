@@ -1,0 +1,147 @@
+"""Checks many small ops in one program: what `harness.check` does for one, without a compilation for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from harness import TOLERANCE, to_numpy, to_torch
+from torch._ops import OpOverload
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from lazytpu.aten import dtypes, registry
+from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.scalars import KINDS, PACKS, PackPlan, Scalar
+from lazytpu.aten.schema import bind, signature
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.types import dtype_of, shape_of, tensor_type
+from lazytpu.lowering.emit import emit
+from lazytpu.runtime import client
+from lazytpu.runtime.program import Program
+
+QUICK = {"xla_backend_optimization_level": 0}  # a third of the time; what is computed is the same
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an op; `exact` asks for the CPU's bits."""
+
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    exact: bool = False
+
+    def reference(self) -> list[torch.Tensor] | None:
+        """What the CPU returns (of functional ops), or None where it refuses the dtypes, or gives one XLA has not."""
+        try:
+            found = _tensors(self.op(*self.args, **self.kwargs))
+        except (NotImplementedError, RuntimeError):
+            return None
+        return found if all(t.dtype in dtypes.NAMES for t in found) else None
+
+    def __str__(self) -> str:
+        shown = [f"{a.dtype}{list(a.shape)}" if isinstance(a, torch.Tensor) else repr(a) for a in self.args]
+        return f"{self.op}({', '.join(shown)}, {self.kwargs})"
+
+
+class Importer:
+    """A program that grows by one case at a time."""
+
+    def __init__(self, numbers: bool):
+        self.numbers = numbers
+        self.block = Block()
+        self.b = Builder(self.block)
+        self.plan = PackPlan()
+        for pack in PACKS:
+            self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (1 << 30,)), len(self.block.args))
+        self.inputs: list[Any] = []
+        self.values: list[Any] = []
+        self.results: list[SSAValue] = []
+
+    def add(self, case: Case, reference: list[torch.Tensor]) -> None:
+        """Import one case."""
+        bound = bind(case.op, case.args, case.kwargs)
+        operands = {name: self._operand(case.op, name, value) for name, value in bound.items()}
+        metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in reference]
+        made = _values(evaluate(self.b, case.op, operands, metas).returns)
+        got = [(dtype_of(v), shape_of(v)) for v in made]
+        assert got == metas, f"{case}: {got}, expected {metas}"
+        self.results += made
+
+    def _operand(self, op: OpOverload, name: str, value: Any) -> Any:
+        s, found = signature(op), registry.load().get(str(op))
+        if isinstance(value, torch.Tensor):
+            self.inputs.append(to_numpy(value))
+            kind = tensor_type(dtypes.name(value.dtype), tuple(value.shape))
+            return self.block.insert_arg(kind, len(self.block.args))
+        if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
+            return [self._operand(op, name, v) for v in value]
+        runtime = found is not None and name in found.numbers
+        if type(value) in KINDS and (name in s.numbers or name in s.tensors or runtime):
+            if not (self.numbers and runtime):
+                return Scalar(KINDS[type(value)], value)
+            self.values.append(value)
+            return Scalar(KINDS[type(value)], None, self.plan, len(self.values) - 1)
+        return value
+
+    def run(self) -> list[torch.Tensor]:
+        """Compile, run, and fetch every result."""
+        self.block.add_op(ReturnOp(*self.results))
+        packer = self.plan.packer()
+        packs = dict(zip(packer.packs, packer(self.values), strict=True))
+        for pack, old in self.plan.arguments.items():
+            if pack in packs:
+                new = self.block.insert_arg(tensor_type(pack, packs[pack].shape), old.index)
+                old.replace_all_uses_with(new)
+            self.block.erase_arg(old)
+        types = [a.type for a in self.block.args], [r.type for r in self.results]
+        module = ModuleOp([FuncOp("main", types, Region(self.block))])
+        module.verify()
+        program = Program.compile(emit(module), options=QUICK)
+        arrays = [packs[pack] for pack in PACKS if pack in packs] + self.inputs
+        made = program.run([client.to_device(a) for a in arrays])
+        return [to_torch(client.to_host(m), dtype_of(r)) for m, r in zip(made, self.results, strict=True)]
+
+
+def check_all(cases: Iterable[Case], numbers: tuple[bool, ...] = (False, True)) -> int:
+    """Assert that every case gives what the CPU gives; returns how many the CPU can compute.
+
+    All run twice: with numbers as constants of the program, and as run-time numbers.
+    """
+    references = [(case, reference) for case in cases if (reference := case.reference()) is not None]
+    for runtime in numbers:
+        importer = Importer(runtime)
+        for case, reference in references:
+            importer.add(case, reference)
+        got = iter(importer.run())
+        for case, reference in references:
+            for expected in reference:
+                _compare(case, next(got), expected, runtime)
+    return len(references)
+
+
+def _compare(case: Case, got: torch.Tensor, expected: torch.Tensor, runtime: bool) -> None:
+    rtol, atol = (0.0, 0.0) if case.exact else TOLERANCE.get(expected.dtype, (0.0, 0.0))
+    try:
+        torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+    except AssertionError as error:
+        wrong = ~torch.isclose(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+        pairs = list(zip(got[wrong].tolist()[:4], expected[wrong].tolist()[:4], strict=True))
+        kind = "run-time" if runtime else "static"
+        raise AssertionError(f"{case}, numbers {kind}: (got, expected) {pairs}\n{error}") from None
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for v in value for t in _tensors(v)] if isinstance(value, list | tuple) else []
+
+
+def _values(value: Any) -> list[SSAValue]:
+    if isinstance(value, SSAValue):
+        return [value]
+    return [t for v in value for t in _values(v)] if isinstance(value, list | tuple) else []
