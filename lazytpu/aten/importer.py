@@ -187,9 +187,9 @@ class _Importer:
         given = record.arguments[name]
         operands: list[Any] = given if isinstance(given, list) else [given]
         values = _flatten([values])
-        latest: dict[Any, int] = {}  # an op may write two views of one storage
+        latest: dict[int, int] = {}  # an op may write two views of one storage
         for operand, slot, value in zip(operands, slots, values, strict=True):
-            old: int = latest.get(operand.slot, operand.slot)
+            old = latest[operand.slot] if operand.slot in latest else operand.slot
             base, memory = self.bases[old], self.memory[old]
             view = _natural(base) if operand.view is None else _view(operand.view)
             if (dtype_of(value), shape_of(value)) != (view.dtype, view.size):

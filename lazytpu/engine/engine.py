@@ -34,12 +34,14 @@ class Engine:
         self.compiler = Compiler(slot_names)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
+        self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
         self._compiling = threading.RLock()
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
         self.metrics = self.inflight.metrics = Metrics()
+        self._waited = 0.0
         self.compiler.compiles, self.compiler.compile_ms = 0, 0.0
         MEMORY.reset_peak()
 
@@ -88,7 +90,8 @@ class Engine:
         )
         metrics = self.metrics
         metrics.records += state.depth
-        metrics.trace_ms += 1e3 * (start - trace.begun)
+        metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
+        self._waited = metrics.wait_ms
         try:
             if live:
                 compiled = plan.programs.get((live, dead))
@@ -166,9 +169,8 @@ class Engine:
         self.inflight.settle()
         if buffer.error is not None:
             raise buffer.error
-        start = time.perf_counter()
-        array = client.to_host(buffer.array, copy=True)
-        self.metrics.wait_ms += 1e3 * (time.perf_counter() - start)
+        with self.metrics.waiting():
+            array = client.to_host(buffer.array, copy=True)
         return from_numpy(array.reshape(-1), dtype)
 
     def wait(self) -> None:

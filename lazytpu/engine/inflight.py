@@ -81,18 +81,15 @@ class Inflight:
 
         Raises IndexError for the first bounds check that failed since the last call, and RunError when a run failed.
         """
-        start = time.perf_counter()
-        try:
-            while self.runs:
-                self._settle(self.runs.popleft())
-        finally:
-            self.metrics.wait_ms += 1e3 * (time.perf_counter() - start)
+        while self.runs:
+            self._settle(self.runs.popleft())
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
     def _settle(self, run: Run) -> None:
-        status = int(client.to_host(run.status, copy=False))
+        with self.metrics.waiting():
+            status = int(client.to_host(run.status, copy=False))
         if status < len(run.checks) and self.failure is None:
             check = run.checks[status]
             self.failure = IndexError(f"{check.message} ({check.op} at {check.line})")

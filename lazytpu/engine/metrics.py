@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,6 +30,15 @@ class Metrics:
     compile_ms: float = 0.0
     wait_ms: float = 0.0
     device_ms: float = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The host waits for the device inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.wait_ms += 1e3 * (time.perf_counter() - start)
 
     def as_dict(self, live_bytes: int, peak_bytes: int, gathers: int) -> dict[str, Any]:
         """The counters with the device's memory: what `lazytpu.metrics()` returns."""

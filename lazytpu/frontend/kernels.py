@@ -79,8 +79,8 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
     found = _callables.get(op)
     if found is None:
-        functional = ports.engine().functional(op) if out_names(op) else None
-        found = kernel(op).call if functional is None else out_kernel(op, _terminating(functional))
+        computed = ports.engine().functional(op) if out_names(op) else None
+        found = kernel(op).call if computed is None else out_kernel(op, computed)
         _callables[op] = found
     return found
 
