@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazytpu.aten.pointwise import wide
 from lazytpu.aten.registry import rule
@@ -212,3 +212,19 @@ def convolution_backward(
     if output_mask[2]:
         of_bias = b.reduce("add", grad_output, [0, *range(2, rank + 2)])
     return tuple(None if v is None else b.convert(v, dtype) for v in (of_input, of_weight, of_bias))  # type: ignore[return-value]
+
+
+@rule("aten._convolution.default")
+def convolution_with_flags(b: Builder, **arguments: Any) -> SSAValue:
+    """`convolution` with cuDNN's flags, which mean nothing here."""
+    flags = ("benchmark", "deterministic", "cudnn_enabled", "allow_tf32")
+    return convolution(b, **{name: value for name, value in arguments.items() if name not in flags})
+
+
+@rule("aten.conv_tbc.default")
+def conv_tbc(b: Builder, self: SSAValue, weight: SSAValue, bias: SSAValue, pad: int = 0) -> SSAValue:
+    """[time, N, C] and [K, C, O] to [time, N, O]."""
+    dtype, shape = b.out[0]
+    within = wide(dtype)
+    total = _written(b, self, weight, Window((1,), (pad,), (pad,), (1,), (1,)), "*NC,*IO,*NC")
+    return b.convert(b.add(total, b.broadcast_in_dim(b.convert(bias, within), shape, [2])), dtype)
