@@ -1,0 +1,97 @@
+"""Every overload of ATen's core set works on the device, called directly, with the CPU's values, dtypes, shapes and strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from core_samples import SAMPLES, core_overloads, key
+
+import lazytpu
+
+CORE = {key(op): op for op in core_overloads()}
+# What holds no determined values: dtype, shape and strides are compared, and the range of what is random.
+RANGES = {
+    "rand": lambda x: x.min() >= 0 and x.max() < 1,
+    "randn": lambda x: x.abs().max() < 6 and x.std() > 0,
+    "randperm": lambda x: torch.equal(x.sort().values, torch.arange(len(x))),
+    "empty.memory_format": lambda x: True,
+    "empty_strided": lambda x: True,
+}
+# Answered by torch itself, from the tensor's metadata.
+METADATA = {"sym_is_contiguous", "sym_numel", "sym_size.int", "sym_storage_offset", "sym_stride.int"}
+# How many results count, where the rest are notes to the backward whose sizes depend on which CPU kernel runs.
+COUNTED = {"_embedding_bag": 1}
+
+
+def moved(value: Any, device: str) -> Any:
+    """The sample on the device; a view stays a view."""
+    if isinstance(value, torch.Tensor):
+        whole = value._base if value._base is not None else value
+        made = whole.clone().to(device)
+        return made if whole is value else made.as_strided(value.shape, value.stride(), value.storage_offset())
+    if isinstance(value, list):
+        return [moved(v, device) for v in value]
+    return value
+
+
+def flat(results: Any) -> list[Any]:
+    if isinstance(results, list | tuple):
+        return [f for r in results for f in flat(r)]
+    return [results]
+
+
+def same(got: Any, want: Any, name: str) -> None:
+    if not isinstance(want, torch.Tensor):
+        assert got == want
+        return
+    assert got.device.type == "tpu"
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if want.numel():
+        assert got.stride() == want.stride(), f"{name}: strides {got.stride()}, expected {want.stride()}"
+    if name in RANGES:
+        assert RANGES[name](got.cpu())
+    else:
+        torch.testing.assert_close(got.cpu(), want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_every_core_overload_has_a_sample() -> None:
+    assert CORE.keys() == SAMPLES.keys()
+    assert len(CORE) >= 190
+
+
+@pytest.mark.parametrize("name", sorted(CORE))
+def test_core(name: str) -> None:
+    op = CORE[name]
+    for args, kwargs in SAMPLES[name]:
+        devices = {d: ([moved(a, d) for a in args], {k: moved(v, d) for k, v in kwargs.items()}) for d in ("cpu", "tpu")}
+        if not any(isinstance(v, torch.Tensor) for v in flat([list(args), list(kwargs.values())])):
+            devices["tpu"][1]["device"] = "tpu"
+        want, got = (op(*devices[d][0], **devices[d][1]) for d in ("cpu", "tpu"))
+        if name == "native_dropout":
+            x, (kept, mask) = devices["tpu"][0][0], got
+            assert (kept.dtype, kept.shape, mask.dtype, mask.shape) == (x.dtype, x.shape, torch.bool, x.shape)
+            torch.testing.assert_close(kept.cpu(), x.cpu() * mask.cpu() * 2)
+            continue
+        results = list(zip(flat(got), flat(want), strict=True))[: COUNTED.get(name)]
+        written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        names = [a.name for a in op._schema.arguments]
+        for target in written:
+            at = names.index(target)
+            results.append(tuple(
+                devices[d][1][target] if target in devices[d][1] else devices[d][0][at] for d in ("tpu", "cpu")
+            ))
+        for made, expected in results:
+            same(made, expected, name)
+
+
+@pytest.mark.parametrize("name", sorted(METADATA))
+def test_metadata_is_torchs_own(name: str) -> None:
+    """Asking for sizes records nothing."""
+    x = torch.ones(2, 3, device="tpu") + 1
+    before = lazytpu.metrics()
+    args = (x, 0) if len(CORE[name]._schema.arguments) == 2 and name.endswith("int") else (x,)
+    CORE[name](*args)
+    assert lazytpu.metrics() == before
+    assert torch.equal(x.cpu(), torch.full((2, 3), 2.0))
