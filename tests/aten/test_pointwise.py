@@ -109,7 +109,7 @@ special_xlog1py.other_scalar clamp_min clamp_max"""
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-@pytest.mark.parametrize("number", [2, 0.1, -1.5, 3, True], ids=str)
+@pytest.mark.parametrize("number", [2, 0.1, True], ids=str)
 def test_numbers(dtype: torch.dtype, number: float) -> None:
     check_all(cases(NUMBERS, [dtype], sample, number))
 
@@ -121,9 +121,9 @@ def test_numbers_that_do_not_fit_wrap_around() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, -1, -2, -3, 0.5, -0.5, 1.5, 2.0, True], ids=str)
 def test_powers(number: float) -> None:
-    check_all(cases("pow.Tensor_Scalar", ALL, nonzero, number))
+    check_all(cases("pow.Tensor_Scalar", ALL, nonzero, number), numbers=(False,))
     if number not in (0, -1, -2, -3):  # 0^x of a complex x; a negative base of integers makes the CPU's sum of powers
-        check_all(cases("pow.Scalar", FLOATS, number, sample))
+        check_all(cases("pow.Scalar", FLOATS, number, sample), numbers=(True,))
 
 
 def test_number_to_the_power_of_a_tensor() -> None:
@@ -136,7 +136,7 @@ def test_number_to_the_power_of_a_tensor() -> None:
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-@pytest.mark.parametrize("alpha", [1, 2, 0.3, -1], ids=str)
+@pytest.mark.parametrize("alpha", [1, 0.3, -2], ids=str)
 def test_alpha_and_value(dtype: torch.dtype, alpha: float) -> None:
     if alpha != int(alpha) and not (dtype.is_floating_point or dtype.is_complex):
         return  # torch refuses a fraction for integers
@@ -203,7 +203,7 @@ def test_shapes_are_broadcast() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_halves_have_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
-    """Whether CPU kernels compute in f32 or in the dtype itself, and whether they round a number first, is seen here."""
+    """Whether CPU kernels compute in f32 or in the dtype itself, and whether they round numbers first, is seen here."""
     x, y, z = (normal(dtype, 256, seed=i) for i in range(3))
     number = torch.tensor(0.1)
     calls: list[tuple[str, tuple[Any, ...]]] = [
@@ -334,15 +334,15 @@ def test_chebyshev_polynomials(kind: str) -> None:
     for prefix in ("", "shifted_"):
         packet = f"special_{prefix}chebyshev_polynomial_{kind}"
         with_tensor, with_number = overloads(packet, f"{packet}.n_scalar")
-        check_all([Case(with_tensor, (x, n)), *(Case(with_number, (x, k)) for k in (0, 1, 5, 12))])
+        check_all([Case(with_tensor, (x, n)), *(Case(with_number, (x, k)) for k in (1, 12))], numbers=(True,))
 
 
 @pytest.mark.parametrize("name", ["hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"])
 def test_orthogonal_polynomials(name: str) -> None:
     x, n = torch.linspace(-1.5, 1.5, 25).double(), torch.arange(-2, 23).double()
     with_tensor, with_number = overloads(f"special_{name}", f"special_{name}.x_scalar")
-    check_all([Case(with_tensor, (x, n)), Case(with_number, (0.3, n))])
-    check_all([Case(A.special_legendre_polynomial_p.default, (x, n))])
+    legendre = Case(A.special_legendre_polynomial_p.default, (x, n))
+    check_all([Case(with_tensor, (x, n)), Case(with_number, (0.3, n)), legendre], numbers=(True,))
 
 
 def test_every_core_pointwise_op_has_a_meaning() -> None:
