@@ -1,10 +1,11 @@
 """`canonicalize`: algebraic simplification, one form for what can be written in several.
 
-    %0 = lazytpu.transpose %w {permutation = [1, 0]}
-    %1 = lazytpu.dot_general %x, %0 {lhs_contract = [1], rhs_contract = [0]}
-    %2 = lazytpu.mul %1, %one
+    %0 = lazytpu.transpose %w [1, 0]
+    %1 = lazytpu.dot_general %x, %0 lhs_contract = [1] rhs_contract = [0]
+    %2 = lazytpu.constant 1.0
+    %3 = lazytpu.mul %1, %2
     ->
-    %2 = lazytpu.dot_general %x, %w {lhs_contract = [1], rhs_contract = [1]}
+    %3 = lazytpu.dot_general %x, %w lhs_contract = [1] rhs_contract = [1]
 
 The patterns are in `patterns/`, by family. They are applied to every op, then to what they built and its users, until
 none matches; a dead op is erased on the way.
@@ -12,8 +13,8 @@ none matches; a dead op is erased on the way.
 Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py says what exact means); ops built for
 an op carry its source line and its recompute mark; running it again changes nothing.
 
-The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op, so that an op none of them
-is about costs a walk step (5 us) and no match.
+The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op and by the classes of the ops
+that make its operands, so that few are tried: see `Pattern.MADE_BY`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ class ByClass(RewritePattern):
         if isinstance(op, TensorOp) and all(result.first_use is None for result in op.results):
             rewriter.erase(op)
             return
+        makers = {type(x.owner) for x in op.operands}
         for pattern in self.table.get(type(op), ()):
+            if pattern.MADE_BY and pattern.MADE_BY.isdisjoint(makers):
+                continue
             try:
                 pattern.match_and_rewrite(op, rewriter)
             except Exception as error:

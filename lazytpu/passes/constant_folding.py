@@ -1,8 +1,8 @@
 """`constant-folding`: compute ops of constants now.
 
-    %0 = lazytpu.constant {value = 3.0 : f32} : tensor<8x8xf32>
-    %1 = lazytpu.constant {value = 4.0 : f32} : tensor<8x8xf32>     ->     %2 = lazytpu.constant {value = 1.2e+01 : f32}
-    %2 = lazytpu.mul %0, %1
+    %0 = lazytpu.constant 3.0 : tensor<8x8xf32>
+    %1 = lazytpu.constant 4.0 : tensor<8x8xf32>     ->     %2 = lazytpu.constant 12.0 : tensor<8x8xf32>
+    %2 = lazytpu.mul %0, %1 : tensor<8x8xf32>
 
 Elementwise ops of splats fold at any size, for they compute one number; the rest only to results of at most `limit`
 elements, because a table is part of the program's text and of its compiled code.

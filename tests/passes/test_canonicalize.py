@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter
 
 from lazytpu.ir.text import print_module
 from lazytpu.ir.unary import ExpOp
 from lazytpu.passes import canonicalize
+from lazytpu.passes.patterns.rewriting import Pattern, replace
 from lazytpu.passes.pipeline import PassError, run_pipeline
 from tests.passes.modules import module, rewrites
 
@@ -55,11 +56,11 @@ def test_patterns_feed_each_other() -> None:
 def test_every_pattern_is_for_an_op_of_the_dialect() -> None:
     table = canonicalize.patterns()
     assert all(kind.name.startswith("lazytpu.") for kind in table)
-    assert all(isinstance(pattern, RewritePattern) for patterns in table.values() for pattern in patterns)
+    assert all(isinstance(pattern, Pattern) for patterns in table.values() for pattern in patterns)
 
 
 def test_failing_pattern_names_the_op_and_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(RewritePattern):
+    class Broken(Pattern):
         def match_and_rewrite(self, op: ExpOp, rewriter: PatternRewriter, /) -> None:
             raise KeyError("lost")
 
@@ -75,9 +76,7 @@ def test_failing_pattern_names_the_op_and_its_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_pattern_that_changes_a_type_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lazytpu.passes.patterns.rewriting import replace
-
-    class Broken(RewritePattern):
+    class Broken(Pattern):
         def match_and_rewrite(self, op: ExpOp, rewriter: PatternRewriter, /) -> None:
             replace(op, rewriter, lambda b: b.convert(op.operands[0], "f64"))
 

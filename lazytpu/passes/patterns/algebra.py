@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.binary import (
     AddOp,
@@ -32,7 +32,7 @@ from lazytpu.ir.binary import (
 from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned, shape_of
 from lazytpu.ir.unary import AbsOp, NegOp, NotOp
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 
 def _zero(dtype: str) -> float | None:
@@ -112,8 +112,10 @@ def is_number(value: SSAValue, number: float | None) -> bool:
     return found == number and math.copysign(1, found) == math.copysign(1, number)
 
 
-class DropNeutralNumber(RewritePattern):
+class DropNeutralNumber(Pattern):
     """x * 1 -> x, and so on by the table `NEUTRAL`."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
@@ -128,8 +130,10 @@ class DropNeutralNumber(RewritePattern):
             rewriter.replace(op, (), (y,))
 
 
-class AbsorbNumber(RewritePattern):
+class AbsorbNumber(Pattern):
     """x * 0 -> 0 for integers, and so on by the table `ABSORBING`."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
@@ -143,7 +147,7 @@ class AbsorbNumber(RewritePattern):
                 return
 
 
-class EqualOperands(RewritePattern):
+class EqualOperands(Pattern):
     """max(x, x) -> x, and(x, x) -> x; xor(x, x) -> 0; x - x -> 0 for integers."""
 
     @op_type_rewrite_pattern
@@ -158,8 +162,10 @@ class EqualOperands(RewritePattern):
             replace(op, rewriter, lambda b: b.constant(0, dtype, shape_of(x)))
 
 
-class TimesMinusOne(RewritePattern):
+class TimesMinusOne(Pattern):
     """x * -1 -> -x, x / -1 -> -x."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: MulOp | DivOp, rewriter: PatternRewriter, /) -> None:
@@ -170,8 +176,10 @@ class TimesMinusOne(RewritePattern):
             replace(op, rewriter, lambda b: b.neg(x))
 
 
-class AddOfNegative(RewritePattern):
+class AddOfNegative(Pattern):
     """x + -y -> x - y, -x + y -> y - x, x - -y -> x + y."""
+
+    MADE_BY = frozenset((NegOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: AddOp | SubOp, rewriter: PatternRewriter, /) -> None:
@@ -184,8 +192,15 @@ class AddOfNegative(RewritePattern):
             replace(op, rewriter, lambda b: b.sub(y, z))
 
 
-class UndoneTwice(RewritePattern):
+class UndoneTwice(Pattern):
     """-(-x) -> x, not(not(x)) -> x."""
+
+    MADE_BY = frozenset(
+        (
+            NegOp,
+            NotOp,
+        )
+    )
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: NegOp | NotOp, rewriter: PatternRewriter, /) -> None:
@@ -193,8 +208,15 @@ class UndoneTwice(RewritePattern):
             rewriter.replace(op, (), (inner.operands[0],))
 
 
-class AbsOfSigned(RewritePattern):
+class AbsOfSigned(Pattern):
     """|-x| -> |x|, ||x|| -> |x|."""
+
+    MADE_BY = frozenset(
+        (
+            AbsOp,
+            NegOp,
+        )
+    )
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: AbsOp, rewriter: PatternRewriter, /) -> None:

@@ -7,7 +7,7 @@ then computed once, as a number, and not for each parameter at its size; `cse` m
 from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
@@ -16,7 +16,7 @@ from lazytpu.ir.dialect import OPS
 from lazytpu.ir.pointwise import BinaryOp, ClampOp, CompareOp, ConvertOp, SelectOp, UnaryOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, shape_of, tensor_type
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 ELEMENTWISE: tuple[type[TensorOp], ...] = (
     *(kind for kind in OPS.values() if issubclass(kind, UnaryOp | BinaryOp)),
@@ -27,9 +27,11 @@ ELEMENTWISE: tuple[type[TensorOp], ...] = (
 )
 
 
-class ElementwiseOfRepeated(RewritePattern):
+class ElementwiseOfRepeated(Pattern):
     """add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)) when both repeat alike; constants repeat like
     anything."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)
@@ -60,8 +62,10 @@ def _narrow(b: Builder, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
     return x.owner.operands[0] if number is None else b.constant(number, dtype_of(x), shape)  # type: ignore[union-attr]
 
 
-class SelectByRepeated(RewritePattern):
+class SelectByRepeated(Pattern):
     """select(broadcast(p), x, y) -> select(p, x, y) for a 0-d p."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
@@ -71,8 +75,10 @@ class SelectByRepeated(RewritePattern):
             replace(op, rewriter, lambda b: b.select(inner.operands[0], on_true, on_false))
 
 
-class ClampByRepeated(RewritePattern):
+class ClampByRepeated(Pattern):
     """clamp(broadcast(low), x, broadcast(high)) -> clamp(low, x, high) for 0-d bounds."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ClampOp, rewriter: PatternRewriter, /) -> None:
@@ -88,8 +94,10 @@ def _number(x: SSAValue) -> SSAValue:
     return inner.operands[0] if inner is not None and shape_of(inner.operands[0]) == () else x
 
 
-class MoveOfRepeatedNumber(RewritePattern):
+class MoveOfRepeatedNumber(Pattern):
     """reshape(broadcast(x)) -> broadcast(x) for a 0-d x, and so for transpose, slice and reverse."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         x = op.operands[0]

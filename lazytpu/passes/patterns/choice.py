@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from xdsl.ir import SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.binary import ComplexOp
+from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.pointwise import CompareOp, SelectOp
 from lazytpu.ir.types import dtype_of, is_float, shape_of
 from lazytpu.ir.unary import ImagOp, NotOp, RealOp
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
 
 
-class SelectKnown(RewritePattern):
+class SelectKnown(Pattern):
     """select(true, x, y) -> x, select(p, x, x) -> x."""
 
     @op_type_rewrite_pattern
@@ -27,8 +28,10 @@ class SelectKnown(RewritePattern):
             rewriter.replace(op, (), (on_true,))
 
 
-class SelectByNot(RewritePattern):
+class SelectByNot(Pattern):
     """select(not(p), x, y) -> select(p, y, x)."""
+
+    MADE_BY = frozenset((NotOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
@@ -37,8 +40,10 @@ class SelectByNot(RewritePattern):
             replace(op, rewriter, lambda b: b.select(inverted.operands[0], on_false, on_true))
 
 
-class SelectTruth(RewritePattern):
+class SelectTruth(Pattern):
     """select(p, true, false) -> p, select(p, false, true) -> not(p), for a p of the result's shape."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
@@ -52,8 +57,10 @@ class SelectTruth(RewritePattern):
             replace(op, rewriter, lambda b: b.not_(pred))
 
 
-class SelectOfSelect(RewritePattern):
+class SelectOfSelect(Pattern):
     """select(p, select(p, x, y), z) -> select(p, x, z), and likewise on the other side."""
+
+    MADE_BY = frozenset((SelectOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
@@ -67,8 +74,10 @@ class SelectOfSelect(RewritePattern):
             replace(op, rewriter, lambda b: b.select(pred, first, second))
 
 
-class NotOfCompare(RewritePattern):
+class NotOfCompare(Pattern):
     """not(x < y) -> x >= y, except for floats, where NaN makes both false; not(x == y) -> x != y for all."""
+
+    MADE_BY = frozenset((CompareOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: NotOp, rewriter: PatternRewriter, /) -> None:
@@ -81,7 +90,7 @@ class NotOfCompare(RewritePattern):
             replace(op, rewriter, lambda b: b.compare(OPPOSITE[direction], x, y))
 
 
-class PartOfComplex(RewritePattern):
+class PartOfComplex(Pattern):
     """real(complex(x, y)) -> x, imag(complex(x, y)) -> y; real(x) -> x and imag(x) -> 0 for a real x."""
 
     @op_type_rewrite_pattern
@@ -96,8 +105,10 @@ class PartOfComplex(RewritePattern):
             replace(op, rewriter, lambda b: b.constant(0.0, dtype, shape_of(x)))
 
 
-class ComplexOfParts(RewritePattern):
+class ComplexOfParts(Pattern):
     """complex(real(z), imag(z)) -> z."""
+
+    MADE_BY = frozenset((RealOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ComplexOp, rewriter: PatternRewriter, /) -> None:

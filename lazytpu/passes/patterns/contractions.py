@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from dataclasses import replace as changed
 
 from xdsl.ir import SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.contractions import DotGeneralOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, shape_of
 from lazytpu.passes.patterns.moves import groups
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,10 @@ def build(b: Builder, op: DotGeneralOp, lhs: Side, rhs: Side) -> SSAValue:
     )
 
 
-class DotOfTranspose(RewritePattern):
+class DotOfTranspose(Pattern):
     """dot_general(transpose(x), y) -> dot_general(x, y) when the free dimensions of x keep their order."""
+
+    MADE_BY = frozenset((TransposeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
@@ -80,10 +82,12 @@ def _without_transpose(side: Side) -> Side:
     return side.renamed(inner.operands[0], dims) if free == sorted(free) else side
 
 
-class DotOfUnitDims(RewritePattern):
+class DotOfUnitDims(Pattern):
     """dot_general(reshape(x), y) -> reshape(dot_general(x, y)) when the reshape adds free dimensions of size 1.
 
     torch's mv, written as the mm of a one-column matrix, becomes a dot_general of the vector."""
+
+    MADE_BY = frozenset((ReshapeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
@@ -107,11 +111,13 @@ def _without_unit_dims(side: Side) -> Side:
     return side.renamed(inner.operands[0], dims)
 
 
-class DotOfRepeatedBatch(RewritePattern):
+class DotOfRepeatedBatch(Pattern):
     """dot_general(x, broadcast(w)) with w repeated over the batch -> dot_general(x, w) without that batch.
 
     torch expands the weight of a matmul of three by two dimensions to a bmm; this is the linear layer it meant. The
     batch dimensions must come first in x, so that they come first in the result still."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
@@ -129,11 +135,13 @@ class DotOfRepeatedBatch(RewritePattern):
         replace(op, rewriter, lambda b: build(b, op, changed(lhs, batch=()), bare))
 
 
-class DotOfMergedBatch(RewritePattern):
+class DotOfMergedBatch(Pattern):
     """dot_general(reshape(x), reshape(y)) -> reshape(dot_general(x, y)) when the reshapes merge the same batch
     dimensions.
 
     torch's matmul of 4-D tensors is a bmm of 3-D ones; this is the product of the batch and heads it meant."""
+
+    MADE_BY = frozenset((ReshapeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DotGeneralOp, rewriter: PatternRewriter, /) -> None:
@@ -170,7 +178,7 @@ def _split(side: Side, value: SSAValue, dims: dict[int, list[int]]) -> Side:
     return Side(value, tuple(d for b in side.batch for d in dims[b]), tuple(dims[c][0] for c in side.contract))
 
 
-class SortContracted(RewritePattern):
+class SortContracted(Pattern):
     """Pairs of contracted dimensions in the order of the left operand's: one form for equal products."""
 
     @op_type_rewrite_pattern
@@ -182,10 +190,12 @@ class SortContracted(RewritePattern):
             replace(op, rewriter, lambda b: build(b, op, changed(lhs, contract=left), changed(rhs, contract=right)))
 
 
-class TransposeOfDot(RewritePattern):
+class TransposeOfDot(Pattern):
     """transpose(dot_general(x, y)) -> dot_general(y, x) when it exchanges the free dimensions of x with those of y.
 
     Only if nothing else uses the product, which would otherwise be computed twice."""
+
+    MADE_BY = frozenset((DotGeneralOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:

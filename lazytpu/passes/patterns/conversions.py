@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.pointwise import BitcastConvertOp, ConvertOp
 from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace
 
 # Bits of significand (the hidden one included) and of exponent.
 FLOAT_FORMAT = {
@@ -61,7 +61,7 @@ def composes(source: str, middle: str, target: str) -> bool:
     return by_number or _kind(source) == _kind(middle) or source == target
 
 
-class ConvertToSame(RewritePattern):
+class ConvertToSame(Pattern):
     """convert(x) -> x when x has the result's dtype."""
 
     @op_type_rewrite_pattern
@@ -70,10 +70,12 @@ class ConvertToSame(RewritePattern):
             rewriter.replace(op, (), (op.operands[0],))
 
 
-class ConvertTwice(RewritePattern):
+class ConvertTwice(Pattern):
     """convert(convert(x: A -> B): B -> C) -> convert(x: A -> C) when A -> B loses nothing; x itself when C is A.
 
     bf16 -> f32 -> bf16 is nothing; f32 -> bf16 -> f32 rounds and stays."""
+
+    MADE_BY = frozenset((ConvertOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
@@ -86,8 +88,10 @@ class ConvertTwice(RewritePattern):
             replace(op, rewriter, lambda b: b.convert(x, target))
 
 
-class BitcastThereAndBack(RewritePattern):
+class BitcastThereAndBack(Pattern):
     """bitcast_convert(bitcast_convert(x)) -> x when the type is x's again."""
+
+    MADE_BY = frozenset((BitcastConvertOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: BitcastConvertOp, rewriter: PatternRewriter, /) -> None:

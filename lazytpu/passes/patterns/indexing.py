@@ -8,15 +8,15 @@ import operator
 from collections.abc import Callable, Sequence
 
 from xdsl.ir import SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
-from lazytpu.ir.constants import IotaOp
+from lazytpu.ir.constants import ConstantOp, IotaOp
 from lazytpu.ir.indexing import DynamicSliceOp, DynamicUpdateSliceOp
 from lazytpu.ir.pointwise import CompareOp, ConvertOp
 from lazytpu.ir.shape import SliceOp
 from lazytpu.ir.types import Shape, bitwidth, dtype_of, ints, is_integer, is_unsigned, shape_of
 from lazytpu.passes.patterns.conversions import FLOAT_FORMAT
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 
 def constant_starts(starts: Sequence[SSAValue], operand: Shape, sizes: Shape) -> tuple[int, ...] | None:
@@ -30,8 +30,10 @@ def constant_starts(starts: Sequence[SSAValue], operand: Shape, sizes: Shape) ->
     return tuple(found)
 
 
-class DynamicSliceAtConstant(RewritePattern):
+class DynamicSliceAtConstant(Pattern):
     """dynamic_slice(x, constants) -> slice(x)."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DynamicSliceOp, rewriter: PatternRewriter, /) -> None:
@@ -42,7 +44,7 @@ class DynamicSliceAtConstant(RewritePattern):
             replace(op, rewriter, lambda b: b.slice(x, starts, limits))
 
 
-class UpdateOfWhole(RewritePattern):
+class UpdateOfWhole(Pattern):
     """dynamic_update_slice(x, u) -> u when u has the shape of x: wherever it starts, clamping puts it at 0."""
 
     @op_type_rewrite_pattern
@@ -51,8 +53,10 @@ class UpdateOfWhole(RewritePattern):
             rewriter.replace(op, (), (op.operands[1],))
 
 
-class UpdateTwice(RewritePattern):
+class UpdateTwice(Pattern):
     """A dynamic_update_slice of one at the same starts and of the same shape -> the second alone."""
+
+    MADE_BY = frozenset((DynamicUpdateSliceOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DynamicUpdateSliceOp, rewriter: PatternRewriter, /) -> None:
@@ -65,9 +69,11 @@ class UpdateTwice(RewritePattern):
             replace(op, rewriter, lambda b: b.dynamic_update_slice(inner.operands[0], update, starts))
 
 
-class SliceOfUpdate(RewritePattern):
+class SliceOfUpdate(Pattern):
     """A slice inside what was written -> a slice of the update; one that misses it -> a slice of what was there
     before."""
+
+    MADE_BY = frozenset((DynamicUpdateSliceOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
@@ -89,7 +95,7 @@ class SliceOfUpdate(RewritePattern):
             replace(op, rewriter, lambda b: b.slice(x, starts, limits, strides))
 
 
-class IotaOfOne(RewritePattern):
+class IotaOfOne(Pattern):
     """iota along a dimension of size 1 -> 0."""
 
     @op_type_rewrite_pattern
@@ -100,8 +106,10 @@ class IotaOfOne(RewritePattern):
             replace(op, rewriter, lambda b: b.constant(0, dtype_of(result), shape))
 
 
-class ConvertOfIota(RewritePattern):
+class ConvertOfIota(Pattern):
     """convert(iota) -> iota in the other dtype, when both hold the indices."""
+
+    MADE_BY = frozenset((IotaOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
@@ -114,10 +122,12 @@ class ConvertOfIota(RewritePattern):
             replace(op, rewriter, lambda b: b.iota(dtype_of(result), shape_of(result), dim))
 
 
-class CompareOfIota(RewritePattern):
+class CompareOfIota(Pattern):
     """iota compared with a number below or above all of its indices -> a constant.
 
     So the bounds check of positions that a model counts out itself vanishes."""
+
+    MADE_BY = frozenset((IotaOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CompareOp, rewriter: PatternRewriter, /) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
@@ -18,7 +18,7 @@ from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, TransposeOp
 from lazytpu.ir.types import Shape, dtype_of, ints, shape_of, tensor_type
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,14 @@ def groups(sizes: list[tuple[int, int]], result: Shape) -> list[Group]:
     return found
 
 
-class ReshapeOfTranspose(RewritePattern):
+class ReshapeOfTranspose(Pattern):
     """reshape(transpose(x)) -> transpose(reshape(x)) when the reshape merges or splits dimensions that are neighbours
     in x already, so that the transpose only moves blocks.
 
     Also, if x has another transpose that orders the blocks by their last dimension: one of two such reshapes becomes
     the transpose of the other, and the elements are moved once."""
+
+    MADE_BY = frozenset((TransposeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter, /) -> None:
@@ -94,11 +96,18 @@ def _is_shared(moved: TransposeOp, order: list[int]) -> bool:
     return any(isinstance(user, TransposeOp) and list(ints(user.permutation)) == order for user in users)
 
 
-class ElementwiseOfMoved(RewritePattern):
+class ElementwiseOfMoved(Pattern):
     """mul(transpose(x), s) -> transpose(mul(x, s)) for a number s, and mul(transpose(x), transpose(y)) of one
     permutation; likewise for reshapes that add dimensions of size 1.
 
     A transpose must have no other user: it would be needed twice."""
+
+    MADE_BY = frozenset(
+        (
+            TransposeOp,
+            ReshapeOp,
+        )
+    )
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)

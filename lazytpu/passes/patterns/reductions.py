@@ -5,12 +5,13 @@ Sums and products of floats are not regrouped: a sum of sums rounds in between, 
 
 from __future__ import annotations
 
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
+from lazytpu.ir.constants import ConstantOp
 from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import TransposeOp
 from lazytpu.ir.types import dtype_of, ints, is_complex, is_float, shape_of
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace, splat
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 
 def _regroups(op: ReduceOp) -> bool:
@@ -19,7 +20,7 @@ def _regroups(op: ReduceOp) -> bool:
     return op.kind.data not in ("add", "mul") or not (is_float(dtype) or is_complex(dtype))
 
 
-class ReduceOfUnitDims(RewritePattern):
+class ReduceOfUnitDims(Pattern):
     """A reduction of dimensions of size 1 -> reshape."""
 
     @op_type_rewrite_pattern
@@ -30,8 +31,10 @@ class ReduceOfUnitDims(RewritePattern):
             replace(op, rewriter, lambda b: b.reshape(x, shape_of(op.results[0])))
 
 
-class ReduceOfSplat(RewritePattern):
+class ReduceOfSplat(Pattern):
     """max, min, and, or of equal elements -> that element."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
@@ -41,8 +44,10 @@ class ReduceOfSplat(RewritePattern):
             replace(op, rewriter, lambda b: b.constant(number, dtype_of(result), shape_of(result)))
 
 
-class ReduceTwice(RewritePattern):
+class ReduceTwice(Pattern):
     """reduce(reduce(x, d), e) of one kind -> reduce(x, d + e)."""
+
+    MADE_BY = frozenset((ReduceOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
@@ -55,8 +60,10 @@ class ReduceTwice(RewritePattern):
         replace(op, rewriter, lambda b: b.reduce(op.kind.data, x, dims))
 
 
-class ReduceOfTranspose(RewritePattern):
+class ReduceOfTranspose(Pattern):
     """reduce(transpose(x, p), d) -> reduce(x, p[d]) when the dimensions left keep their order."""
+
+    MADE_BY = frozenset((TransposeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from xdsl.ir import Operation
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.shape import (
@@ -21,10 +21,10 @@ from lazytpu.ir.shape import (
     TransposeOp,
 )
 from lazytpu.ir.types import dtype_of, ints, numel, shape_of
-from lazytpu.passes.patterns.rewriting import Table, defined_by, replace
+from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace
 
 
-class MoveOfNothing(RewritePattern):
+class MoveOfNothing(Pattern):
     """An op that changes neither type nor order -> its operand: transpose by the identity, reshape to the same shape,
     slice of all, broadcast to the same shape with dims in order, pad by nothing, concatenate of one."""
 
@@ -50,8 +50,10 @@ class MoveOfNothing(RewritePattern):
             rewriter.replace(op, (), (x,))
 
 
-class MoveOfSplat(RewritePattern):
+class MoveOfSplat(Pattern):
     """Equal elements moved are equal elements: any of these ops on a constant -> a constant."""
+
+    MADE_BY = frozenset((ConstantOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         constants = [defined_by(x, ConstantOp) for x in op.operands]
@@ -63,8 +65,10 @@ class MoveOfSplat(RewritePattern):
         replace(op, rewriter, lambda b: b.constant(value, dtype_of(result), shape_of(result)))
 
 
-class TransposeTwice(RewritePattern):
+class TransposeTwice(Pattern):
     """transpose(transpose(x, p), q) -> transpose(x, p[q])."""
+
+    MADE_BY = frozenset((TransposeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
@@ -74,7 +78,7 @@ class TransposeTwice(RewritePattern):
             replace(op, rewriter, lambda b: b.transpose(inner.operands[0], composed))
 
 
-class TransposeOfUnitDims(RewritePattern):
+class TransposeOfUnitDims(Pattern):
     """A transpose that keeps the order of all dimensions larger than 1 -> reshape."""
 
     @op_type_rewrite_pattern
@@ -85,8 +89,10 @@ class TransposeOfUnitDims(RewritePattern):
             replace(op, rewriter, lambda b: b.reshape(x, shape_of(op.results[0])))
 
 
-class ReshapeTwice(RewritePattern):
+class ReshapeTwice(Pattern):
     """reshape(reshape(x)) -> reshape(x)."""
+
+    MADE_BY = frozenset((ReshapeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter, /) -> None:
@@ -94,8 +100,10 @@ class ReshapeTwice(RewritePattern):
             replace(op, rewriter, lambda b: b.reshape(inner.operands[0], shape_of(op.results[0])))
 
 
-class BroadcastTwice(RewritePattern):
+class BroadcastTwice(Pattern):
     """broadcast(broadcast(x, d), e) -> broadcast(x, e[d])."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
@@ -105,10 +113,12 @@ class BroadcastTwice(RewritePattern):
             replace(op, rewriter, lambda b: b.broadcast_in_dim(inner.operands[0], shape_of(op.results[0]), dims))
 
 
-class BroadcastOfUnitDims(RewritePattern):
+class BroadcastOfUnitDims(Pattern):
     """broadcast(reshape(x)) -> broadcast(x) when the reshape only adds or drops dimensions of size 1 that are repeated.
 
     A vector unsqueezed and expanded, as torch writes it, becomes one broadcast."""
+
+    MADE_BY = frozenset((ReshapeOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
@@ -125,7 +135,7 @@ class BroadcastOfUnitDims(RewritePattern):
             replace(op, rewriter, lambda b: b.broadcast_in_dim(x, shape_of(op.results[0]), places))
 
 
-class BroadcastOfSameSize(RewritePattern):
+class BroadcastOfSameSize(Pattern):
     """A broadcast that repeats nothing and keeps the order of dimensions -> reshape."""
 
     @op_type_rewrite_pattern
@@ -137,8 +147,10 @@ class BroadcastOfSameSize(RewritePattern):
             replace(op, rewriter, lambda b: b.reshape(x, target))
 
 
-class TransposeOfBroadcast(RewritePattern):
+class TransposeOfBroadcast(Pattern):
     """transpose(broadcast(x, d), p) -> broadcast(x, d moved by p), while its dims stay in increasing order."""
+
+    MADE_BY = frozenset((BroadcastInDimOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: TransposeOp, rewriter: PatternRewriter, /) -> None:
@@ -151,8 +163,10 @@ class TransposeOfBroadcast(RewritePattern):
             replace(op, rewriter, lambda b: b.broadcast_in_dim(inner.operands[0], shape_of(op.results[0]), dims))
 
 
-class SliceTwice(RewritePattern):
+class SliceTwice(Pattern):
     """slice(slice(x)) -> slice(x)."""
+
+    MADE_BY = frozenset((SliceOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
@@ -169,8 +183,10 @@ class SliceTwice(RewritePattern):
         replace(op, rewriter, lambda b: b.slice(inner.operands[0], starts, limits, strides))
 
 
-class SliceOfConcatenate(RewritePattern):
+class SliceOfConcatenate(Pattern):
     """slice(concatenate(x, y)) -> slice(y) when the slice lies in one of them."""
+
+    MADE_BY = frozenset((ConcatenateOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
@@ -190,8 +206,10 @@ class SliceOfConcatenate(RewritePattern):
             begin = end
 
 
-class SliceOfPad(RewritePattern):
+class SliceOfPad(Pattern):
     """slice(pad(x, v)) -> slice(x) when nothing of the padding is left (and none was put between elements)."""
+
+    MADE_BY = frozenset((PadOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
@@ -206,8 +224,10 @@ class SliceOfPad(RewritePattern):
             replace(op, rewriter, lambda b: b.slice(x, starts, limits, ints(op.strides)))
 
 
-class ReverseTwice(RewritePattern):
+class ReverseTwice(Pattern):
     """reverse(reverse(x)) -> x when both reverse the same dimensions."""
+
+    MADE_BY = frozenset((ReverseOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReverseOp, rewriter: PatternRewriter, /) -> None:
