@@ -113,10 +113,23 @@ def igammac(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     "aten.special_zeta.default", "aten.special_zeta.self_scalar", "aten.special_zeta.other_scalar", floating=True
 )
 def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """Hurwitz zeta function of self at other: inf at the poles 0, -1, -2, …, NaN for self < 1 (`zeta` in Math.h)."""
-    pole = b.and_(b.compare("LE", other, full(b, 0, other)), b.compare("EQ", other, b.unary("floor", other)))
-    found = b.select(pole, full(b, math.inf, other), b.binary("zeta", self, other))
-    return b.select(b.compare("LT", self, full(b, 1, self)), full(b, math.nan, self), found)
+    """Hurwitz zeta function of self at other: inf at the poles 0, -1, -2, …, NaN for self < 1 (`zeta` in Math.h).
+
+    The backend's series is for q > 0. Below, with f = q - floor(q) and a whole s, the terms of either sign are summed
+    apart: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)); for another s it is NaN.
+    """
+    s, q, one = self, other, full(b, 1, other)
+    whole, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
+    part = b.sub(q, whole)
+    below = b.sub(b.binary("zeta", s, b.sub(one, part)), b.binary("zeta", s, b.sub(one, b.select(negative, q, part))))
+    even = b.compare("EQ", with_number(b, "rem", s, 2), full(b, 0, s))
+    below = b.select(even, below, b.neg(below))
+    below = b.select(b.compare("EQ", s, b.unary("floor", s)), below, full(b, math.nan, below))
+    above = b.binary("zeta", s, b.select(negative, part, q))
+    found = b.select(negative, b.add(above, below), above)
+    pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, whole))
+    found = b.select(pole, full(b, math.inf, q), found)
+    return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), found)
 
 
 @rule("aten.polygamma.default")
@@ -126,11 +139,19 @@ def polygamma(b: Builder, n: int, self: SSAValue) -> SSAValue:
     if n == 0:
         return finish(b, digamma(b, x))
     if n == 1:
-        end = b.compare("EQ", x, full(b, math.inf, x))
-        found = b.select(end, full(b, 0, x), b.binary("polygamma", full(b, 1, x), x))
-        return finish(b, b.select(b.compare("EQ", x, full(b, -math.inf, x)), full(b, math.nan, x), found))
+        return finish(b, _trigamma(b, x))
     factor = math.exp(math.lgamma(n + 1))
     return finish(b, with_number(b, "mul", zeta(b, full(b, n + 1, x), x), factor if n % 2 else -factor))
+
+
+def _trigamma(b: Builder, x: SSAValue) -> SSAValue:
+    """The derivative of digamma; below 1/2 by its reflection (`trigamma` in Math.h), NaN at -inf."""
+    low = b.compare("LT", x, full(b, 0.5, x))
+    sine = b.unary("sin", with_number(b, "mul", x, math.pi))
+    folded = b.select(low, b.sub(full(b, 1, x), x), x)
+    found = b.binary("polygamma", full(b, 1, x), folded)
+    found = b.select(b.compare("EQ", folded, full(b, math.inf, x)), full(b, 0, x), found)
+    return b.select(low, b.sub(b.div(full(b, math.pi**2, x), b.mul(sine, sine)), found), found)
 
 
 @rule("aten.mvlgamma.default")

@@ -177,6 +177,14 @@ def mode(b: Builder, self: SSAValue, dim: int = -1, keepdim: bool = False) -> Pa
     return _at(b, pair, dim, last, keepdim)
 
 
+@rule("aten.bucketize.Tensor", "aten.bucketize.Scalar")
+def bucketize(
+    b: Builder, self: SSAValue | Scalar, boundaries: SSAValue, out_int32: bool = False, right: bool = False
+) -> SSAValue:
+    """Which interval between the sorted `boundaries` each element belongs to."""
+    return searchsorted(b, boundaries, self, out_int32, right)
+
+
 @rule("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
 def searchsorted(
     b: Builder,

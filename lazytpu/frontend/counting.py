@@ -21,7 +21,7 @@ def _differs(ordered: torch.Tensor) -> torch.Tensor:
     """True where a row of (n, …) differs from the one before it, and at the first."""
     if ordered.shape[0] == 0:
         return torch.zeros(0, dtype=torch.bool, device=ordered.device)
-    rows = (ordered[1:] != ordered[:-1]).reshape(ordered.shape[0] - 1, -1).any(1)
+    rows = (ordered[1:] != ordered[:-1]).reshape(ordered.shape[0] - 1, ordered[0].numel()).any(1)
     return torch.cat([torch.ones(1, dtype=torch.bool, device=ordered.device), rows])
 
 

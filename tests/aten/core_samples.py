@@ -1,4 +1,4 @@
-"""Sample arguments for every ATen overload that torch tags as core, a line each; a family of one signature shares one."""
+"""Sample arguments for every ATen overload that torch tags as core, a line each; families share one."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ NORMED = torch.ops.aten.native_layer_norm.default(X, [3], t(3), t(3), 1e-5)
 GROUPED = torch.ops.aten.native_group_norm.default(IMAGE, t(4), t(4), 2, 4, 36, 2, 1e-5)
 
 UNARY = """abs acos asin asinh atan atanh ceil cos cosh elu erf exp expm1 floor gelu hardtanh leaky_relu log log10 log1p
-log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc alias any argmax argmin amax amin
-clone mean prod isnan isinf"""
+log2 logical_not neg reciprocal relu round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc alias any argmax argmin amax
+amin clone mean prod isnan isinf"""
 BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor atan2 copy maximum minimum"
 COMPARISONS = "eq ne lt le gt ge"
 WITH_NUMBER = "add.Scalar sub.Scalar mul.Scalar div.Scalar fmod.Scalar remainder.Scalar pow.Tensor_Scalar"
@@ -189,8 +189,8 @@ def core_overloads() -> Iterator[Any]:
     for full in op_names():
         namespace, _, name = full.partition("::")
         packet, _, overload = name.partition(".")
-        op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None) if namespace == "aten" else None
-        if op is not None and torch.Tag.core in op.tags:
+        op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+        if namespace == "aten" and op is not None and torch.Tag.core in op.tags:
             yield op
 
 

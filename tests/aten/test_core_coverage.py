@@ -1,4 +1,4 @@
-"""Every overload of ATen's core set works on the device, called directly, with the CPU's values, dtypes, shapes and strides."""
+"""Every overload of ATen's core set, called directly, gives the CPU's values, dtypes, shapes and strides."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_every_core_overload_has_a_sample() -> None:
 def test_core(name: str) -> None:
     op = CORE[name]
     for args, kwargs in SAMPLES[name]:
-        devices = {d: ([moved(a, d) for a in args], {k: moved(v, d) for k, v in kwargs.items()}) for d in ("cpu", "tpu")}
+        devices = {
+            d: ([moved(a, d) for a in args], {k: moved(v, d) for k, v in kwargs.items()}) for d in ("cpu", "tpu")
+        }
         if not any(isinstance(v, torch.Tensor) for v in flat([list(args), list(kwargs.values())])):
             devices["tpu"][1]["device"] = "tpu"
         want, got = (op(*devices[d][0], **devices[d][1]) for d in ("cpu", "tpu"))
