@@ -127,9 +127,14 @@ def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
     return b.constant(whole - (1 << bits) if signed else whole, dtype)
 
 
-def finish(b: Builder, value: SSAValue) -> SSAValue:
-    """`value` in the dtype that torch gives the op's (first) result, broadcast to its shape."""
+def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:
+    """`value` in the dtype that torch gives the op's (first) result, broadcast to its shape.
+
+    With `common`, the promoted dtype, a half result is rounded to it before it goes to an `out=` tensor of another dtype.
+    """
     dtype, shape = b.out[0]
+    if common in HALVES and dtype != common and dtype != "i1" and dtype_of(value) == "f32":
+        value = b.convert(value, common)
     return b.broadcast_to(b.convert(value, dtype), shape)
 
 
@@ -173,7 +178,7 @@ def pointwise(
             values = operands(b, *(arguments[k] for k in present), common=common, halves=halves, rounded=rounded)
             arrived: dict[str, SSAValue | None] = {**dict.fromkeys(every), **dict(zip(present, values, strict=True))}
             static = {k: arguments[k] for k in options}
-            return finish(b, function(b, **arrived, **static))
+            return finish(b, function(b, **arrived, **static), common)
 
         rule(*names, numbers=every)(meaning)
         return function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
@@ -39,7 +40,7 @@ def _plus(b: Builder, op: str, x: Operand, y: Operand, alpha: Operand) -> SSAVal
     if _is(alpha, 1):
         return finish(b, b.binary(op, *operands(b, x, y, common=common, halves="own")))
     left, right, factor = operands(b, x, y, alpha, common=common)
-    return finish(b, b.binary(op, left, b.mul(right, factor)))
+    return finish(b, b.binary(op, left, b.mul(right, factor)), common)
 
 
 @rule("aten.add.Tensor", "aten.add.Scalar", numbers=("self", "other", "alpha"))
@@ -77,13 +78,15 @@ def _scaled(b: Builder, op: str, x: Operand, y: Operand, common: str) -> SSAValu
 @rule("aten.mul.Tensor", "aten.mul.Scalar", numbers=("self", "other"))
 def mul(b: Builder, self: Operand, other: Operand) -> SSAValue:
     """self * other; of bools, the logical and."""
-    return finish(b, _scaled(b, "mul", self, other, result_type(self, other)))
+    common = result_type(self, other)
+    return finish(b, _scaled(b, "mul", self, other, common), common)
 
 
 @rule("aten.div.Tensor", "aten.div.Scalar", numbers=("self", "other"))
 def div(b: Builder, self: Operand, other: Operand) -> SSAValue:
     """self / other; of integers, in the default float."""
-    return finish(b, _scaled(b, "div", self, other, float_type(self, other)))
+    common = float_type(self, other)
+    return finish(b, _scaled(b, "div", self, other, common), common)
 
 
 @rule("aten.div.Tensor_mode", "aten.div.Scalar_mode", numbers=("self", "other"))
@@ -98,8 +101,8 @@ def div_mode(b: Builder, self: Operand, other: Operand, rounding_mode: str | Non
     if not is_float(common):
         _check_divisor(b, other, y)
     if rounding_mode == "floor":
-        return finish(b, floor_quotient(b, x, y))
-    return finish(b, trunc(b, b.div(x, y)))
+        return finish(b, floor_quotient(b, x, y), common)
+    return finish(b, trunc(b, b.div(x, y)), common)
 
 
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar", numbers=("self", "other"))
@@ -154,7 +157,7 @@ def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
     if is_unsigned(common):
         return finish(b, found)
     off = b.and_(b.compare("NE", found, full(b, 0, x)), _signs_differ(b, found, y))
-    return finish(b, b.select(off, b.add(found, y), found))
+    return finish(b, b.select(off, b.add(found, y), found), common)
 
 
 @rule("aten.fmod.Tensor", "aten.fmod.Scalar", numbers=("self", "other"))
@@ -164,7 +167,7 @@ def fmod(b: Builder, self: Operand, other: Operand) -> SSAValue:
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
         _check_divisor(b, other, y)
-    return finish(b, b.binary("rem", x, y))
+    return finish(b, b.binary("rem", x, y), common)
 
 
 @rule("aten.addcmul.default", numbers=("self", "tensor1", "tensor2", "value"))
@@ -172,7 +175,7 @@ def addcmul(b: Builder, self: Operand, tensor1: Operand, tensor2: Operand, value
     """self + value * tensor1 * tensor2, rounded once."""
     common = result_type(self, tensor1, tensor2)
     x, y, z = operands(b, self, tensor1, tensor2, common=common, rounded=False)
-    return finish(b, b.add(x, b.mul(_times(b, value, y), z)))
+    return finish(b, b.add(x, b.mul(_times(b, value, y), z)), common)
 
 
 @rule("aten.addcdiv.default", numbers=("self", "tensor1", "tensor2", "value"))
@@ -180,7 +183,7 @@ def addcdiv(b: Builder, self: Operand, tensor1: Operand, tensor2: Operand, value
     """self + value * tensor1 / tensor2, rounded once."""
     common = result_type(self, tensor1, tensor2)
     x, y, z = operands(b, self, tensor1, tensor2, common=common, rounded=False)
-    return finish(b, b.add(x, b.div(_times(b, value, y), z)))
+    return finish(b, b.add(x, b.div(_times(b, value, y), z)), common)
 
 
 def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
@@ -201,7 +204,7 @@ def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
     span = b.sub(stop, start)
     near = b.add(start, b.mul(part, span))
     far = b.sub(stop, b.mul(span, b.sub(full(b, 1, part), part)))
-    return finish(b, b.select(small, near, far))
+    return finish(b, b.select(small, near, far), common)
 
 
 @pointwise("aten.logaddexp.default", floating=True)
@@ -273,3 +276,16 @@ def ldexp(b: Builder, self: Operand, other: Operand) -> SSAValue:
     (exponent,) = operands(b, other, common=dtype)
     raised = b.convert(b.binary("pow", full(b, 2, exponent), exponent), dtype)
     return mul(b, self, raised)
+
+
+def _in_place(name: str, meaning: Callable[[Builder, Operand, Operand], SSAValue]) -> None:
+    """The rule of an in-place overload that no functional one is named after."""
+
+    @rule(name, numbers=("other",))
+    def written(b: Builder, self: SSAValue, other: Operand) -> SSAValue:
+        b.out = [(dtype_of(self), shape_of(self))]
+        return meaning(b, self, other)
+
+
+_in_place("aten.floor_divide_.Tensor", floor_divide)
+_in_place("aten.ldexp_.default", ldexp)

@@ -38,8 +38,8 @@ def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
         (x,) = operands(b, self, common=common, halves=halves)
         special = static_power(b, x, known)
         if special is not None:
-            return finish(b, special)
-    return finish(b, b.binary("pow", *operands(b, self, exponent, common=common)))
+            return finish(b, special, common)
+    return finish(b, b.binary("pow", *operands(b, self, exponent, common=common)), common)
 
 
 def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:

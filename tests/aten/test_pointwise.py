@@ -362,3 +362,15 @@ def test_every_core_pointwise_op_has_a_meaning() -> None:
         if torch.Tag.core in op.tags or decomposition(op) is None:
             without.append(str(op))
     assert without == ["aten.equal.default"]
+
+
+def test_in_place_and_out_compute_in_the_promoted_dtype() -> None:
+    half, single, whole = normal(torch.float16, 8), normal(torch.float32, 8, seed=1), torch.arange(8)
+    check(A.add_.Tensor, half, single, alpha=0.3)
+    check(A.eq_.Tensor, single, whole)
+    check(A.floor_divide_.Tensor, single, whole + 1)
+    check(A.ldexp_.default, single, whole)
+    check(A.__ilshift__.Scalar, whole, 2)
+    check(A.sigmoid.out, half, out=torch.zeros(8))
+    check(A.add.out, half, half, alpha=3, out=torch.zeros(8, dtype=torch.float64))
+    check(A.lt.Tensor_out, whole, single, out=torch.zeros(8))
