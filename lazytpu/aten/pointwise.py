@@ -130,7 +130,7 @@ def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
 def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:
     """`value` in the dtype that torch gives the op's (first) result, broadcast to its shape.
 
-    With `common`, the promoted dtype, a half result is rounded to it before it goes to an `out=` tensor of another dtype.
+    With `common`, the promoted dtype, a half result is rounded to it on its way to an `out=` tensor of another dtype.
     """
     dtype, shape = b.out[0]
     if common in HALVES and dtype != common and dtype != "i1" and dtype_of(value) == "f32":
