@@ -39,7 +39,10 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         results = override(**arguments)
     else:
         schema = op._schema.arguments
-        positional = [arguments[a.name] for a in schema if not a.kwarg_only and a.name in arguments]
+        given = [a for a in schema if not a.kwarg_only]
+        while given and given[-1].name not in arguments:
+            given.pop()
+        positional = [arguments[a.name] if a.name in arguments else a.default_value for a in given]
         keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
         with torch.no_grad():
             results = op(*positional, **keywords)

@@ -88,12 +88,8 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
 def _terminating(functional: OpOverload) -> Callable[..., Any]:
     """`functional`, recorded where torch's composite kernel may call the out= overload (huber_loss_backward does)."""
     name = functional.name()
-    if has_kernel(name, "CompositeExplicitAutograd") and not has_kernel(name, "PrivateUse1"):
-        try:
-            return callable_of(functional)
-        except NotImplementedError:  # nothing expresses it but that kernel
-            return functional
-    return functional
+    composite = has_kernel(name, "CompositeExplicitAutograd") and not has_kernel(name, "PrivateUse1")
+    return callable_of(functional) if composite else functional
 
 
 def _defaults(op: OpOverload) -> dict[str, Any]:
