@@ -27,7 +27,7 @@ class Pattern(RewritePattern):
 
     MADE_BY: ClassVar[frozenset[type[Operation]]] = frozenset()
     """Classes of ops of which at least one makes an operand, or the pattern cannot match; empty: it may match anyway.
-    Checked before the pattern is tried: of 35,000 tries in a training step of 5,000 ops it leaves 9,000."""
+    Checked before the pattern is tried: of 37,000 tries in a training step of 5,000 ops it leaves 12,000."""
 
 
 class RewriteBuilder(Builder):
