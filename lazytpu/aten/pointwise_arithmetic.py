@@ -198,12 +198,18 @@ def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
 def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
     """self + weight (end - self), taken from the nearer end (ATen/native/Lerp.h)."""
     common = result_type(*(a for a in (self, end, weight) if isinstance(a, SSAValue)))
-    start, stop, part = operands(b, self, end, weight, common=common, rounded=False)
+    if isinstance(weight, Scalar):  # an optimizer's beta: which end is nearer is decided once, not for each element
+        start, stop = operands(b, self, end, common=common, rounded=False)
+        part = b.scalar(weight, dtype_of(start))
+    else:
+        start, stop, part = operands(b, self, end, weight, common=common, rounded=False)
+    shape = shape_of(start)
     size = b.abs(part) if is_complex(common) or not is_unsigned(common) else part
     small = b.compare("LT", size, full(b, 0.5, size))
+    rest = b.broadcast_to(b.sub(full(b, 1, part), part), shape)
     span = b.sub(stop, start)
-    near = b.add(start, b.mul(part, span))
-    far = b.sub(stop, b.mul(span, b.sub(full(b, 1, part), part)))
+    near = b.add(start, b.mul(b.broadcast_to(part, shape), span))
+    far = b.sub(stop, b.mul(span, rest))
     return finish(b, b.select(small, near, far), common)
 
 
