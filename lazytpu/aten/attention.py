@@ -171,9 +171,10 @@ def attention_backward(
     if attn_bias is not None and grad_input_mask[3]:
         of_bias = b.convert(_summed_to(b, of_scores, shape_of(attn_bias)), dtype_of(attn_bias))
 
-    factor = 1 / sqrt(shape_of(query)[-1]) if scale is None else scale
-    of_dots = b.convert(b.reshape(b.mul(of_scores, full(b, factor, of_scores)), of.grouped), dtype)
+    of_dots = b.convert(b.reshape(of_scores, of.grouped), dtype)
     of_query, of_key = _product(b, of_dots, of.key, (3, 2)), _product(b, of_dots, of.query, (2, 2))
+    factor = 1 / sqrt(shape_of(query)[-1]) if scale is None else scale
+    of_query, of_key = b.mul(of_query, full(b, factor, of_query)), b.mul(of_key, full(b, factor, of_key))
     return (
         b.convert(b.reshape(of_query, shape_of(query)), dtype),
         b.convert(b.reshape(of_key, shape_of(key)), dtype_of(key)),

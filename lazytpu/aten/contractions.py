@@ -131,9 +131,10 @@ def addr(b: Builder, self: SSAValue, vec1: SSAValue, vec2: SSAValue, beta: Scala
         outer = b.and_(outer, b.broadcast_to(b.scalar(alpha, "i1"), shape))
         term = b.broadcast_to(b.and_(self, b.broadcast_to(b.scalar(beta, "i1"), shape_of(self))), shape)
         return b.or_(term, outer)
-    columns = b.broadcast_in_dim(b.convert(vec1, dtype), shape, [0])
-    rows = b.broadcast_in_dim(b.convert(vec2, dtype), shape, [1])
-    return affine(b, self, b.mul(columns, rows), beta, alpha)
+    wide = ACCUMULATOR.get(dtype, dtype)
+    columns = b.broadcast_in_dim(b.convert(vec1, wide), shape, [0])
+    rows = b.broadcast_in_dim(b.convert(vec2, wide), shape, [1])
+    return b.convert(affine(b, self, b.mul(columns, rows), beta, alpha), dtype)
 
 
 @rule("aten.dot.default")
@@ -180,13 +181,13 @@ def trilinear(
     unroll_dim: int = 1,
 ) -> SSAValue:
     """Σ i1·i2·i3 over `sumdim`, after each operand got the dims of size 1 that its list names."""
+    wide = ACCUMULATOR.get(dtype_of(i1), dtype_of(i1))
     operands = ((i1, expand1), (i2, expand2), (i3, expand3))
-    spread = [b.reshape(x, _with_ones(shape_of(x), at)) for x, at in operands]
+    spread = [b.reshape(b.convert(x, wide), _with_ones(shape_of(x), at)) for x, at in operands]
     shape = broadcast_shape(*map(shape_of, spread))
     first, second, third = (b.broadcast_to(x, shape) for x in spread)
     product = b.mul(b.mul(first, second), third)
-    wide = ACCUMULATOR.get(dtype_of(i1), dtype_of(i1))
-    return b.convert(b.reduce("add", b.convert(product, wide), sorted(sumdim)), b.out[0][0])
+    return b.convert(b.reduce("add", product, sorted(sumdim)), b.out[0][0])
 
 
 def _with_ones(shape: Sequence[int], at: Sequence[int]) -> list[int]:
