@@ -106,13 +106,15 @@ def _spelled(
     )[0]
 
 
-def _forward(b: Builder, x: SSAValue, w: SSAValue, g: Geometry) -> SSAValue:
-    """[N, C, …] and [O, C / groups, …] to [N, O, …]."""
-    window = Window(g.stride, g.padding, g.padding, g.ones, g.dilation)
+def _forward(b: Builder, x: SSAValue, w: SSAValue, g: Geometry, places: Sequence[int]) -> SSAValue:
+    """[N, C, …] and [O, C / groups, …] to [N, O, *places]."""
+    exact = g.high(shape_of(x)[2:], places, shape_of(w)[2:])
+    # Up to stride - 1 more padding makes no further place, and XLA:CPU's fast kernels want none that is negative.
+    fits = zip(g.padding, exact, g.stride, strict=True)
+    high = [p if h <= p < h + s else h for p, h, s in fits]
+    window = Window(g.stride, g.padding, high, g.ones, g.dilation)
     if g.direct:
         return _written(b, x, w, window, "NC*,OI*,NC*")
-    sizes = zip(shape_of(x)[2:], shape_of(w)[2:], g.stride, g.padding, g.dilation, strict=True)
-    places = [(n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, s, p, d in sizes]
     return _spelled(b, "convolution", x, w, window, g.groups, (shape_of(x)[0], shape_of(w)[0], *places))
 
 
@@ -166,7 +168,7 @@ def convolution(
     elif transposed:
         result = _input_gradient(b, input, weight, g, shape[2:])
     else:
-        result = _forward(b, input, weight, g)
+        result = _forward(b, input, weight, g, shape[2:])
     if bias is not None:
         result = b.add(result, b.broadcast_in_dim(b.convert(bias, within), shape, [1]))
     return b.convert(result, dtype)
@@ -199,7 +201,7 @@ def convolution_backward(
         if empty:
             of_input = b.constant(0, dtype, shape_of(input))
         elif transposed:
-            of_input = _forward(b, grad_output, weight, g)
+            of_input = _forward(b, grad_output, weight, g, size)
         else:
             of_input = _input_gradient(b, grad_output, weight, g, size)
     if output_mask[1]:

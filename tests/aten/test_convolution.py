@@ -94,6 +94,11 @@ def test_masks(mask: list[bool]) -> None:
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_output_padding_beyond_stride() -> None:
+    check_all(((1, 2, 4, 4), (2, 2, 4, 5), [3, 2], [1, 2], [4, 4], [2, 3], 2), torch.float32, True)
+    check_all(((1, 2, 4, 4), (2, 3, 2, 2), [1, 1], [0, 0], [3, 3], [2, 1], 1), torch.float32, True)
+
+
 def test_empty_batch_and_short_lists() -> None:
     w = values(8, 2, 3, 3)
     x, grad = torch.ones(0, 4, 6, 6), torch.ones(0, 8, 6, 6)
