@@ -42,7 +42,7 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         given = [a for a in schema if not a.kwarg_only]
         while given and given[-1].name not in arguments:
             given.pop()
-        positional = [arguments[a.name] if a.name in arguments else a.default_value for a in given]
+        positional = [arguments.get(a.name, a.default_value) for a in given]
         keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
         with torch.no_grad():
             results = op(*positional, **keywords)

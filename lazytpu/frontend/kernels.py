@@ -80,7 +80,7 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     found = _callables.get(op)
     if found is None:
         computed = ports.engine().functional(op) if out_names(op) else None
-        found = kernel(op).call if computed is None else out_kernel(op, computed)
+        found = kernel(op).call if computed is None else out_kernel(op, _terminating(computed))
         _callables[op] = found
     return found
 

@@ -102,7 +102,7 @@ def activate() -> None:
 
 
 def _register_kernels() -> None:
-    from lazytpu.frontend import copies, counting, data_dependent, metadata, redirects
+    from lazytpu.frontend import copies, counting, data_dependent, linear_algebra, metadata, redirects
     from lazytpu.frontend.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
@@ -123,6 +123,7 @@ def _register_kernels() -> None:
         **redirects.KERNELS,
         **data_dependent.KERNELS,
         **counting.KERNELS,
+        **linear_algebra.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")

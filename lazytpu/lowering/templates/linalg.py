@@ -92,3 +92,9 @@ def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     # numpy's raw form is LAPACK's, column-major.
     reflectors, tau = jnp.linalg.qr(a, mode="raw")
     return jnp.swapaxes(reflectors, -1, -2), tau
+
+
+@template("pivots_to_permutation")
+def pivots_to_permutation(pivots: jax.Array, *, size: int) -> jax.Array:
+    """The order of `size` rows after row i was exchanged with row pivots[i], for each i in turn."""
+    return jax.lax.linalg.lu_pivots_to_permutation(pivots, size)
