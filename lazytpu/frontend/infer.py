@@ -176,3 +176,16 @@ for _op in (
     aten._native_batch_norm_legit_no_training.default,
 ):
     _saves_nothing(_op)
+
+
+@override(
+    "aten._fused_adam_.tensor_lr",
+    "aten._fused_adamw_.tensor_lr",
+    "aten._fused_sgd_.default",
+    "aten._fused_sgd_.tensor_lr",
+    "aten._fused_adagrad_.default",
+    "aten._fused_adagrad_.tensor_lr",
+)
+def fused_step(**arguments: Any) -> tuple[()]:
+    """Optimizer steps that only write have nothing to infer, and torch has no meta functions of these."""
+    return ()
