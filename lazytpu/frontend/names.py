@@ -14,10 +14,10 @@ def slot_names(epoch: int) -> dict[int, str]:
     found: dict[int, str] = {}
     modules: list[torch.nn.Module] = []
     optimizers: list[torch.optim.Optimizer] = []
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.nn.Module):
+    for thing in gc.get_objects():  # one whose constructor raised may still be there, without its tables
+        if issubclass(type(thing), torch.nn.Module) and "_parameters" in vars(thing):
             modules.append(thing)
-        elif issubclass(type(thing), torch.optim.Optimizer):
+        elif issubclass(type(thing), torch.optim.Optimizer) and "state" in vars(thing):
             optimizers.append(thing)
     by_parameter: dict[int, str] = {}
     for module in modules:
