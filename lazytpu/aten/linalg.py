@@ -295,6 +295,19 @@ def householder_product(b: Builder, input: SSAValue, tau: SSAValue) -> SSAValue:
     return b.template("householder_product", [input, tau], [(dtype_of(input), shape_of(input))])[0]
 
 
+@rule("aten.ormqr.default")
+def ormqr(
+    b: Builder, self: SSAValue, input2: SSAValue, input3: SSAValue, left: bool = True, transpose: bool = False
+) -> SSAValue:
+    """op(Q) input3, or input3 op(Q), with the square Q of the reflectors `self` and tau `input2`."""
+    *batch, m, n = shape_of(self)
+    zeros = [0] * len(batch)
+    square = b.pad(self, b.constant(0, dtype_of(self)), [*zeros, 0, 0], [*zeros, 0, m - n])
+    (q,) = b.template("householder_product", [square, input2], [(dtype_of(square), shape_of(square))])
+    q = adjoint(b, q) if transpose else q
+    return _product(b, q, input3) if left else _product(b, input3, q)
+
+
 # -- eigenvalues and singular values
 
 
@@ -330,3 +343,17 @@ def linalg_svd(
         (dtype, (*batch, columns, n)),
     ]
     return tuple(b.template("svd", [A], results, full=full_matrices))
+
+
+@rule("aten.linalg_eig.default")
+def linalg_eig(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """(eigenvalues, eigenvectors as columns), complex. XLA computes them on the CPU only."""
+    values, vectors = b.template("eig", [self], b.out)
+    return values, vectors
+
+
+@rule("aten._linalg_eigvals.default")
+def linalg_eigvals(b: Builder, self: SSAValue) -> SSAValue:
+    """Eigenvalues, complex. XLA computes them on the CPU only."""
+    values, shape = b.out[0], shape_of(self)
+    return b.template("eig", [self], [values, (values[0], shape)])[0]

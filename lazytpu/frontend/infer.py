@@ -189,3 +189,9 @@ for _op in (
 def fused_step(**arguments: Any) -> tuple[()]:
     """Optimizer steps that only write have nothing to infer, and torch has no meta functions of these."""
     return ()
+
+
+@override("aten.multi_margin_loss_backward.default", "aten.multilabel_margin_loss_backward.default")
+def gradient_of_self(**arguments: Any) -> torch.Tensor:
+    """torch has no meta function of these: a contiguous gradient of self."""
+    return torch.empty_like(arguments["self"], memory_format=torch.contiguous_format)

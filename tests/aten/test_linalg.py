@@ -112,6 +112,10 @@ def test_reflectors(dtype: torch.dtype) -> None:
     (a, tau), _ = outs(A.geqrf, x)
     (q,), _ = outs(A.linalg_householder_product, a, tau)
     assert_close(q @ a[:3].triu(), x)
+    a, tau = A.geqrf.default(x)
+    for transpose in (False, True):
+        close(A.ormqr, a, tau, matrix(dtype, 5, 2), True, transpose)
+        close(A.ormqr, a, tau, matrix(dtype, 2, 5), False, transpose)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -139,3 +143,13 @@ def test_svd(full: bool, dtype: torch.dtype) -> None:
     (u, s, vh), want = outs(A._linalg_svd, x, full, False)
     assert [t.shape for t in (u, s, vh)] == [t.shape for t in want]
     assert_close(s, want[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_eig(dtype: torch.dtype) -> None:
+    x = matrix(dtype, 2, 4, 4)
+    (values, vectors), want = outs(A.linalg_eig, x)
+    assert_close(vectors * values[:, None], x.to(torch.complex64) @ vectors)
+    assert [t.shape for t in (values, vectors)] == [t.shape for t in want]
+    (alone,), _ = outs(A._linalg_eigvals, x)
+    assert_close(alone, values)
