@@ -189,7 +189,8 @@ class _Importer:
         values = _flatten([values])
         latest: dict[int, int] = {}  # an op may write two views of one storage
         for operand, slot, value in zip(operands, slots, values, strict=True):
-            old = latest[operand.slot] if operand.slot in latest else operand.slot
+            before: int = operand.slot
+            old = latest.get(before, before)
             base, memory = self.bases[old], self.memory[old]
             view = _natural(base) if operand.view is None else _view(operand.view)
             if (dtype_of(value), shape_of(value)) != (view.dtype, view.size):
@@ -202,7 +203,7 @@ class _Importer:
             )
             self.bases[slot] = base
             self.successors[old] = slot
-            latest[operand.slot] = slot
+            latest[before] = slot
 
     # -- the end
 
