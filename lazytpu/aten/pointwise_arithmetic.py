@@ -20,7 +20,7 @@ from lazytpu.aten.pointwise import (
     result_type,
 )
 from lazytpu.aten.pointwise_unary import signbit, trunc
-from lazytpu.aten.registry import rule
+from lazytpu.aten.registry import broadcast_shape, rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 
@@ -196,21 +196,19 @@ def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
 
 @rule("aten.lerp.Tensor", "aten.lerp.Scalar", numbers=("self", "end", "weight"))
 def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
-    """self + weight (end - self), taken from the nearer end (ATen/native/Lerp.h)."""
+    """self + weight (end - self), from the nearer end: end + (weight - 1) (end - self) for |weight| >= 1/2
+    (ATen/native/Lerp.h). Which end is decided once where the weight is one number."""
     common = result_type(*(a for a in (self, end, weight) if isinstance(a, SSAValue)))
-    if isinstance(weight, Scalar):  # an optimizer's beta: which end is nearer is decided once, not for each element
-        start, stop = operands(b, self, end, common=common, rounded=False)
-        part = b.scalar(weight, dtype_of(start))
-    else:
-        start, stop, part = operands(b, self, end, weight, common=common, rounded=False)
-    shape = shape_of(start)
-    size = b.abs(part) if is_complex(common) or not is_unsigned(common) else part
-    small = b.compare("LT", size, full(b, 0.5, size))
-    rest = b.broadcast_to(b.sub(full(b, 1, part), part), shape)
-    span = b.sub(stop, start)
-    near = b.add(start, b.mul(b.broadcast_to(part, shape), span))
-    far = b.sub(stop, b.mul(span, rest))
-    return finish(b, b.select(small, near, far), common)
+    start, stop = operands(b, self, end, common=common, rounded=False)
+    (part,) = operands(b, weight, common=common, rounded=False)
+    shape = broadcast_shape(shape_of(start), shape_of(part))
+    if shape_of(part):
+        start, stop, part = (b.broadcast_to(x, shape) for x in (start, stop, part))
+    size = b.abs(part)
+    near = b.compare("LT", size, full(b, 0.5, size))
+    coefficient = b.select(near, part, b.sub(part, full(b, 1, part)))
+    base = b.select(near, start, stop)
+    return finish(b, b.add(base, b.mul(b.broadcast_to(coefficient, shape), b.sub(stop, start))), common)
 
 
 @pointwise("aten.logaddexp.default", floating=True)
