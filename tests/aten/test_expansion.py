@@ -1,0 +1,74 @@
+"""Decompositions: everything Python code may do with meta tensors is imported, or refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from harness import check, run
+
+from lazytpu.aten import dispatch, registry
+
+SIN = torch.ops.aten.sin.default
+X = torch.tensor([[0.3, -0.7, 1.5], [2.0, 0.1, -2.5]])
+
+
+@pytest.fixture
+def decomposed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., torch.Tensor]:
+    """Runs a function of one tensor as if it were torch's decomposition of sin."""
+
+    def through(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        registry.load()
+        monkeypatch.delitem(registry.RULES, str(SIN))
+        known = dispatch.decomposition
+        monkeypatch.setattr(dispatch, "decomposition", lambda op: function if op is SIN else known(op))
+        return run(SIN, x, outs=[function(x.clone())])[0]
+
+    return through
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    made = x.new_zeros(3, 2)
+    made[:, 0] = x[0]
+    made.t()[1].add_(x[1])
+    return made
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "an op": lambda x: x * 2 + 1,
+    "a composite op": lambda x: torch.ops.aten.to.dtype(x * 10, torch.int64),
+    "a view": lambda x: x.t()[1:].reshape(-1) + x.t()[1:].flatten(),
+    "an expanded result": lambda x: (x + 1)[:1].expand(4, 3),
+    "writes through views": written,
+    "numbers on the device": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device),
+    "numbers on the CPU": lambda x: x + torch.tensor(2.5),
+    "a bfloat16 number on the CPU": lambda x: x + torch.tensor(2.5, dtype=torch.bfloat16),
+    "lazy conjugation": lambda x: torch.complex(x, x + 1).conj() * 2,
+    "a part of a conjugate": lambda x: torch.complex(x, x + 1).conj().imag + 1,
+    "new tensors": lambda x: torch.arange(3, device=x.device) + torch.full((3,), 2, device=x.device),
+    "prims": lambda x: torch.ops.prims.convert_element_type(torch.ops.prims.transpose(x, [1, 0]), torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_a_decomposition_does(decomposed: Callable[..., torch.Tensor], name: str) -> None:
+    got, want = decomposed(FUNCTIONS[name], X), FUNCTIONS[name](X.clone())
+    torch.testing.assert_close(got, want.resolve_conj())
+
+
+def test_a_circle_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
+    with pytest.raises(NotImplementedError, match=r"aten\.sin\.default.*has no rule"):
+        decomposed(lambda x: torch.sin(x), X)
+
+
+def test_unknown_contents_are_refused(decomposed: Callable[..., torch.Tensor]) -> None:
+    elsewhere = torch.ones(2, 3, device="meta")
+    with pytest.raises(NotImplementedError, match="without calling an op"):
+        decomposed(lambda x: x + (elsewhere if x.device.type == "meta" else 1), X)
+
+
+def test_composite_ops_without_a_rule() -> None:
+    op = torch.ops.aten.conj_physical.default
+    assert str(op) not in registry.load() and dispatch.decomposition(op) is not None
+    check(op, torch.complex(X, X + 1))
