@@ -123,7 +123,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     """Assert that `op` gives on lazytpu what it gives on torch's CPU: values, dtypes, shapes; numbers static and
     run-time alike."""
     s = signature(op)
-    copies = [_clone(a) for a in args], {k: _clone(v) for k, v in kwargs.items()}
+    copies = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
     reference = op(*copies[0], **copies[1])
     after = bind(op, *copies)
     returned = list(reference or ()) if len(s.returned) != 1 else [reference]
@@ -141,9 +141,10 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
             )
 
 
-def _clone(value: Any) -> Any:
+def clone(value: Any) -> Any:
+    """A copy that an op may write."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, list):
-        return [_clone(v) for v in value]
+        return [clone(v) for v in value]
     return value

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 import torch
-from harness import check
+from deferred import check
 
 A = torch.ops.aten
 ORDERS = [0.0, 1.0, 1.5, 2.0, 3.0, inf]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check
+from deferred import check
 
 A = torch.ops.aten
 DTYPES = [torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.complex64]

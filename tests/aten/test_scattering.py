@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 A = torch.ops.aten
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.complex64]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 A = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check
+from deferred import check
 
 A = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
