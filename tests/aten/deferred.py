@@ -23,7 +23,7 @@ from lazytpu.ir.types import dtype_of, shape_of
 
 @dataclass
 class Pending:
-    """One check whose results are among those of the program: from `start` on, and after them those of bounds checks."""
+    """One check: its results are those of the program from `start` on, with those of its bounds checks after them."""
 
     text: str
     expected: list[torch.Tensor]
