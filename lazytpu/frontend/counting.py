@@ -21,7 +21,7 @@ def _differs(ordered: torch.Tensor) -> torch.Tensor:
     """True where a row of (n, …) differs from the one before it, and at the first."""
     if ordered.shape[0] == 0:
         return torch.zeros(0, dtype=torch.bool, device=ordered.device)
-    rows = (ordered[1:] != ordered[:-1]).reshape(ordered.shape[0] - 1, ordered[0].numel()).any(1)
+    rows = (ordered[1:] != ordered[:-1]).reshape(ordered.shape[0] - 1, ordered.shape[1:].numel()).any(1)
     return torch.cat([torch.ones(1, dtype=torch.bool, device=ordered.device), rows])
 
 
@@ -58,7 +58,7 @@ def unique_dim(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """aten::unique_dim: distinct slices along `dim`, in lexicographic order."""
     rows = tensor.movedim(dim, 0)
-    flat = rows.reshape(rows.shape[0], -1)
+    flat = rows.reshape(rows.shape[0], rows.shape[1:].numel())
     order = torch.arange(rows.shape[0], device=tensor.device)
     for column in reversed(range(flat.shape[1])):  # a stable sort by each column, the least significant first
         order = order[flat[order, column].sort(stable=True).indices]
