@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +100,8 @@ def exact(value: Any) -> Any:
     """A static number's part of the key: its type counts, NaN equals itself, and -0.0 differs from 0.0 (R2)."""
     if value is None or value is ABSENT:
         return value
-    return (type(value), value if value and value == value else repr(value))
+    plain = value and value == value and type(value) is not complex  # a complex number may have a part that is -0.0
+    return (type(value), value if plain else repr(value))
 
 
 def foreign(r: Recorder, value: Any) -> Any:
@@ -168,7 +169,10 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
     elif isinstance(error, TraceFull):
         r.cut()
     else:
-        raise error
+        try:
+            raise error
+        finally:
+            del error, args  # its traceback holds this frame, which would hold it, and the user's tensors (R4)
     positional = [v for a, v in zip(k.arguments, args, strict=True) if not a.keyword]
     keywords = {a.name: v for a, v in zip(k.arguments, args, strict=True) if a.keyword and v is not ABSENT}
     while positional and positional[-1] is ABSENT:
@@ -203,11 +207,12 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
             count = len(bound[name]) if a.kind == "tensors" else 1
             written[name] = tuple(range(slots, slots + count))
             slots += count
-    numbers = _Numbers(parent.numbers)
+    numbers, admitted = _Numbers(parent.numbers), iter(range(parent.slots, r.slots))
+    keyed = [(a, name) for a, name in zip(k.arguments, k.schema_names, strict=True) if a.kind != "generator"]
     arguments = {
-        a_name: _argument(a, bound[a_name], numbers)
-        for a, a_name in zip(k.arguments, k.schema_names, strict=True)
-        if a_name in bound and a.kind != "generator"
+        name: _argument(a, bound[name], token, numbers, admitted)
+        for (a, name), token in zip(keyed, key[1:], strict=False)
+        if name in bound
     }
     record = Record(
         op=k.op,
@@ -239,13 +244,14 @@ class _Numbers:
         return Number(self.next - 1, type(value))
 
 
-def _argument(a: codegen.Argument, value: Any, numbers: _Numbers) -> Any:
+def _argument(a: codegen.Argument, value: Any, token: Any, numbers: _Numbers, admitted: Iterator[int]) -> Any:
     if value is None:
         return None
     if a.kind == "tensor":
-        return _operand(value, numbers)
+        return _operand(value, token, numbers, admitted)
     if a.kind == "tensors":
-        return [None if v is None else _operand(v, numbers) for v in value]
+        pairs = zip(value, token, strict=True)
+        return [None if v is None else _operand(v, t, numbers, admitted) for v, t in pairs]
     if a.kind == "number":
         return numbers.take(value)
     if a.kind == "numbers":
@@ -253,7 +259,9 @@ def _argument(a: codegen.Argument, value: Any, numbers: _Numbers) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _operand(value: Any, numbers: _Numbers) -> Operand | Number:
+def _operand(value: Any, token: Any, numbers: _Numbers, admitted: Iterator[int]) -> Operand | Number:
+    """What a tensor argument is in the record. Its slot is taken from its part of the key, or is the next of those
+    `admitted`, and not from the value: another thread that shares an input may have given that a slot of its own."""
     storage: Any = value.untyped_storage() if isinstance(value, torch.Tensor) else None
     held = getattr(storage, "_value", None)
     if held is None:
@@ -261,7 +269,9 @@ def _operand(value: Any, numbers: _Numbers) -> Operand | Number:
     kind: Layout = held.layout
     shape, stride, offset = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
     natural = (shape, stride, offset, value.dtype) == (kind.shape, kind.stride, 0, kind.dtype)
-    return Operand(held.slot, None if natural else (shape, stride, offset, value.dtype))
+    base = token[0] if type(token) is tuple and len(token) == 5 else token  # (base, and the view of it)
+    slot = base if type(base) is int else next(admitted)
+    return Operand(slot, None if natural else (shape, stride, offset, value.dtype))
 
 
 def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
