@@ -23,7 +23,7 @@ from lazytpu.runtime.buffer import MEMORY, Buffer
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
-from lazytpu.trace.value import Layout, Value
+from lazytpu.trace.value import Layout, Value, again
 
 
 class Engine:
@@ -111,7 +111,10 @@ class Engine:
             failure = explain(error, state)
             for _, value in held:
                 value.buffer = _spoiled(failure)
-            raise failure from (None if failure is error else error)
+            try:
+                raise failure from (None if failure is error else error)
+            finally:
+                del failure  # its traceback holds this frame, which would hold it, and all of the trace
         finally:
             for buffer in trace.buffers:
                 buffer.pins -= 1
@@ -122,7 +125,8 @@ class Engine:
         """A program that computes at least `live` and takes at most `dead`, the one with the fewest extra results; if
         there is none, a new one. When garbage is collected can therefore never cause a compile (R4)."""
         needed, free = frozenset(live), frozenset(dead)
-        fitting = [c for c in plan.programs.values() if needed.issubset(c.live) and c.donated <= free]
+        programs = list(plan.programs.values())  # at once: another thread may add one
+        fitting = [c for c in programs if needed.issubset(c.live) and c.donated <= free]
         if fitting:
             found = min(fitting, key=lambda c: (len(c.live), -len(c.donated)))
         else:
@@ -168,7 +172,7 @@ class Engine:
         """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
         self.inflight.settle()
         if buffer.error is not None:
-            raise buffer.error
+            raise again(buffer.error)
         with self.metrics.waiting():
             array = client.to_host(buffer.array, copy=True)
         return from_numpy(array.reshape(-1), dtype)
@@ -181,7 +185,7 @@ class Engine:
 def _spoiled(error: BaseException) -> Buffer:
     """What stands for a value that could not be computed: reading it raises the error again."""
     buffer = Buffer(None, 0)
-    buffer.error = error
+    buffer.error = again(error)
     return buffer
 
 

@@ -10,7 +10,7 @@ from lazytpu.frontend import ports, tensors
 from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.kernels import kernel
 from lazytpu.frontend.torch_private import neg_view
-from lazytpu.trace.value import EMPTY, Value, resident
+from lazytpu.trace.value import EMPTY, Value, again, resident
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def materialize(value: Value) -> Any:
         value.recorder.cut()
     buffer: Any = value.buffer
     if buffer.error is not None:
-        raise buffer.error
+        raise again(buffer.error)
     return buffer
 
 

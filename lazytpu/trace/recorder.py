@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.trace.trie import State
-from lazytpu.trace.value import EMPTY, Layout, Value
+from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 _epochs = itertools.count(1)
+
+
+def _gone() -> None:
+    """In place of the reference to a value that an interrupt kept from being made."""
 
 
 class PendingElsewhere(Exception):
@@ -32,7 +36,7 @@ class Trace:
     epoch: int
     buffers: list[Any]
     numbers: list[Any]
-    values: list[weakref.ref[Value]]
+    values: list[Callable[[], Value | None]]
     begun: float
 
 
@@ -70,7 +74,7 @@ class Recorder:
         self.state = self.root
         self.epoch = next(_epochs)
         self.slots = 0
-        self.values: list[weakref.ref[Value]] = []
+        self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
         self.numbers: list[Any] = []
 
@@ -80,12 +84,12 @@ class Recorder:
         if buffer is None:
             raise PendingElsewhere(value)
         if buffer.error is not None:
-            raise buffer.error
+            raise again(buffer.error)
+        self.values.append(weakref.ref(value))  # first: after an interrupt, rollback() finds here what has a slot
         value.epoch = self.epoch
         value.slot = self.slots
         value.recorder = self
         self.slots += 1
-        self.values.append(weakref.ref(value))
         if buffer is EMPTY:
             return value.layout.empty_key
         buffer.pins += 1
@@ -108,6 +112,7 @@ class Recorder:
             if value is not None and value.epoch == self.epoch:
                 value.epoch = -1
         del self.values[state.slots :]
+        self.values.extend([_gone] * (state.slots - len(self.values)))  # interrupted between its state and its results
         self.slots = state.slots
         for buffer in self.buffers[state.inputs :]:
             buffer.pins -= 1

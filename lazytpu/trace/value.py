@@ -52,6 +52,15 @@ class DeviceBuffer(Protocol):
     error: BaseException | None
 
 
+def again(error: BaseException) -> BaseException:
+    """A copy of `error` without traceback and cause: raised instead of a kept error, or kept instead of a raised one,
+    since a traceback holds the frames of all callers, and they the user's tensors (R4)."""
+    copy = type(error).__new__(type(error))
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    return copy
+
+
 class Empty:
     """Stands for memory that nothing has written: it costs no buffer, and reads as zeros."""
 

@@ -240,3 +240,43 @@ def test_float32_matmul_precision_is_part_of_the_key() -> None:
         torch.set_float32_matmul_precision("highest")
     assert "HIGHEST" in found[0]
     assert "HIGHEST" not in found[1]
+
+
+def test_errors_keep_no_memory_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their tracebacks hold frames with tensors: none may be kept, nor be in a cycle (R4)."""
+    from lazytpu.aten import registry
+
+    def broken(b: object, self: object) -> object:
+        raise ValueError("no such thing")
+
+    rule = registry.RULES["aten.atanh.default"]
+    monkeypatch.setitem(registry.RULES, "aten.atanh.default", registry.Rule(rule.name, broken, frozenset(), False))
+
+    def fail() -> torch.Tensor:
+        big = on_tpu(128, 128)
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            big @ on_tpu(3, 3)
+        lost = (big * 2).atanh()
+        for read in (lazytpu.mark_step, lost.cpu, lambda: lost + 1):
+            with pytest.raises(RuntimeError, match="no such thing"):
+                read()
+        return lost
+
+    gc.collect()
+    before = lazytpu.metrics()["live_bytes"]
+    gc.disable()
+    try:
+        lost = fail()
+        assert lazytpu.metrics()["live_bytes"] == before
+    finally:
+        gc.enable()
+    assert lost.shape == (128, 128)
+
+
+def test_buffers_that_are_not_leaves_have_names_too() -> None:
+    module = torch.nn.Module()
+    weight = torch.nn.Parameter(on_tpu(3))
+    module.register_buffer("doubled", weight * 2)
+    y = module.doubled.exp() - 1
+    lazytpu.mark_step()
+    assert y.shape == (3,)

@@ -8,7 +8,7 @@ import pytest
 
 from lazytpu.trace.recorder import PendingElsewhere, Recorder, Trace
 from lazytpu.trace.trie import CutPlan, Operand, Record, State
-from lazytpu.trace.value import EMPTY, Layout, Value, resident, row_major
+from lazytpu.trace.value import EMPTY, Layout, Value, again, resident, row_major
 
 
 class Memory:
@@ -169,3 +169,34 @@ def test_values_do_not_keep_each_other_alive(session: Session) -> None:
         assert reference() is None, "freed by reference counting alone"
     finally:
         gc.enable()
+
+
+def test_rollback_after_an_interrupt_between_a_state_and_its_results(session: Session) -> None:
+    """The state was entered, its value was not made: the slot stays, and nothing is in it."""
+    r = session.recorder
+    x = resident(FOUR, Memory())
+    session.record("neg", x)
+    session.recorder.cut()
+    r.admit(x)
+    r.state = next(iter(session.root.next.values()))
+    r.rollback()
+    y = session.record("exp", x)
+    assert (y.slot, r.slots, len(r.values)) == (2, 3, 3)
+    assert r.values[1]() is None
+    assert r.values[2]() is y
+
+
+def test_an_error_raised_again_has_the_message_and_no_frames() -> None:
+    class Failure(RuntimeError):
+        def __init__(self, op: str, line: int):
+            super().__init__(f"{op} at {line}")
+            self.line = line
+
+    try:
+        raise Failure("exp", 3)
+    except Failure as error:
+        error.add_note("of 4 ops")
+        copy = again(error)
+    assert isinstance(copy, Failure)
+    assert (str(copy), copy.line, copy.__notes__) == ("exp at 3", 3, ["of 4 ops"])
+    assert copy.__traceback__ is None
