@@ -25,7 +25,8 @@ def slot_names(epoch: int) -> dict[int, str]:
             if len(name) > len(by_parameter.get(id(tensor), "")):  # the root module's name is the longest
                 by_parameter[id(tensor)] = name
                 _note(found, epoch, tensor, name)
-                _note(found, epoch, tensor.grad, f"{name}.grad")
+                if tensor.is_leaf:  # torch warns about the .grad of others
+                    _note(found, epoch, tensor.grad, f"{name}.grad")
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
             name = by_parameter.get(id(parameter))
