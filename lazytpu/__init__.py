@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.frontend.register import activate, check_owner
+from lazytpu.frontend.register import activate, register
 from lazytpu.options import options
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["graphs", "mark_step", "metrics", "options", "reset_metrics", "sync"]
 __version__ = "0.1.0"
 
-check_owner()
+register()
 
 
 def mark_step() -> None:
@@ -25,9 +25,9 @@ def mark_step() -> None:
     Everything still alive gets its value; what was overwritten gives its memory to the results. A step of the same ops
     on the same shapes finds its program; a new one is compiled.
     """
+    activate()
     from lazytpu.frontend.tensors import recorder
 
-    activate()
     recorder().cut()
 
 
@@ -36,10 +36,10 @@ def sync() -> None:
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
+    activate()
     from lazytpu.frontend import ports
     from lazytpu.frontend.tensors import RECORDERS
 
-    activate()
     for each in list(RECORDERS):
         each.cut()
     ports.engine().wait()
