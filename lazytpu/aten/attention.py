@@ -98,7 +98,7 @@ def _dropout(b: Builder, x: SSAValue, probability: float, stream: Stream) -> SSA
     if probability >= 1:
         return full(b, 0, x)
     bits = b.random_bits(*stream, shape_of(x))
-    keep = b.compare("GE", bits, full(b, round(probability * 2**32), bits))
+    keep = b.compare("GE", bits, full(b, min(round(probability * 2**32), 2**32 - 1), bits))
     return b.select(keep, b.mul(x, full(b, 1 / (1 - probability), x)), full(b, 0, x))
 
 
