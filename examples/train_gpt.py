@@ -72,7 +72,7 @@ class GPT(nn.Module):
         self.head.weight = self.token.weight  # tied
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                scale = 0.02 / math.sqrt(2 * layers) if name.endswith(("proj.weight", "mlp.2.weight")) else 0.02
+                scale = 0.05 / math.sqrt(2 * layers) if name.endswith(("proj.weight", "mlp.2.weight")) else 0.05
                 nn.init.normal_(parameter, std=scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, inputs: Tensor, tar
 def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, meter: Meter) -> dict[str, Any]:
     """Run `args.steps` steps. Returns their losses, and the host's and the device's milliseconds for one of them."""
     text, unseen = texts
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
     warm_up = max(1, args.steps // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(  # up in a line, then down a cosine to a tenth
         optimizer, lambda step: min((step + 1) / warm_up, 0.55 + 0.45 * math.cos(math.pi * step / args.steps))
@@ -167,7 +167,7 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, me
             readings.append((step, meter.read("reading a loss")))
             speed = step * inputs.numel() / (time.perf_counter() - start)
             bar.set_postfix_str(f"loss {value:.3f}, {speed:,.0f} tokens/s, {now['compiles']} compiles")
-        if step % 100 == 0 or step == args.steps:
+        if step % 250 == 0 or step == args.steps:
             validation_loss = validate(model, unseen, args)
             meter.read("validation")
             bar.write(f"step {step}: validation loss {validation_loss:.3f}")
@@ -225,9 +225,9 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--device", choices=("tpu", "cpu"), default="tpu", help="cpu is stock PyTorch")
-    add("--steps", type=int, default=600, help="steps of the optimizer")
-    add("--batch", type=int, default=16, help="windows of text in a step")
-    add("--window", type=int, default=128, help="characters in a window")
+    add("--steps", type=int, default=1500, help="steps of the optimizer")
+    add("--batch", type=int, default=12, help="windows of text in a step")
+    add("--window", type=int, default=64, help="characters in a window")
     add("--layers", type=int, default=4, help="blocks of the model")
     add("--heads", type=int, default=4, help="attention heads of a block")
     add("--width", type=int, default=128, help="width of the residual stream")
