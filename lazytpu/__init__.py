@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend, which must not be half imported then)
+
 from lazytpu.frontend.register import activate, register
 from lazytpu.options import options
 
