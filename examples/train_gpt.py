@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import resource
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -155,7 +156,8 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, me
     first_loss = validation_loss = math.nan
     start = time.perf_counter()
     readings = [(0, meter.read("the move to the device"))]
-    bar = tqdm(batches(text, args, args.seed, args.steps), desc="train", total=args.steps, unit="step")
+    often = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two pictures of the bar: a log needs few
+    bar = tqdm(batches(text, args, args.seed, args.steps), total=args.steps, unit="step", mininterval=often)
     for step, (inputs, targets) in enumerate(bar, start=1):
         loss = train_step(model, optimizer, inputs, targets)
         schedule.step()
@@ -166,7 +168,8 @@ def train(model: GPT, texts: tuple[Tensor, Tensor], args: argparse.Namespace, me
             first_loss = value if step == 1 else first_loss
             readings.append((step, meter.read("reading a loss")))
             speed = step * inputs.numel() / (time.perf_counter() - start)
-            bar.set_postfix_str(f"loss {value:.3f}, {speed:,.0f} tokens/s, {now['compiles']} compiles")
+            state = f"loss {value:.3f}, {speed:,.0f} tokens/s, {now['compiles']} compiles"
+            bar.set_postfix_str(state, refresh=False)
         if step % 250 == 0 or step == args.steps:
             validation_loss = validate(model, unseen, args)
             meter.read("validation")
