@@ -9,6 +9,7 @@ import torch
 from lazytpu.frontend import ports, tensors
 from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
 from lazytpu.trace.value import EMPTY, Value, again, resident
 
@@ -36,7 +37,8 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     else:
         flat = ports.engine().download(materialize(value), kind.dtype)
     if tensor.dtype is not kind.dtype:
-        flat = flat.view(torch.uint8).view(tensor.dtype)
+        flat = flat.view(torch.uint8)
+        flat = flat[: flat.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize].view(tensor.dtype)
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
@@ -80,9 +82,12 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     storage: Any = target.untyped_storage()
     kind = storage._value.layout
     whole = tensors.is_natural(target, kind)
+    if not whole:
+        check_no_internal_overlap(target)
     if source.device.type == "cpu":
+        _check_broadcast(source, target)
         if source.numel() == 1 and target.numel() != 1:
-            return kernel(aten.fill_.Scalar).call(target, source.item())
+            return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
         ready = source.detach().to(target.dtype).expand(target.shape)
         if whole:
             storage._value = from_cpu(_laid_out(ready, target))
@@ -96,8 +101,15 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
             storage._value = held  # values are immutable: a copy of the whole shares it
             return target
     if target.numel() == 0:
+        _check_broadcast(source, target)
         return target
     return kernel(aten.copy_.default).call(target, source)
+
+
+def _check_broadcast(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Raise torch's RuntimeError when the source's shape does not broadcast to the target's."""
+    if source.shape != target.shape:
+        torch.empty(target.shape, device="meta").copy_(torch.empty(source.shape, device="meta"))
 
 
 def _laid_out(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

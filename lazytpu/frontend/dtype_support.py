@@ -14,6 +14,9 @@ from torch._ops import OpOverload
 # Not pointwise, but safe to ask with one element too.
 _ASKED_TOO = frozenset({torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default})
 
+# A dtype without a kernel, and a result that an in-place op cannot keep; other errors are not of the dtypes.
+_REFUSALS = ("not implemented for", "can't be cast to the desired output type")
+
 _accepted: set[tuple[Any, ...]] = set()
 
 
@@ -32,7 +35,7 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any]) -> None:
             **{a.name: small[a.name] for a in schema if a.kwarg_only and a.name in small},
         )
     except (NotImplementedError, RuntimeError) as error:
-        if "not implemented for" in str(error):
+        if any(refusal in str(error) for refusal in _REFUSALS):
             raise
     _accepted.add(key)
 

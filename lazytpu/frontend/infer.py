@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -44,14 +45,35 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
             given.pop()
         positional = [arguments.get(a.name, a.default_value) for a in given]
         keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
-        with torch.no_grad():
-            results = op(*positional, **keywords)
+        try:
+            with torch.no_grad():
+                results = op(*positional, **keywords)
+        except RuntimeError as error:
+            if torch.Tag.pointwise in op.tags and "broadcast" in str(error):
+                _check_broadcast(arguments.values())
+            raise
     returns = op._schema.returns
     if len(returns) == 1:
         results = (results,)
     elif not returns:
         return ()
     return tuple(_layout(r) for r in results)
+
+
+def _check_broadcast(values: Iterable[Any]) -> None:
+    """Raise the CPU's error, whose words differ from the meta functions', when the tensors do not broadcast."""
+    common: list[int] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            rank = max(len(common), value.dim())
+            one, other = ([1] * (rank - len(shape)) + list(shape) for shape in (common, value.shape))
+            for dim in reversed(range(rank)):
+                if one[dim] != other[dim] and 1 not in (one[dim], other[dim]):
+                    raise RuntimeError(
+                        f"The size of tensor a ({one[dim]}) must match the size of tensor b ({other[dim]}) at "
+                        f"non-singleton dimension {dim}"
+                    )
+            common = [b if a == 1 else a for a, b in zip(one, other, strict=True)]
 
 
 def _layout(result: Any) -> Any:

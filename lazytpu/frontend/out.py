@@ -23,7 +23,7 @@ def out_names(op: OpOverload) -> list[str]:
     ]
 
 
-def out_kernel(op: OpOverload, functional: OpOverload) -> Callable[..., Any]:
+def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel of the out= overload `op`, which computes what `functional` returns."""
     names = out_names(op)
 
@@ -60,8 +60,7 @@ def _store(target: Any, result: Any) -> None:
             _store(t, r)
         return
     if not torch.can_cast(result.dtype, target.dtype):
-        kinds = {torch.bool: "Bool", torch.float32: "Float", torch.float64: "Double", torch.int64: "Long"}
-        names = [kinds.get(d, str(d).removeprefix("torch.").capitalize()) for d in (result.dtype, target.dtype)]
+        names = [_scalar_type(d) for d in (result.dtype, target.dtype)]
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
     if target.shape != result.shape:
         if target.numel() != 0:
@@ -74,4 +73,11 @@ def _store(target: Any, result: Any) -> None:
                 stacklevel=4,
             )
         aten.resize_.default(target, list(result.shape))
+        if not result.is_contiguous():  # a tensor that is resized gets the strides the op would have given its result
+            target.as_strided_(result.shape, result.stride())
     target.copy_(result)
+
+
+def _scalar_type(dtype: torch.dtype) -> str:
+    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
