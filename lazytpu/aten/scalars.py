@@ -104,7 +104,11 @@ class Packer:
         return lambda numbers: _real(numbers[number])
 
     def __call__(self, numbers: list[Any]) -> list[np.ndarray]:
-        """1-D arrays in the order of `packs`."""
+        """1-D arrays in the order of `packs`. A float past its dtype becomes infinite, as it does on the CPU."""
+        with np.errstate(over="ignore"):
+            return self._fill(numbers)
+
+    def _fill(self, numbers: list[Any]) -> list[np.ndarray]:
         made: list[np.ndarray] = []
         for dtype, readers, plain in self._plans:
             if plain is not None:
