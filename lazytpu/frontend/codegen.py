@@ -100,8 +100,8 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     args = arguments(op, facts)
     lines = [f"def {function_name(op)}({_parameters(args)}):\n"]
     lines.append("    try:\n        _r = thread_stash(STASH)\n    except RuntimeError:\n        _r = recorder()\n")
+    generator = next((a.name for a in args if a.kind == "generator"), "None")
     if facts.random:
-        generator = next((a.name for a in args if a.kind == "generator"), "None")
         lines.append(f"    _seed, _offset = draw({generator})\n")
     if facts.uses_precision:  # torch hands lazily conjugated tensors to products
         for a in args:
@@ -126,6 +126,8 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     lines.append(made)
     lines.extend(_write(a) for a in args if a.written)
     lines.append("    except BaseException as _error:\n")
+    if facts.random:
+        lines.append(f"        undraw({generator}, _offset)\n")
     lines.append(f"        return failed(KERNEL, _r, _error, ({''.join(a.name + ', ' for a in args)}))\n")
     lines.append(result)
     return "".join(lines)

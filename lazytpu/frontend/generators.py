@@ -131,6 +131,15 @@ def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
         return found._seed, offset
 
 
+def undraw(generator: torch.Generator | None, offset: int) -> None:
+    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded anew after a
+    cut, it gets the same numbers (R7). Nothing happens when another thread has drawn since."""
+    found = default_generator if generator is None else _generators[native_address(generator)]
+    with _lock:
+        if found._offset == offset + 1:
+            found._offset = offset
+
+
 def install() -> None:
     """Let `torch.Generator("tpu")` make generators of the device."""
     torch.Generator = facade(CpuGenerator, _construct)  # pyright: ignore[reportAttributeAccessIssue]

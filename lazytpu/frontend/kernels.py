@@ -311,6 +311,12 @@ def _draw(generator: torch.Generator | None) -> tuple[int, int]:
     return draw(generator)
 
 
+def _undraw(generator: torch.Generator | None, offset: int) -> None:
+    from lazytpu.frontend.generators import undraw
+
+    undraw(generator, offset)
+
+
 _NAMESPACE: dict[str, Any] = {
     "ABSENT": ABSENT,
     "META": META,
@@ -329,6 +335,7 @@ _NAMESPACE: dict[str, Any] = {
     "recorder": recorder,
     "ref": weakref.ref,
     "thread_stash": thread_stash,
+    "undraw": _undraw,
     "wrap_all": wrap_all,
     "wrap_one": wrap_one,
 }
