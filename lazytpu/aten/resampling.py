@@ -1,7 +1,7 @@
 """Which elements an upsampled element is made of, and with which weights, along one dimension.
 
-Index arithmetic is in f32, as in ATen (`UpSample.h`, `UpSampleKernel.cpp`), or in f64 where the tensor is f64: floors
-of rounded numbers decide what is taken.
+Index arithmetic is in f32, as in ATen (`UpSample.h`, `UpSampleKernel.cpp`), or in f64 where the tensor is f64 or
+bytes: floors of rounded numbers decide what is taken.
 """
 
 from __future__ import annotations

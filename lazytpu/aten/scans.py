@@ -9,7 +9,7 @@ import torch
 from lazytpu.aten.dims import front
 from lazytpu.aten.pointwise import full, wide
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -82,6 +82,6 @@ def logcumsumexp(b: Builder, self: SSAValue, dim: int) -> SSAValue:
     if not shape or 0 in shape:
         return self
     own = wide(dtype)
-    operand = b.convert(self, own)
-    made = b.template("cumulative_logsumexp", [operand], [(own, shape)], dim=front(dim, len(shape)))
+    name = "complex_logcumsumexp" if is_complex(dtype) else "cumulative_logsumexp"
+    made = b.template(name, [b.convert(self, own)], [(own, shape)], dim=front(dim, len(shape)))
     return b.convert(made[0], dtype)

@@ -57,6 +57,11 @@ class Table:
         places, factors = (np.split(v[order], ends) for v in (place, self.weights[place, tap]))
         return Table.ragged(len(self.elements), places, factors)
 
+    def merged(self) -> Table:
+        """The same sums, each element named once."""
+        members = [np.nonzero(row)[0] for row in self.dense()]
+        return Table.ragged(self.size, members, [row[m] for row, m in zip(self.dense(), members, strict=True)])
+
     def dense(self) -> np.ndarray:
         """As a matrix [places, size]."""
         matrix = np.zeros((len(self.elements), self.size))

@@ -9,6 +9,7 @@ matrix products 89), and 28 us by libtpu's estimate for v6e (66, 68).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from lazytpu.aten.padding import part
 from lazytpu.aten.pointwise import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.tables import DENSE, Table, gathered
-from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -124,16 +125,31 @@ def _is_identity(table: Table) -> bool:
     return elements.shape == (table.size, 1) and bool((elements[:, 0] == np.arange(table.size)).all())
 
 
+def _in_bytes(b: Builder, x: SSAValue, table: Table, dim: int) -> SSAValue:
+    """The CPU's sums of bytes: weights in fixed point, as fine as 15 bits hold the largest, rounded to bytes after each
+    dimension (`_compute_index_ranges_int16_weights` in UpSampleKernel.cpp)."""
+    table = table.merged()
+    bits = 0
+    while bits < 22 and int(0.5 + float(table.weights.max()) * (2 << bits)) < 1 << 15:
+        bits += 1
+    whole = np.trunc(table.weights * (1 << bits) + np.copysign(0.5, table.weights))
+    total = gathered(b, b.convert(x, "i32"), replace(table, weights=np.where(table.real, whole, 0)), dim)
+    rounded = b.add(total, full(b, 1 << bits >> 1, total))
+    shifted = b.binary("shift_right_arithmetic", rounded, full(b, bits, rounded))
+    return b.convert(b.clamp(b.constant(0, "i32"), shifted, b.constant(255, "i32")), "ui8")
+
+
 def _resampled(
     b: Builder, x: SSAValue, tables: Sequence[Table], dtype: str, apply: Callable[..., SSAValue]
 ) -> SSAValue:
-    """A table for each of the last dimensions, applied in f32 for f16, bf16 and, where there are weights, integers."""
+    """A table for each of the last dimensions, applied in f32 for f16 and bf16."""
+    first = len(shape_of(x)) - len(tables)
     weighted = any((t.weights != 1).any() or t.elements.shape[1] > 1 for t in tables)
-    within = wide(dtype) if is_float(dtype) else "f32" if weighted else dtype
-    x, first = b.convert(x, within), len(shape_of(x)) - len(tables)
+    apply = _in_bytes if dtype == "ui8" and weighted else apply
+    x = b.convert(x, wide(dtype))
     for i, table in reversed(list(enumerate(tables))):
         x = x if _is_identity(table) else apply(b, x, table, first + i)
-    return b.convert(x if is_float(dtype) or not weighted else b.unary("round_nearest_even", x), dtype)
+    return b.convert(x, dtype)
 
 
 Tables = Callable[[int, int, "float | None", bool, Any], Table]
@@ -142,7 +158,7 @@ Tables = Callable[[int, int, "float | None", bool, Any], Table]
 def _tables(
     make: Tables, size: Sequence[int], places: Sequence[int], scales: Sequence[float | None], align: bool, dtype: str
 ) -> list[Table]:
-    real = np.float64 if dtype == "f64" else np.float32
+    real = np.float64 if dtype in ("f64", "ui8") else np.float32
     return [make(n, o, s, align, real) for n, o, s in zip(size, places, scales, strict=True)]
 
 

@@ -61,6 +61,12 @@ def test_log_sums(dtype: torch.dtype, dim: int) -> None:
     check(A.logcumsumexp.default, values(5, 7, dtype=dtype) * 3, dim)
 
 
+def test_complex_phases() -> None:
+    x = torch.tensor([1 + 4j, 2 - 5j, 0.5 + 9j, 3 + 3j])
+    check(A.logcumsumexp.default, x, 0)
+    check(A.logcumsumexp.default, torch.tensor([complex(-inf, 4), 2 - 5j, complex(inf, 1)]), 0)
+
+
 def test_log_sums_of_infinities() -> None:
     check(A.logcumsumexp.default, torch.tensor([-inf, -inf, 1.0, inf, 2.0]), 0)
     check(A.logcumsumexp.default, torch.tensor([100.0, nan, 2.0]), 0)

@@ -61,8 +61,10 @@ def test_dtypes(dtype: torch.dtype) -> None:
 
 def test_bytes() -> None:
     check_family("upsample_nearest2d", [10, 9], torch.uint8, None)
-    x = values(1, 3, 5, 4, dtype=torch.uint8)
-    check(A.upsample_bilinear2d.default, x, [10, 7], False, atol=1.0)
+    for name in ("upsample_bilinear2d", "upsample_bicubic2d", *ANTIALIASED):
+        for size in ([10, 7], [3, 12], [5, 4]):
+            check(getattr(A, name).default, values(1, 3, 5, 4, dtype=torch.uint8), size, False)
+    check(A.upsample_bicubic2d.default, values(1, 3, 5, 4, dtype=torch.uint8), [7, 7], True, 1.4, 1.7)
 
 
 def test_scales() -> None:
