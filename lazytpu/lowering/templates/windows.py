@@ -1,20 +1,21 @@
 """Pooling windows, as each platform computes them fast.
 
 Arrays are [planes, …] with one to three spatial dimensions; windows have one number for each of these. The TPU has
-windowed reductions. XLA:CPU runs them as plain loops, so there the window is unrolled. Milliseconds on XLA:CPU for
-16 x 64 planes, 2 cores; and libtpu's estimates for v6e in microseconds, 32 x 128 planes:
+windowed reductions. XLA:CPU runs them as plain loops, so there the window is unrolled, along one dimension after the
+other, and gradients are scattered. Milliseconds on XLA:CPU for 16 x 64 planes, 2 cores, and microseconds by libtpu's
+estimates for v6e for 32 x 128 planes:
 
-| | 2x2 of 32 x 32 | 3x3, stride 2, of 32 x 32 | 8x8 of 16 x 16 | TPU |
+| | 2x2 of 32 x 32 | 3x3, stride 2, of 32 x 32 | 8x8 of 16 x 16 | the same on the TPU |
 |---|---|---|---|---|
-| max and index, unrolled by dimension | 0.13 | 1.6 | 0.6 | 47, 20, 93 |
-| max and index, one windowed reduction of pairs | 1.0 | 9.2 | 0.6 | 15, 15, 3 |
-| max backward, scatter | 0.29 | 0.27 | 0.04 | 52, 52, 11 |
-| max backward, select and scatter | 5.6 | 7.6 | 0.7 | 23, 24, 6 |
-| max backward, each element asks its windows | 0.16 | 1.0 | 0.08 | 15, 122, 5 |
-| sum, unrolled | 0.11 | 0.25 | 0.08 | 44, 16, 164 |
-| sum, windowed reduction | 1.4 | 0.33 | 0.13 | 13, 13, 3 |
-| sum backward, unrolled | 0.35 | 0.35 | 0.39 | 14, 117, 221 |
-| sum backward, windowed reduction | 0.9 | 2.5 | 3.9 | 13, 13, 3 |
+| max and index, unrolled | 0.12 | 2.2 | 0.30 | 17, 19, 16 |
+| max and index, one windowed reduction of pairs | 2.5 | 7.5 | 0.74 | 15, 15, 3 |
+| max backward, scatter | 0.27 | 0.31 | 0.04 | 32, 52, 6 |
+| max backward, select and scatter | 5.5 | 7.9 | 0.75 | 23, 24, 6 |
+| max backward, each element asks its windows | 0.14 | 0.99 | 0.07 | 18, 156, 5 |
+| sum, unrolled | 0.11 | 0.22 | 0.04 | 13, 14, 6 |
+| sum, windowed reduction | 1.2 | 0.33 | 0.10 | 13, 13, 3 |
+| sum backward, unrolled | 0.52 | 0.41 | 0.27 | 14, 15, 8 |
+| sum backward, windowed reduction | 1.1 | 2.5 | 2.5 | 13, 13, 3 |
 """
 
 from __future__ import annotations
