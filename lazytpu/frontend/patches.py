@@ -13,6 +13,7 @@ from lazytpu.frontend import (
     forks,
     generators,
     module_move,
+    names,
     pinned,
     storage_patches,
     streams,
@@ -22,5 +23,5 @@ from lazytpu.frontend import (
 def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
-    for part in (accelerator, dlpack, forks, generators, module_move, pinned, storage_patches, streams):
+    for part in (accelerator, dlpack, forks, generators, module_move, names, pinned, storage_patches, streams):
         part.install()
