@@ -52,8 +52,11 @@ def decomposition(op: OpOverload) -> Callable[..., Any] | None:
     """
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    if op._can_decompose():
-        return op.decompose
+    try:
+        if op._can_decompose():
+            return op.decompose
+    except RuntimeError:  # an overload that only TorchScript has (aten.ldexp.default, of two numbers)
+        return None
     for table in (_core_table(core_aten_decompositions), decomposition_table):
         if op in table:
             return table[op]
@@ -166,8 +169,12 @@ def _through_functional(
     current = {name: bound[name] for name in s.written}
     fresh = list(outs) if any(r is None for r in s.returned) else []
     targets = [_meta(v) for v in current.values() if v is not None for v in (v if isinstance(v, list) else [v])]
-    arguments = {k: v for k, v in bound.items() if k in f.names}
-    if set(s.written) <= set(f.names):  # in place: the functional form computes at the promoted dtype
+    in_place = op._schema.name != other._schema.name
+    if in_place and set(s.names) != set(f.names):  # by position: dropout_ names self what dropout names input
+        arguments = {k: bound[n] for k, n in zip(f.names, s.names, strict=True)}
+    else:  # by name: polygamma_ takes (self, n), polygamma (n, self)
+        arguments = {k: v for k, v in bound.items() if k in f.names}
+    if in_place:  # the functional form computes at the promoted dtype
         targets = [_promoted(op, bound, t) for t in targets]
     inner = evaluate(b, other, arguments, [*fresh, *targets], rng, within)
     results = inner.returns

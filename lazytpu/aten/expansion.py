@@ -148,8 +148,8 @@ class Expansion(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         results = func(*args, **kwargs)
-        if s.views or func._schema.name in VIEWS:
-            return results
+        if s.views or func._schema.name in VIEWS or torch.Tag.inplace_view in func.tags:
+            return results  # metadata alone; the storage stands for what it stood for
         flat = [t for t in tensors(results) if t.device.type == "meta"]
         if not flat and not s.written:
             return results
@@ -231,6 +231,4 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _view(tensor: torch.Tensor) -> View:
-    return View(
-        tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), dtypes.name(tensor.dtype)
-    )
+    return View(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), dtypes.name(tensor.dtype))

@@ -35,12 +35,19 @@ def written(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def turned(x: torch.Tensor) -> torch.Tensor:
+    made = x + 1
+    made.unsqueeze_(0).transpose_(1, 2).squeeze_(0)
+    return made.t_().swapaxes_(0, 1).swapdims_(0, 1).add_(x)
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "an op": lambda x: x * 2 + 1,
     "a composite op": lambda x: torch.ops.aten.to.dtype(x * 10, torch.int64),
     "a view": lambda x: x.t()[1:].reshape(-1) + x.t()[1:].flatten(),
     "an expanded result": lambda x: (x + 1)[:1].expand(4, 3),
     "writes through views": written,
+    "dims turned in place": turned,
     "numbers on the device": lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=x.device),
     "numbers on the CPU": lambda x: x + torch.tensor(2.5),
     "a bfloat16 number on the CPU": lambda x: x + torch.tensor(2.5, dtype=torch.bfloat16),
@@ -72,3 +79,19 @@ def test_composite_ops_without_a_rule() -> None:
     op = torch.ops.aten.conj_physical.default
     assert str(op) not in registry.load() and dispatch.decomposition(op) is not None
     check(op, torch.complex(X, X + 1))
+
+
+def test_an_in_place_op_that_names_its_arguments_otherwise() -> None:
+    check(torch.ops.aten.dropout_.default, X.clone(), 0.5, False)
+    check(torch.ops.aten.dropout_.default, X.clone(), 0.0, True)
+    check(torch.ops.aten.polygamma_.default, X.abs(), 1)
+    check(torch.ops.aten.ldexp_.default, X.clone(), torch.tensor([1, 2, 3]))
+
+
+def test_overloads_of_torchscript_are_not_supported() -> None:
+    assert not dispatch.supported(torch.ops.aten.ldexp.default)
+    assert dispatch.supported(torch.ops.aten.ldexp.Tensor)
+
+
+def test_a_gradient_through_dims_turned_in_place() -> None:
+    check(torch.ops.aten.affine_grid_generator_backward.default, torch.randn(1, 3, 2, 2), [1, 2, 3, 2], False)
