@@ -1,0 +1,67 @@
+"""Eigenvalues, singular values, and functions of matrices, by templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.matrices import adjoint, triangle
+from lazytpu.aten.pointwise import REAL_OF
+from lazytpu.aten.registry import rule
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+
+# -- eigenvalues and singular values
+
+
+@rule("aten._linalg_eigh.default")
+def linalg_eigh(b: Builder, A: SSAValue, UPLO: str = "L", compute_v: bool = True) -> tuple[SSAValue, SSAValue]:
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
+    lower = adjoint(b, A) if UPLO.upper() == "U" else A
+    lower = triangle(b, lower, upper=False)
+    mirrored = adjoint(b, lower)
+    shape = shape_of(A)
+    row, column = (b.iota("i32", shape, len(shape) - k) for k in (2, 1))
+    whole = b.select(b.compare("GE", row, column), lower, mirrored)
+    real = REAL_OF.get(dtype_of(A), dtype_of(A))
+    values, vectors = b.template("eigh", [whole], [(real, shape[:-1]), (dtype_of(A), shape)])
+    return values, vectors if compute_v else b.constant(0, *b.out[1])
+
+
+@rule("aten._linalg_svd.default")
+def linalg_svd(
+    b: Builder, A: SSAValue, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
+) -> tuple[SSAValue, ...]:
+    """(U, descending singular values, Vᴴ); U and Vᴴ are empty unless `compute_uv`."""
+    *batch, m, n = shape_of(A)
+    k, dtype = min(m, n), dtype_of(A)
+    real = REAL_OF.get(dtype, dtype)
+    if not compute_uv:
+        (values,) = b.template("svdvals", [A], [(real, (*batch, k))])
+        return b.constant(0, *b.out[0]), values, b.constant(0, *b.out[2])
+    rows, columns = (m, n) if full_matrices else (k, k)
+    results: Sequence[tuple[str, tuple[int, ...]]] = [
+        (dtype, (*batch, m, rows)),
+        (real, (*batch, k)),
+        (dtype, (*batch, columns, n)),
+    ]
+    return tuple(b.template("svd", [A], results, full=full_matrices))
+
+
+@rule("aten.linalg_eig.default")
+def linalg_eig(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """(eigenvalues, eigenvectors as columns), complex. XLA computes them on the CPU only."""
+    values, vectors = b.template("eig", [self], b.out)
+    return values, vectors
+
+
+@rule("aten._linalg_eigvals.default")
+def linalg_eigvals(b: Builder, self: SSAValue) -> SSAValue:
+    """Eigenvalues, complex. XLA computes them on the CPU only."""
+    values, shape = b.out[0], shape_of(self)
+    return b.template("eig", [self], [values, (values[0], shape)])[0]
