@@ -102,7 +102,7 @@ def activate() -> None:
 
 
 def _register_kernels() -> None:
-    from lazytpu.frontend import copies, counting, data_dependent, linear_algebra, metadata, redirects
+    from lazytpu.frontend import copies, counting, ctc, data_dependent, linear_algebra, metadata, redirects, splitting
     from lazytpu.frontend.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
@@ -124,8 +124,12 @@ def _register_kernels() -> None:
         **data_dependent.KERNELS,
         **counting.KERNELS,
         **linear_algebra.KERNELS,
+        **ctc.KERNELS,
     }
     for name, function in by_hand.items():
+        aten.impl(name, function, "PrivateUse1")
+    for name, function in {**ctc.COMPOSITES, **splitting.COMPOSITES}.items():  # made of ops that autograd sees
+        aten.impl(name, function, "AutogradPrivateUse1")
         aten.impl(name, function, "PrivateUse1")
     for op in recorded_explicitly(ports.engine().rules()):
         name = op._schema.name.removeprefix("aten::")

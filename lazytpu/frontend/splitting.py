@@ -1,0 +1,34 @@
+"""tensor_split at indices that are on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def tensor_split(tensor: torch.Tensor, tensor_indices_or_sections: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    """aten::tensor_split.tensor_indices_or_sections: the indices are read, as they decide the shapes of the views.
+
+    torch's own kernel wants them on the CPU. Raises RuntimeError, as torch does, for indices that are not int64 or have
+    more than one dimension.
+    """
+    where = tensor_indices_or_sections
+    if where.dtype is not torch.int64:
+        raise RuntimeError(
+            "tensor_split expected tensor_indices_or_sections to have dtype of long, but got "
+            f"{str(where.dtype).removeprefix('torch.')}"
+        )
+    if where.dim() > 1:
+        raise RuntimeError(
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but "
+            f"got a tensor with {where.dim()} dims"
+        )
+    if where.dim() == 0:
+        return aten.tensor_split.sections(tensor, int(where.item()), dim)
+    return aten.tensor_split.indices(tensor, where.tolist(), dim)
+
+
+COMPOSITES: dict[str, Any] = {"tensor_split.tensor_indices_or_sections": tensor_split}
