@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +13,7 @@ from xdsl.ir import SSAValue
 from lazytpu.aten import dtypes
 from lazytpu.aten.registry import promote, rule
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_integer, is_unsigned, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
@@ -114,17 +113,8 @@ def _through(b: Builder, value: Operand, common: str, within: str) -> SSAValue:
 
 
 def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
-    """A number as a 0-d value of `dtype`, as `c10::Scalar::to` converts it: to integers, the fraction is dropped and
-    what does not fit wraps around."""
-    known = value.value
-    if known is None or not (is_integer(dtype) and isinstance(known, int | float)):
-        return b.scalar(value, dtype)
-    if not math.isfinite(known):
-        raise RuntimeError(f"value cannot be converted to type {dtypes.torch_dtype(dtype)} without overflow")
-    bits = bitwidth(dtype)
-    whole = int(known) % (1 << bits)
-    signed = not is_unsigned(dtype) and whole >= 1 << (bits - 1)
-    return b.constant(whole - (1 << bits) if signed else whole, dtype)
+    """A number as a 0-d value of `dtype`; in integers the fraction is dropped and what does not fit wraps around."""
+    return b.scalar(value, dtype)
 
 
 def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:

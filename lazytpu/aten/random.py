@@ -61,7 +61,7 @@ def _scaled_normal(b: Builder, mean: Scalar | SSAValue, std: Scalar | SSAValue, 
         parts = [with_number(b, "mul", normal(b, stream(b, rng, k), shape, half), math.sqrt(0.5)) for k in (0, 1)]
         z = b.binary("complex", *parts)
         return b.add(b.mul(z, _spread(b, std, dtype, shape)), _spread(b, mean, dtype, shape))
-    own = wide(dtype)
+    own = _computed(dtype)  # torch lets integers without elements through
     z = normal(b, rng, shape, own)
     return b.convert(b.add(b.mul(z, _spread(b, std, own, shape)), _spread(b, mean, own, shape)), dtype)
 
@@ -88,6 +88,8 @@ def scaled_normal(
     """mean + std z of the shape of self, of `size`, or of the broadcast of mean and std."""
     if self is not None:
         b.out = [(dtype_of(self), shape_of(self))]
+    if not isinstance(std, Scalar):
+        b.check(b.compare("GE", std, full(b, 0, std)), "normal expects all elements of std >= 0.0", "RuntimeError")
     return _scaled_normal(b, mean, std, rng)
 
 
@@ -141,6 +143,10 @@ def cauchy(b: Builder, self: SSAValue, median: Scalar, sigma: Scalar, generator:
 def _chance(b: Builder, p: Scalar | SSAValue, dtype: str, shape: Sequence[int], rng: Rng) -> SSAValue:
     """1 with probability p, else 0, in `dtype`."""
     own = "f32" if isinstance(p, Scalar) or not is_float(dtype_of(p)) else wide(dtype_of(p))
+    if not isinstance(p, Scalar):  # numbers are checked as they are recorded
+        wide_p = b.convert(p, own)
+        ok = b.and_(b.compare("GE", wide_p, full(b, 0, wide_p)), b.compare("LE", wide_p, full(b, 1, wide_p)))
+        b.check(ok, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", "RuntimeError")
     return b.convert(chance(b, rng, _spread(b, p, own, shape)), dtype)
 
 

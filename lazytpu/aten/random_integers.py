@@ -110,6 +110,16 @@ def randperm(b: Builder, n: int, *, rng: Rng, **options: Any) -> SSAValue:
     return b.convert(b.and_(ordered, full(b, low, ordered)), dtype)
 
 
+def _check_weights(b: Builder, weights: SSAValue) -> None:
+    """Every row of weights has to hold finite numbers of at least 0, and one above it."""
+    none = full(b, 0, weights)
+    ok = b.and_(b.compare("GE", weights, none), b.unary("is_finite", weights))
+    b.check(ok, "probability tensor contains either `inf`, `nan` or element < 0", "RuntimeError")
+    sums = b.reduce("add", weights, [len(shape_of(weights)) - 1])
+    ok = b.compare("GT", sums, full(b, 0, sums))
+    b.check(ok, "invalid multinomial distribution (sum of probabilities <= 0)", "RuntimeError")
+
+
 @rule("aten.multinomial.default", random=True)
 def multinomial(
     b: Builder, self: SSAValue, num_samples: int, replacement: bool = False, generator: Any = None, *, rng: Rng
@@ -124,6 +134,7 @@ def multinomial(
 
     dtype, shape = ("f64" if dtype_of(self) == "f64" else "f32"), shape_of(self)
     weights, last = b.convert(self, dtype), len(shape) - 1
+    _check_weights(b, weights)
     if not replacement or num_samples == 1:
         race = b.div(weights, exponential(b, rng, shape, dtype))
         if num_samples == 1:

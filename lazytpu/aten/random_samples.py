@@ -23,7 +23,10 @@ def poisson(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> S
     """Poisson numbers whose rates are self."""
     dtype, shape = dtype_of(self), shape_of(self)
     own = wide(dtype)
-    return b.convert(b.template("poisson", [key(b, rng), b.convert(self, own)], [(own, shape)])[0], dtype)
+    rate = b.convert(self, own)
+    ok = b.compare("GE", rate, full(b, 0, rate))
+    b.check(ok, "invalid Poisson rate, expected rate to be non-negative", "RuntimeError")
+    return b.convert(b.template("poisson", [key(b, rng), rate], [(own, shape)])[0], dtype)
 
 
 @rule("aten.binomial.default", random=True)

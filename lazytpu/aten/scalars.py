@@ -23,6 +23,7 @@ PACK_OF = {
     "ui64": "ui64",
     **dict.fromkeys(("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32"), "i64"),
 }
+INTEGERS = frozenset({"i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"})
 PACKS = ("f32", "f64", "i64", "ui64")
 _NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "ui64": np.uint64}
 
@@ -43,7 +44,7 @@ class Scalar:
     def materialize(self, b: Builder, dtype: str) -> SSAValue:
         """A 0-d value of `dtype`: a constant, or the run-time number, rounded to `dtype` on the host."""
         if self.plan is None:
-            return b.constant(self.value, dtype)
+            return b.constant(held(self.value, dtype), dtype)
         return self.plan.element(b, self.index, dtype)
 
 
@@ -99,13 +100,13 @@ class Packer:
             return lambda numbers: _rounded(_real(numbers[number]), dtype)
         if dtype == "i1":
             return lambda numbers: int(bool(numbers[number]))
-        if dtype.startswith(("i", "ui")):
-            return lambda numbers: int(_real(numbers[number]))
+        if dtype in INTEGERS:
+            return lambda numbers: held(numbers[number], dtype)
         return lambda numbers: _real(numbers[number])
 
     def __call__(self, numbers: list[Any]) -> list[np.ndarray]:
         """1-D arrays in the order of `packs`. A float past its dtype becomes infinite, as it does on the CPU."""
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return self._fill(numbers)
 
     def _fill(self, numbers: list[Any]) -> list[np.ndarray]:
@@ -118,10 +119,23 @@ class Packer:
                 except (TypeError, OverflowError):  # complex, or an int past the dtype: the readers below decide
                     pass
             values = [read(numbers) for read in readers]
-            if dtype is np.int64:
-                values = [v - (1 << 64) if v >= 1 << 63 else v for v in values]
             made.append(np.array(values, dtype))
         return made
+
+
+def held(value: Any, dtype: str) -> Any:
+    """A number as integer dtypes hold it: cut toward 0, and wrapped around, as C++ converts it on the CPU; what is not
+    finite is the least i64 before it is wrapped. For other dtypes the number itself."""
+    if dtype not in INTEGERS:
+        return value
+    value = _real(value)
+    try:
+        whole = int(value)
+    except (ValueError, OverflowError):  # NaN, infinite
+        whole = -(1 << 63)
+    width = 1 << int(dtype.lstrip("ui"))
+    whole %= width
+    return whole - width if dtype[0] == "i" and whole >= width >> 1 else whole
 
 
 def _real(value: Any) -> Any:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+import lazytpu.frontend.infer_numbers  # noqa: F401 (its meta functions register)
 from lazytpu.frontend import codegen, ports
+from lazytpu.frontend.argument_checks import checked
 from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.dtype_support import check_dtypes
 from lazytpu.frontend.infer import infer
@@ -80,7 +82,7 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     found = _callables.get(op)
     if found is None:
         computed = ports.engine().functional(op) if out_names(op) else None
-        found = kernel(op).call if computed is None else out_kernel(op, _terminating(computed))
+        found = checked(op, kernel(op).call) if computed is None else out_kernel(op, _terminating(computed))
         _callables[op] = found
     return found
 

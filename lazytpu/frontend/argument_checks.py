@@ -1,0 +1,110 @@
+"""Checks of Python numbers that the CPU makes in its kernels: ranges of distributions, and numbers past a dtype.
+
+Numbers arrive at run time and are no part of a record's key, so these are made at every call, of the ops below alone.
+The CPU's own kernel is asked, on tensors of a few elements: the error is its own, and nothing is recorded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+# Ops whose numbers are asked about whatever they are: the parameters of a distribution.
+_RANGES = frozenset(
+    f"aten.{name}"
+    for name in """
+    bernoulli_.float bernoulli.p cauchy_.default cauchy.default exponential_.default exponential.default
+    geometric_.default geometric.default log_normal_.default log_normal.default normal_.default
+    normal_functional.default normal.Tensor_float normal.float_float uniform_.default uniform.default
+    random_.to random.to random_.from random.from randint.default randint.generator randint.low randint.low_generator
+    randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
+    """.split()
+)
+# Ops that refuse a number that the dtype cannot hold; most ops wrap it, or take it for infinite.
+_CONVERSIONS = frozenset(
+    f"aten.{name}"
+    for name in """
+    _foreach_clamp_max.Scalar _foreach_clamp_max_.Scalar _foreach_clamp_min.Scalar _foreach_clamp_min_.Scalar
+    clamp.default clamp_.default clamp_max.default clamp_max_.default clamp_min.default clamp_min_.default
+    constant_pad_nd.default fill.Scalar fill_.Scalar full.default full_like.default hardtanh.default hardtanh_.default
+    index_add.default index_add_.default index_fill.int_Scalar index_fill_.int_Scalar linspace.default logspace.default
+    masked_fill.Scalar masked_fill_.Scalar new_full.default pow.Tensor_Scalar pow_.Scalar scalar_tensor.default
+    scatter.value scatter_.value threshold.default threshold_.default
+    """.split()
+)
+# Every dtype takes a number up to here: int8 does, and unsigned ones wrap as far below 0.
+_ALWAYS_FITS = 127
+
+
+# Arguments that the numbers do not depend on.
+_IGNORED = frozenset({"generator", "device", "layout", "pin_memory", "memory_format"})
+
+
+def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
+    """`record`, the recording kernel of `op`, behind the checks of its numbers; itself when it has none."""
+    name = str(op)
+    if name not in _RANGES and name not in _CONVERSIONS:
+        return record
+    always = name in _RANGES
+    names = [a.name for a in op._schema.arguments]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if always or any(map(_may_not_fit, args)) or any(map(_may_not_fit, kwargs.values())):
+            keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
+            _ask(op, tuple(map(_key, names, args)), keywords)
+        return record(*args, **kwargs)
+
+    return kernel
+
+
+def _may_not_fit(value: Any) -> bool:
+    if type(value) is complex:
+        return True
+    return type(value) in (int, float) and not -_ALWAYS_FITS <= value <= _ALWAYS_FITS
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What counts of a tensor: also whether it has no, one (some kernels have a short way for it) or more elements."""
+
+    dtype: torch.dtype
+    rank: int
+    elements: int
+
+
+def _key(name: str, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _Kind(value.dtype, value.dim(), min(value.numel(), 2))
+    if name in ("size", "steps"):  # how many elements there are does not count
+        return () if name == "size" else 2
+    return tuple(_key(name, v) for v in value) if isinstance(value, list | tuple) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _ask(op: OpOverload, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
+    """Raise what the CPU raises. torch's own generator draws no number: distributions are asked with another one, or
+    for no elements."""
+    ranges = str(op) in _RANGES
+    extra: dict[str, Any] = {}
+    if any(a.name == "generator" for a in op._schema.arguments):
+        extra["generator"] = torch.Generator()
+
+    def small(value: Any) -> Any:
+        if isinstance(value, _Kind):
+            count = 0 if ranges and not extra else value.elements
+            return torch.zeros([count] * max(value.rank, count != 1), dtype=value.dtype)
+        if isinstance(value, tuple):
+            return [0] if ranges and not value else [small(v) for v in value]
+        return value
+
+    try:
+        with torch.no_grad():
+            op(*map(small, args), **{name: small(value) for name, value in keywords}, **extra)
+    except RuntimeError as error:
+        if ranges or "cannot be converted" in str(error):
+            raise

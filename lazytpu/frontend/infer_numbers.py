@@ -1,0 +1,106 @@
+"""Meta functions of ops that make or take numbers: random samples, and complex numbers of their parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.infer import override
+
+aten = torch.ops.aten
+
+# A float has so many bits that counting is exact (`at::scalar_tensor` of n, and n - 1 numbers before it).
+_COUNTED = {torch.float16: 2**11 + 1, torch.float32: 2**24 + 1, torch.float64: 2**53 + 1}
+
+
+def _name(dtype: torch.dtype) -> str:
+    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
+
+
+@override("aten.multinomial.default")
+def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False, generator: Any = None) -> torch.Tensor:
+    """int64 [*, num_samples]. Refuses what the CPU does (`multinomial_out` in Distributions.cpp)."""
+    if self.dim() not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not self.is_floating_point():
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {_name(self.dtype)}")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > self.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    if self.shape[-1] > 2**24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
+    return torch.empty((*self.shape[:-1], num_samples), dtype=torch.int64, device="meta")
+
+
+@override("aten.randperm.default", "aten.randperm.generator")
+def randperm(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    """A vector of n numbers, all of which the dtype has to hold."""
+    kind = torch.int64 if dtype is None else dtype
+    if n < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {n}: [{n}]")
+    if kind.is_complex or kind is torch.bool:
+        raise NotImplementedError(f"\"randperm\" not implemented for '{_name(kind)}'")
+    if n > _COUNTED.get(kind, n):
+        raise RuntimeError(f"n cannot be greater than {_COUNTED[kind]} for {_name(kind)} type.")
+    if not kind.is_floating_point and n > 0:
+        aten.scalar_tensor.default(n - 1, dtype=kind, device="cpu")  # raises what the CPU does
+    return torch.empty(n, dtype=kind, device="meta")
+
+
+@override("aten.binomial.default")
+def binomial(count: torch.Tensor, prob: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    """torch has no meta function of it: the broadcast shape."""
+    if not count.is_floating_point():
+        raise NotImplementedError(f"\"binomial_cpu\" not implemented for '{_name(count.dtype)}'")
+    if count.dtype != prob.dtype:
+        raise RuntimeError(f"Found dtype {_name(prob.dtype)} but expected {_name(count.dtype)}")
+    return torch.empty_like(aten.add.Tensor(count, prob))
+
+
+@override("aten._sample_dirichlet.default")
+def sample_dirichlet(self: torch.Tensor, generator: Any = None) -> torch.Tensor:
+    """torch has no meta function of it."""
+    return torch.empty(self.shape, dtype=self.dtype, device="meta")
+
+
+@override("aten._dirichlet_grad.default")
+def dirichlet_grad(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """torch has no meta function of it."""
+    return torch.empty_like(aten.add.Tensor(aten.add.Tensor(x, alpha), total))
+
+
+def _check_parts(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Both parts of a complex number are floats of one dtype (`complex_check_floating`, `complex_check_dtype`)."""
+    accepted = (torch.float16, torch.float32, torch.float64)
+    if first.dtype not in accepted or second.dtype not in accepted:
+        raise RuntimeError(
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{_name(first.dtype)} and {_name(second.dtype)}"
+        )
+    if first.dtype != second.dtype:
+        raise RuntimeError(
+            f"Expected object of scalar type {_name(first.dtype)} but got scalar type {_name(second.dtype)} "
+            "for second argument"
+        )
+
+
+@override("aten.complex.default")
+def complex_of_parts(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
+    _check_parts(real, imag)
+    return aten.complex.default(real, imag)
+
+
+@override("aten.polar.default")
+def complex_of_polar(abs: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+    _check_parts(abs, angle)
+    return aten.polar.default(abs, angle)
+
+
+@override("aten.heaviside.default")
+def heaviside(self: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    if self.dtype != values.dtype:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
+    return aten.heaviside.default(self, values)
