@@ -38,7 +38,6 @@ PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
 
 
-
 @dataclass(frozen=True)
 class Imported:
     """A trace as a module.
@@ -55,9 +54,10 @@ class Imported:
 
 @dataclass(frozen=True)
 class Check:
-    """A bounds check: its message, and where the user's op is."""
+    """A check of values: its message, the name of the exception that carries it, and where the user's op is."""
 
     message: str
+    error: str
     op: str
     line: Any
 
@@ -215,8 +215,8 @@ class _Importer:
             first = b.select(ok, first, b.constant(i, "i32"))
         results.append(first)
         return tuple(
-            Check(message, str(record.op), record.line)
-            for (_, message, _), record in zip(found, self.lines, strict=False)
+            Check(message, error, str(record.op), record.line)
+            for (_, message, error), record in zip(found, self.lines, strict=False)
         )
 
     def _settle_packs(self) -> None:

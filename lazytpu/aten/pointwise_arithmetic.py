@@ -99,7 +99,7 @@ def div_mode(b: Builder, self: Operand, other: Operand, rounding_mode: str | Non
     halves = "wide" if _unrounded(other) else "own"
     x, y = operands(b, left, other, common=common, halves=halves, rounded=halves == "own")
     if not is_float(common):
-        _check_divisor(b, other, y)
+        y = _divisor(b, other, y)
     if rounding_mode == "floor":
         return finish(b, floor_quotient(b, x, y), common)
     return finish(b, trunc(b, b.div(x, y)), common)
@@ -111,11 +111,14 @@ def floor_divide(b: Builder, self: Operand, other: Operand) -> SSAValue:
     return div_mode(b, self, other, "floor")
 
 
-def _check_divisor(b: Builder, divisor: Operand, value: SSAValue) -> None:
-    """Integer division by zero is an error on the CPU; one that is known only when the program runs."""
+def _divisor(b: Builder, divisor: Operand, value: SSAValue) -> SSAValue:
+    """`value`, to divide integers by. Division by zero is an error on the CPU; one that is known only when the program
+    runs. What is divided by is then one: XLA's code traps on a divisor that it knows to be zero."""
     if isinstance(divisor, Scalar) and divisor.value:
-        return
-    b.check(b.compare("NE", value, full(b, 0, value)), "ZeroDivisionError")
+        return value
+    ok = b.compare("NE", value, full(b, 0, value))
+    b.check(ok, "ZeroDivisionError", "RuntimeError")
+    return b.select(ok, value, full(b, 1, value))
 
 
 def floor_quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
@@ -152,7 +155,7 @@ def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
     common = result_type(self, other)
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
-        _check_divisor(b, other, y)
+        y = _divisor(b, other, y)
     found = b.binary("rem", x, y)
     if is_unsigned(common):
         return finish(b, found)
@@ -166,7 +169,7 @@ def fmod(b: Builder, self: Operand, other: Operand) -> SSAValue:
     common = result_type(self, other)
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
-        _check_divisor(b, other, y)
+        y = _divisor(b, other, y)
     return finish(b, b.binary("rem", x, y), common)
 
 

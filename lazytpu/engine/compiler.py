@@ -65,12 +65,12 @@ class Compiler:
     def _compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
         records = trace.state.records()
         name = _name(records)
-        imported = import_trace(
-            records, live, dead, self.slot_names(trace.epoch), bounds_checks=options.bounds_check
-        )
+        imported = import_trace(records, live, dead, self.slot_names(trace.epoch), bounds_checks=options.bounds_check)
         number = len(GRAPHS)
         history = run_pipeline(
-            imported.module, verify=options.verify, keep="all" if options.debug >= 4 else "nothing",
+            imported.module,
+            verify=options.verify,
+            keep="all" if options.debug >= 4 else "nothing",
             observer=debug.observer(name),
         )
         packs = len(imported.packer.packs)
@@ -95,8 +95,15 @@ class Compiler:
         sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
         donated = frozenset(kept[i] - packs for i in aliased)
         return Compiled(
-            program, imported.packer, tuple(i for i in kept if i < packs), inputs, donated, live, sizes[:-1],
-            imported.checks, Timing(),
+            program,
+            imported.packer,
+            tuple(i for i in kept if i < packs),
+            inputs,
+            donated,
+            live,
+            sizes[:-1],
+            imported.checks,
+            Timing(),
         )
 
 

@@ -82,11 +82,7 @@ class Engine:
         live = tuple([slot for slot, _ in held])
         v = None
         dead = tuple(
-            [
-                i
-                for i, slot in enumerate(plan.inputs)
-                if trace.values[slot]() is None and trace.buffers[i].pins == 1
-            ]
+            [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and trace.buffers[i].pins == 1]
         )
         metrics = self.metrics
         metrics.records += state.depth
@@ -192,8 +188,7 @@ def _spoiled(error: BaseException) -> Buffer:
 # Ops whose float32 products obey torch.set_float32_matmul_precision.
 USES_PRECISION = frozenset(
     """mm bmm addmm baddbmm addbmm mv addmv dot vdot linear addr convolution convolution_backward
-    _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_fused_attention_overrideable_backward
-    einsum matmul _convolution linear_backward""".split()
+    attention attention_dropout attention_backward einsum matmul _convolution linear_backward""".split()
 )
 
 
@@ -211,5 +206,3 @@ def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     if dtype is torch.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-

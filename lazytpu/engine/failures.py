@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.aten.importer import ImportFailure
+import torch
+
+from lazytpu.aten.importer import Check, ImportFailure
 from lazytpu.passes.failure import PassError
 from lazytpu.runtime.errors import CompileError, RunError
 from lazytpu.trace.trie import State
@@ -21,6 +23,17 @@ def explain(error: BaseException, state: State) -> BaseException:
         error.add_note(note)
         return error
     return error
+
+
+_CHECKED: dict[str, type[Exception]] = {
+    error.__name__.lstrip("_"): error
+    for error in (IndexError, RuntimeError, ValueError, ZeroDivisionError, torch.linalg.LinAlgError)
+}
+
+
+def failed_check(check: Check) -> Exception:
+    """The exception of a check of values that failed."""
+    return _CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
 
 
 def _span(state: State) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.aten.importer import Check
+from lazytpu.engine.failures import failed_check
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
 
@@ -52,7 +53,7 @@ class Inflight:
     def __init__(self, metrics: Metrics):
         self.metrics = metrics
         self.runs: deque[Run] = deque()
-        self.failure: IndexError | None = None
+        self.failure: Exception | None = None
         self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any]] = queue.SimpleQueue()
         self._watcher: threading.Thread | None = None
 
@@ -79,7 +80,8 @@ class Inflight:
     def settle(self) -> None:
         """Wait for all runs.
 
-        Raises IndexError for the first bounds check that failed since the last call, and RunError when a run failed.
+        Raises the exception of the first check of values that failed since the last call (IndexError for an index out
+        of bounds), and RunError when a run failed.
         """
         while self.runs:
             self._settle(self.runs.popleft())
@@ -92,7 +94,7 @@ class Inflight:
             status = int(client.to_host(run.status, copy=False))
         if status < len(run.checks) and self.failure is None:
             check = run.checks[status]
-            self.failure = IndexError(f"{check.message} ({check.op} at {check.line})")
+            self.failure = failed_check(check)
 
     def _measured(self, timing: Timing, seconds: float) -> None:
         timing.last_ms = 1e3 * seconds

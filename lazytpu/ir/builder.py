@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from xdsl.dialects.builtin import DictionaryAttr, LocationAttr
+from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from lazytpu.ir import random, sorting, template
@@ -31,8 +31,8 @@ class Builder(PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMe
 
     def __init__(self, block: Block, before: Operation | None = None):
         super().__init__(block, before)
-        self.checks: list[tuple[SSAValue, str, LocationAttr]] = []
-        "Registered bounds checks: (0-d i1 that must be true, message, source line)."
+        self.checks: list[tuple[SSAValue, str, str]] = []
+        "Registered checks of values: (0-d i1 that must be true, message, name of the exception)."
         self.out: list[tuple[str, Shape]] = []
         "(dtype, shape) expected of each result of the op now being imported."
         self.precision = "highest"
@@ -67,12 +67,13 @@ class Builder(PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMe
         props = {"name": string(name), "params": made}
         return list(self.op(template.TemplateOp, operands, types, props).results)
 
-    def check(self, ok: SSAValue, message: str) -> None:
-        """Registers a bounds check: `message` is raised at the next host read unless all of `ok` (i1) is true."""
+    def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
+        """Registers a check of values: unless all of `ok` (i1) is true, the next host read raises `message`, as the
+        exception called `error`: IndexError, RuntimeError, ValueError, ZeroDivisionError or LinAlgError (torch's)."""
         if dtype_of(ok) != "i1":
             raise ValueError(f"a check is i1; got {ok.type}")
         passed = self.reduce("and", ok, range(len(shape_of(ok))))
-        self.checks.append((passed, message, self.location))
+        self.checks.append((passed, message, error))
 
     def add(self, x: SSAValue, y: SSAValue) -> SSAValue:
         return self.binary("add", x, y)
