@@ -170,3 +170,18 @@ def ormqr(
     (q,) = b.template("householder_product", [square, input2], [(dtype_of(square), shape_of(square))])
     q = adjoint(b, q) if transpose else q
     return product(b, q, input3) if left else product(b, input3, q)
+
+
+# -- LDL
+
+
+@rule("aten.linalg_ldl_factor_ex.default")
+def linalg_ldl_factor_ex(
+    b: Builder, self: SSAValue, hermitian: bool = False, check_errors: bool = False
+) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """(L and the block diagonal D in one matrix, pivots, info) of a symmetric or Hermitian matrix."""
+    if 0 in shape_of(self):
+        factors, pivots, info = (b.constant(0, *out) for out in b.out)
+    else:
+        factors, pivots, info = b.template("ldl_factor", [self], b.out, hermitian=hermitian)
+    return factors, pivots, info

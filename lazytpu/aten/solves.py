@@ -100,3 +100,13 @@ def linalg_inv_ex(b: Builder, A: SSAValue, check_errors: bool = False) -> tuple[
     p = permutation_matrix(b, permutation, dtype_of(A))
     half = solve_triangular(b, factors, transposed(b, p), upper=False, unit=True)
     return solve_triangular(b, factors, half, upper=True), first_zero(b, factors)
+
+
+@rule("aten.linalg_ldl_solve.default")
+def linalg_ldl_solve(b: Builder, LD: SSAValue, pivots: SSAValue, B: SSAValue, *, hermitian: bool = False) -> SSAValue:
+    """X with A X = B, where ldl_factor made (LD, pivots) of A."""
+    batch = batch_of(LD, B)
+    operands = [b.broadcast_to(v, [*batch, *shape_of(v)[-k:]]) for v, k in ((LD, 2), (pivots, 1), (B, 2))]
+    if 0 in shape_of(operands[2]):
+        return b.constant(0, *b.out[0])
+    return b.template("ldl_solve", operands, b.out, hermitian=hermitian)[0]

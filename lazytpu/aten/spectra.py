@@ -65,3 +65,14 @@ def linalg_eigvals(b: Builder, self: SSAValue) -> SSAValue:
     """Eigenvalues, complex. XLA computes them on the CPU only."""
     values, shape = b.out[0], shape_of(self)
     return b.template("eig", [self], [values, (values[0], shape)])[0]
+
+
+@rule("aten.linalg_matrix_exp.default")
+def linalg_matrix_exp(b: Builder, self: SSAValue) -> SSAValue:
+    """The matrix exponential; that of narrow floats is computed in f32."""
+    dtype = dtype_of(self)
+    if 0 in shape_of(self):
+        return b.constant(0, dtype, shape_of(self))
+    wide = b.convert(self, "f32") if dtype in ("f16", "bf16") else self
+    (result,) = b.template("matrix_exp", [wide], [(dtype_of(wide), shape_of(wide))])
+    return b.convert(result, dtype)

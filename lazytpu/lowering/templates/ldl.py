@@ -1,0 +1,133 @@
+"""Bunch and Kaufman's factorization of symmetric and Hermitian matrices, with LAPACK's pivots (sytf2, hetf2)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from lazytpu.lowering.templates.registry import template
+
+ALPHA = (1 + 17**0.5) / 8
+
+
+def _size(x: jax.Array) -> jax.Array:
+    """|x| as LAPACK compares pivots: |re| + |im| of complex numbers."""
+    return abs(x.real) + abs(x.imag) if jnp.iscomplexobj(x) else abs(x)
+
+
+def _batched(function: object, *arrays: jax.Array, ranks: tuple[int, ...]) -> tuple[jax.Array, ...]:
+    """`function` over all leading dimensions; `ranks` are how many trailing dimensions each array keeps."""
+    batch = arrays[0].shape[: arrays[0].ndim - ranks[0]]
+    flat = [a.reshape(-1, *a.shape[a.ndim - r :]) for a, r in zip(arrays, ranks, strict=True)]
+    results = jax.vmap(function)(*flat)  # pyright: ignore[reportArgumentType]
+    return tuple(r.reshape(*batch, *r.shape[1:]) for r in results)
+
+
+@template("ldl_factor")
+def ldl_factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(D and the unit lower triangular L in one matrix, pivots counted from 1 and negative for blocks of two rows,
+    info: 0 or the first column without a pivot, counted from 1). The lower triangle of a is read."""
+    factors, pivots, info = _batched(partial(_factor, hermitian=hermitian), a, ranks=(2,))
+    return factors, pivots, info
+
+
+def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+    n = a.shape[0]
+    place = jnp.arange(n, dtype=jnp.int32)
+    conj = jnp.conj if hermitian else (lambda x: x)
+    on = jnp.diagonal(a)
+    below = jnp.tril(a, -1)
+    whole = below + conj(below.T) + jnp.diag(on.real.astype(a.dtype) if hermitian else on)
+
+    def step(k: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        second = state[-1]
+        return jax.lax.cond(second, lambda s: (*s[:-1], False), partial(pivot, k), state)
+
+    def pivot(k: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        rest, factors, pivots, info, _ = state
+        column = _size(rest[:, k])
+        here, below_k = column[k], jnp.where(place > k, column, -1)
+        low = jnp.argmax(below_k).astype(jnp.int32)
+        most = jnp.maximum(below_k[low], 0)  # the largest below the diagonal
+        row = jnp.max(jnp.where((place >= k) & (place != low), _size(rest[low]), 0))
+        nothing = (jnp.maximum(here, most) == 0) | jnp.isnan(here)
+        ratio = most / jnp.where(row == 0, 1, row)
+        stay = nothing | (here >= ALPHA * most) | (here >= ALPHA * most * ratio)
+        one = stay | (_size(rest[low, low]) >= ALPHA * row)
+        exchanged = jnp.where(one, k, k + 1)  # changes places with `chosen`
+        chosen = jnp.where(stay, k, low)
+        order = jnp.where(place == exchanged, chosen, jnp.where(place == chosen, exchanged, place))
+        rest = rest[order][:, order]
+        done = jax.lax.cond(one, partial(single, nothing), pair, k, rest, factors)
+        mark = jnp.where(one, chosen + 1, -(chosen + 1))
+        pivots = jnp.where((place == k) | (~one & (place == k + 1)), mark, pivots)
+        return *done, pivots, jnp.where((info == 0) & nothing, k + 1, info), ~one
+
+    def single(nothing: jax.Array, k: jax.Array, rest: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x, d = jnp.where(place > k, rest[:, k], 0), rest[k, k]
+        scaled = jnp.where(nothing, x, x / jnp.where(nothing, 1, d))
+        new = rest - jnp.where(nothing, 0, jnp.outer(scaled, conj(x)))
+        return new, factors.at[:, k].set(jnp.where(place == k, d, scaled))
+
+    def pair(k: jax.Array, rest: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
+        later = jnp.where((place > k + 1)[:, None], rest[:, jnp.stack([k, k + 1])], 0)
+        d = rest[jnp.stack([k, k + 1])][:, jnp.stack([k, k + 1])]
+        off = d[1, 0]  # the largest of D: as LAPACK does, everything is relative to it
+        first, last = d[1, 1] / off, d[0, 0] / conj(off)
+        scale = 1 / (first * last - 1)
+        one = scale * (first * later[:, 0] - later[:, 1]) / conj(off)
+        two = scale * (last * later[:, 1] - later[:, 0]) / off
+        new = rest - jnp.outer(one, conj(later[:, 0])) - jnp.outer(two, conj(later[:, 1]))
+        left = jnp.where(place == k, d[0, 0], jnp.where(place == k + 1, d[1, 0], one))
+        right = jnp.where(place == k + 1, d[1, 1], two)
+        return new, factors.at[:, k].set(left).at[:, k + 1].set(right)
+
+    start = (whole, jnp.zeros_like(a), jnp.zeros(n, jnp.int32), jnp.int32(0), jnp.bool_(False))
+    state = jax.lax.fori_loop(jnp.int32(0), jnp.int32(n), step, start)
+    return state[1], state[2], state[3]
+
+
+@template("ldl_solve")
+def ldl_solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bool) -> jax.Array:
+    """x with a x = b, where `ldl_factor` made (factors, pivots) of a (sytrs, hetrs)."""
+    return _batched(partial(_solve, hermitian=hermitian), factors, pivots, b, ranks=(2, 1, 2))[0]
+
+
+def _solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bool) -> tuple[jax.Array]:
+    n = factors.shape[0]
+    place = jnp.arange(n, dtype=jnp.int32)
+    conj = jnp.conj if hermitian else (lambda x: x)
+    chosen = jnp.abs(pivots).astype(jnp.int32) - 1
+    # Of a run of negative pivots, every other one begins a block of two rows.
+    begins = jax.lax.scan(lambda inside, p: ((p < 0) & ~inside,) * 2, jnp.bool_(False), pivots)[1]
+    ends = (pivots < 0) & ~begins
+    below = place[:, None] > place + begins[None, :]
+    lower = jnp.where(below, factors, 0)
+
+    def exchange(x: jax.Array, i: jax.Array, j: jax.Array) -> jax.Array:
+        return x[jnp.where(place == i, j, jnp.where(place == j, i, place))]
+
+    def forward(k: jax.Array, x: jax.Array) -> jax.Array:
+        # Both rows of a block are exchanged before the first of its columns is used: its second row alone moves.
+        x = jnp.where(ends[k], x, exchange(x, k + begins[k], chosen[k]))
+        return x - jnp.outer(lower[:, k], x[k])
+
+    def backward(i: jax.Array, x: jax.Array) -> jax.Array:
+        k = n - 1 - i
+        x = x.at[k].add(-(conj(lower[:, k]) @ x))
+        return jnp.where(ends[k], x, exchange(x, k + begins[k], chosen[k]))
+
+    x = jax.lax.fori_loop(0, n, forward, b)
+    on = jnp.diagonal(factors)
+    off = jnp.append(jnp.diagonal(factors, -1), 0)  # D[k + 1, k]
+    following, previous = (partial(jnp.roll, shift=shift, axis=0) for shift in (-1, 1))
+    whole = jnp.where(begins, off, 1)
+    first, last = following(on) / whole, on / conj(whole)
+    scale = 1 / jnp.where(begins, first * last - 1, 1)
+    one = (scale * first / conj(whole))[:, None] * x - (scale / whole)[:, None] * following(x)
+    two = (scale * last / whole)[:, None] * following(x) - (scale / conj(whole))[:, None] * x
+    alone = x / jnp.where(begins | ends, 1, on)[:, None]
+    x = jnp.where(begins[:, None], one, jnp.where(ends[:, None], previous(two), alone))
+    return (jax.lax.fori_loop(0, n, backward, x),)
