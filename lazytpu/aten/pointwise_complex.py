@@ -22,7 +22,7 @@ def conjugate(b: Builder, x: SSAValue) -> SSAValue:
     return b.binary("complex", b.unary("real", x), b.neg(b.unary("imag", x)))
 
 
-@rule("aten._conj_physical.default", "aten._conj_copy.default", "aten._conj.default")
+@rule("aten.conj_physical.default", "aten._conj_physical.default", "aten._conj_copy.default", "aten._conj.default")
 def conj(b: Builder, self: SSAValue) -> SSAValue:
     """The conjugate."""
     return conjugate(b, self)

@@ -36,8 +36,12 @@ def _spread(b: Builder, value: Scalar | SSAValue, dtype: str, shape: Sequence[in
 
 @rule("aten.uniform_.default", "aten.uniform.default", numbers=("from", "to"), random=True)
 def uniform(b: Builder, self: SSAValue, from_: Scalar, to: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """from + u (to - from), where what rounds up to `to` becomes `from`, as in ATen's CUDA kernel (uniform_kernel)."""
+    """from + u (to - from), where what rounds up to `to` becomes `from`, as in ATen's CUDA kernel (uniform_kernel);
+    both parts of complex numbers are such."""
     dtype, shape = dtype_of(self), shape_of(self)
+    if is_complex(dtype):
+        like = b.unary("real", self)
+        return b.binary("complex", *(uniform(b, like, from_, to, rng=stream(b, rng, k)) for k in (0, 1)))
     own = wide(dtype)
     if from_.value == 0 and to.value == 1:
         return unit(b, rng, shape, dtype)

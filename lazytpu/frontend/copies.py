@@ -71,10 +71,12 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """aten::_copy_from, what `target.copy_(source)` comes down to when either is on tpu."""
-    plain = _resolved(source) if source.device.type == "tpu" else None
+    plain = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
     source = source if plain is None else plain
-    if _resolved(target) is not None:
-        raise NotImplementedError("writing through a lazily conjugated or negated view: call resolve_conj() first")
+    if target.is_neg():
+        return copy_from(source.neg(), neg_view(target))
+    if target.is_conj():
+        return copy_from(source.conj_physical(), target.conj())
     if target.device.type != "tpu":
         if target.device.type == "meta":
             return target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
-from lazytpu.ir.types import COMPLEX_OF, dtype_of, is_complex, shape_of
+from lazytpu.ir.types import COMPLEX_OF, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import RULES, lowers
 from lazytpu.runtime.client import ir
@@ -95,5 +95,9 @@ def convert(e: Emission, op: ops.ConvertOp, x: ir.Value) -> ir.Value:
     source, target = dtype_of(op.operand_type(0)), dtype_of(op.result_type())
     if is_complex(source) and target == "i1":
         return e.compare("NE", x, e.constant(0, source, shape_of(op.operand_type(0))), source)
+    if source == "i1" and (is_float(target) or is_complex(target)):
+        # Not a convert: XLA makes `a * convert(p)` a select, and then infinity times false is 0.
+        one, none = (e.constant(number, target, shape_of(op.result_type())) for number in (1, 0))
+        return e.create("stablehlo.select", [x, one, none], e.result(op))
     # StableHLO leaves complex to real open; numbers to i1 are x != 0 in StableHLO itself.
     return e.convert(hlo.real(x) if is_complex(source) and target not in COMPLEX_OF.values() else x, target)

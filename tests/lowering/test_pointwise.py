@@ -295,3 +295,10 @@ def test_complex_numbers(dtype):
 def test_is_finite():
     (actual,) = interpreted(lambda b, v: b.unary("is_finite", v), np.array([1.0, np.inf, -np.inf, np.nan]))
     assert actual.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("run", [compiled, interpreted])
+def test_infinity_times_false_is_nan(run):
+    x = np.array([np.inf, -np.inf, np.nan, 2.0], np.float32)
+    (actual,) = run(lambda b, v, p: b.mul(v, b.convert(p, "f32")), x, np.zeros(4, bool))
+    assert_close(actual, np.array([np.nan, np.nan, np.nan, 0.0], np.float32))
