@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lazytpu.aten.contractions import contract
 from lazytpu.aten.dims import along
@@ -79,18 +79,17 @@ def _scores(b: Builder, of: Heads, bias: SSAValue | None, causal: bool, scale: f
     return b.add(dots, b.broadcast_to(b.convert(bias, dtype_of(dots)), of.scores))
 
 
-def _softmax(b: Builder, scores: SSAValue, *, hidden_rows: bool) -> tuple[SSAValue, SSAValue]:
-    """(probabilities, log Σ exp); a row that is hidden altogether gives zeros, as torch's `_safe_softmax`."""
+def _softmax(b: Builder, scores: SSAValue, *, hidden_rows: bool) -> SSAValue:
+    """Probabilities; a row that is hidden altogether gives zeros, as torch's `_safe_softmax`."""
     shape = shape_of(scores)
     largest = b.reduce("max", scores, [3])
     if hidden_rows:
         largest = b.select(b.compare("EQ", largest, full(b, -inf, largest)), full(b, 0, largest), largest)
     exps = b.exp(b.sub(scores, along(b, largest, shape, [3])))
     total = b.reduce("add", exps, [3])
-    logsumexp = b.add(largest, b.log(total))
     if hidden_rows:
         total = b.select(b.compare("EQ", total, full(b, 0, total)), full(b, 1, total), total)
-    return b.div(exps, along(b, total, shape, [3])), logsumexp
+    return b.div(exps, along(b, total, shape, [3]))
 
 
 def _dropout(b: Builder, x: SSAValue, probability: float, stream: Stream) -> SSAValue:
@@ -102,74 +101,91 @@ def _dropout(b: Builder, x: SSAValue, probability: float, stream: Stream) -> SSA
     return b.select(keep, b.mul(x, full(b, 1 / (1 - probability), x)), full(b, 0, x))
 
 
-@rule("aten._scaled_dot_product_fused_attention_overrideable.default", random=True)
+@rule("lazytpu.attention.default")
 def attention(
     b: Builder,
     query: SSAValue,
     key: SSAValue,
     value: SSAValue,
-    attn_bias: SSAValue | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    scale: float | None = None,
-    rng: Stream | None = None,
-) -> tuple[Any, ...]:
-    """(output, logsumexp, nothing, nothing, L, S, seed, offset, nothing)."""
-    of = _heads(b, query, key, value)
-    stream = rng or (b.constant(0, "ui64"), b.constant(0, "ui64"))
-    scores = _scores(b, of, attn_bias, is_causal, scale)
-    probabilities, logsumexp = _softmax(b, scores, hidden_rows=attn_bias is not None)
-    if dropout_p > 0:
-        probabilities = _dropout(b, probabilities, dropout_p, stream)
-    weights = b.convert(b.reshape(probabilities, of.grouped), dtype_of(value))
-    dtype, shape = b.out[0]
-    output = b.convert(b.reshape(_product(b, weights, of.value, (3, 2)), shape), dtype)
-    seed, offset = (b.bitcast_convert(x, "i64") for x in stream)
-    return output, b.convert(logsumexp, "f32"), None, None, of.scores[2], of.scores[3], seed, offset, None
+    bias: SSAValue | None,
+    causal: bool,
+    scale: float | None,
+) -> SSAValue:
+    """The output, [batch, heads, L, V]."""
+    return _attention(b, _heads(b, query, key, value), bias, causal, scale, None)
 
 
-@rule("aten._scaled_dot_product_fused_attention_overrideable_backward.default")
-def attention_backward(
+@rule("lazytpu.attention_dropout.default", random=True)
+def attention_dropout(
     b: Builder,
-    grad_out: SSAValue,
     query: SSAValue,
     key: SSAValue,
     value: SSAValue,
-    attn_bias: SSAValue | None,
-    grad_input_mask: Sequence[bool],
-    out: SSAValue,
-    logsumexp: SSAValue,
-    cum_seq_q: SSAValue | None,
-    cum_seq_k: SSAValue | None,
-    max_q: int,
-    max_k: int,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: SSAValue,
-    philox_offset: SSAValue,
-    scale: float | None = None,
+    bias: SSAValue | None,
+    causal: bool,
+    scale: float | None,
+    dropout: float,
+    rng: Stream,
+) -> tuple[SSAValue, ...]:
+    """(output, seed, offset): the stream that the backward op draws the same numbers from."""
+    output = _attention(b, _heads(b, query, key, value), bias, causal, scale, (dropout, rng))
+    seed, offset = (b.bitcast_convert(x, "i64") for x in rng)
+    return output, seed, offset
+
+
+def _attention(
+    b: Builder,
+    of: Heads,
+    bias: SSAValue | None,
+    causal: bool,
+    scale: float | None,
+    dropout: tuple[float, Stream] | None,
+) -> SSAValue:
+    probabilities = _softmax(b, _scores(b, of, bias, causal, scale), hidden_rows=bias is not None)
+    if dropout is not None:
+        probabilities = _dropout(b, probabilities, *dropout)
+    weights = b.convert(b.reshape(probabilities, of.grouped), dtype_of(of.value))
+    dtype, shape = b.out[0]
+    return b.convert(b.reshape(_product(b, weights, of.value, (3, 2)), shape), dtype)
+
+
+@rule("lazytpu.attention_backward.default")
+def attention_backward(
+    b: Builder,
+    grad: SSAValue,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    bias: SSAValue | None,
+    output: SSAValue,
+    seed: SSAValue | None,
+    offset: SSAValue | None,
+    causal: bool,
+    scale: float | None,
+    dropout: float,
+    of_bias: bool,
 ) -> tuple[SSAValue | None, ...]:
-    """Gradients of (query, key, value, attn_bias). With P the probabilities, D = Σ grad·out over the width:
+    """Gradients of (query, key, value, bias). With P the probabilities, D = Σ grad·output over the width:
     ∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D)."""
     of, dtype = _heads(b, query, key, value), dtype_of(query)
-    stream = (b.bitcast_convert(philox_seed, "ui64"), b.bitcast_convert(philox_offset, "ui64"))
-    scores = _scores(b, of, attn_bias, is_causal, scale)
-    probabilities, _ = _softmax(b, scores, hidden_rows=attn_bias is not None)
-    used = _dropout(b, probabilities, dropout_p, stream) if dropout_p > 0 else probabilities
-    grad = of.by_key_head(b, grad_out)
+    probabilities = _softmax(b, _scores(b, of, bias, causal, scale), hidden_rows=bias is not None)
+    stream = None
+    if seed is not None and offset is not None:
+        stream = (b.bitcast_convert(seed, "ui64"), b.bitcast_convert(offset, "ui64"))
+    used = probabilities if stream is None else _dropout(b, probabilities, dropout, stream)
+    grad = of.by_key_head(b, grad)
     of_value = _product(b, b.convert(b.reshape(used, of.grouped), dtype), grad, (2, 2))
 
     computed = wide(dtype)
     spread = b.reshape(_product(b, grad, of.value, (3, 3)), of.scores)
-    if dropout_p > 0:
-        spread = _dropout(b, spread, dropout_p, stream)
-    dots = b.mul(b.convert(grad, computed), b.convert(of.by_key_head(b, out), computed))
+    if stream is not None:
+        spread = _dropout(b, spread, dropout, stream)
+    dots = b.mul(b.convert(grad, computed), b.convert(of.by_key_head(b, output), computed))
     common = b.reshape(b.reduce("add", dots, [3]), of.scores[:3])
     of_scores = b.mul(probabilities, b.sub(spread, along(b, common, of.scores, [3])))
-    of_bias = None
-    if attn_bias is not None and grad_input_mask[3]:
-        of_bias = b.convert(_summed_to(b, of_scores, shape_of(attn_bias)), dtype_of(attn_bias))
+    gradient_of_bias = None
+    if bias is not None and of_bias:
+        gradient_of_bias = b.convert(_summed_to(b, of_scores, shape_of(bias)), dtype_of(bias))
 
     of_dots = b.convert(b.reshape(of_scores, of.grouped), dtype)
     of_query, of_key = _product(b, of_dots, of.key, (3, 2)), _product(b, of_dots, of.query, (2, 2))
@@ -179,7 +195,7 @@ def attention_backward(
         b.convert(b.reshape(of_query, shape_of(query)), dtype),
         b.convert(b.reshape(of_key, shape_of(key)), dtype_of(key)),
         b.convert(b.reshape(of_value, shape_of(value)), dtype_of(value)),
-        of_bias,
+        gradient_of_bias,
     )
 
 

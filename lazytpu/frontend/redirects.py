@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import attention
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
@@ -53,6 +54,7 @@ def native_batch_norm(
 
 
 KERNELS: dict[str, Any] = {
+    **attention.KERNELS,
     "convolution_overrideable": convolution,
     "convolution_backward_overrideable": convolution_backward,
     "native_batch_norm": native_batch_norm,

@@ -102,7 +102,17 @@ def activate() -> None:
 
 
 def _register_kernels() -> None:
-    from lazytpu.frontend import copies, counting, ctc, data_dependent, linear_algebra, metadata, redirects, splitting
+    from lazytpu.frontend import (
+        attention,
+        copies,
+        counting,
+        ctc,
+        data_dependent,
+        linear_algebra,
+        metadata,
+        redirects,
+        splitting,
+    )
     from lazytpu.frontend.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
@@ -128,7 +138,8 @@ def _register_kernels() -> None:
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
-    for name, function in {**ctc.COMPOSITES, **splitting.COMPOSITES}.items():  # made of ops that autograd sees
+    composites = {**attention.COMPOSITES, **ctc.COMPOSITES, **splitting.COMPOSITES}  # made of ops that autograd sees
+    for name, function in composites.items():
         aten.impl(name, function, "AutogradPrivateUse1")
         aten.impl(name, function, "PrivateUse1")
     for op in recorded_explicitly(ports.engine().rules()):

@@ -47,3 +47,6 @@ TensorBase = torch._C.TensorBase
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
 swap_tensor_impl = torch._C._swap_tensor_impl
+
+transforms = torch._C._functorch.peek_interpreter_stack  # None outside of torch.func
+attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]

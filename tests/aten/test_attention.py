@@ -8,9 +8,9 @@ import pytest
 import torch
 from harness import run
 
-A = torch.ops.aten
-FORWARD = A._scaled_dot_product_fused_attention_overrideable.default
-BACKWARD = A._scaled_dot_product_fused_attention_overrideable_backward.default
+from lazytpu.frontend import attention
+
+OPS = attention.OPS
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -18,12 +18,21 @@ def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, dtype=dtype)
 
 
-def forward(*operands: torch.Tensor, bias: torch.Tensor | None = None, **options: Any) -> list[torch.Tensor]:
-    """[output, logsumexp, seed, offset]."""
+def forward(
+    *operands: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> list[torch.Tensor]:
+    """[output], and with dropout [output, seed, offset]."""
     query, _, value = operands
-    heads = [1, *query.shape[:2]] if query.ndim == 3 else query.shape[:3]
-    outs = [query.new_empty(*query.shape[:-1], value.shape[-1]), torch.empty(*heads), torch.tensor(0), torch.tensor(0)]
-    return run(FORWARD, *operands, bias, outs=outs, rng=(7, 9), **options)
+    out = query.new_empty(*query.shape[:-1], value.shape[-1])
+    if not dropout:
+        return run(OPS.attention.default, *operands, bias, is_causal, scale, outs=[out])
+    number = torch.tensor(0)
+    outs = [out, number, number]
+    return run(OPS.attention_dropout.default, *operands, bias, is_causal, scale, dropout, outs=outs, rng=(7, 9))
 
 
 def compare(
@@ -33,17 +42,14 @@ def compare(
     leaves = [t.clone().requires_grad_() for t in operands]
     mask = bias.clone().requires_grad_() if bias is not None and bias.is_floating_point() else bias
     expected = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask, enable_gqa=gqa, **options)
-    made = forward(*operands, bias=bias, **options)
-    torch.testing.assert_close(made[0], expected, rtol=close, atol=close)
+    (made,) = forward(*operands, bias=bias, **options)
+    torch.testing.assert_close(made, expected, rtol=close, atol=close)
     torch.manual_seed(1)
     grad = torch.randn_like(expected)
     wanted = [*leaves, mask] if mask is not None and mask.requires_grad else leaves
     gradients = torch.autograd.grad(expected, wanted, grad)
-    rest = (None, None, leaves[0].shape[-2], leaves[1].shape[-2], 0.0, options.get("is_causal", False), *made[2:])
-    flags = [True, True, True, len(wanted) == 4]
-    scale = {"scale": options["scale"]} if "scale" in options else {}
-    outs = list(wanted)
-    ours = run(BACKWARD, grad, *operands, bias, flags, made[0], made[1], *rest, outs=outs, **scale)
+    rest = (None, None, options.get("is_causal", False), options.get("scale"), 0.0, len(wanted) == 4)
+    ours = run(OPS.attention_backward.default, grad, *operands, bias, made, *rest, outs=list(wanted))
     torch.testing.assert_close(ours, list(gradients), rtol=close * 5, atol=close * 5)
 
 
@@ -89,24 +95,16 @@ def test_without_a_batch() -> None:
     compare(q, k, v, is_causal=True)
 
 
-def test_logsumexp() -> None:
-    q, k, v = values(2, 3, 4, 8), values(2, 3, 6, 8), values(2, 3, 6, 8)
-    expected = (q @ k.transpose(2, 3) / 8**0.5).logsumexp(3)
-    torch.testing.assert_close(forward(q, k, v)[1], expected)
-
-
 def test_dropout_drops_the_same_in_both_directions() -> None:
     """With value the identity, the output is the dropped probabilities, and so is the gradient of value."""
     n = 40
     q, k, v = values(1, 1, n, 8), values(1, 1, n, 8).flip(2), torch.eye(n)[None, None]
-    kept = forward(q, k, v)[0]
-    made = forward(q, k, v, dropout_p=0.25)
-    dropped = made[0]
+    (kept,) = forward(q, k, v)
+    dropped, seed, offset = forward(q, k, v, dropout=0.25)
     zero = dropped == 0
     assert 0.2 < zero.float().mean() < 0.3
     torch.testing.assert_close(dropped[~zero], kept[~zero] / 0.75)
-    rest = (None, None, n, n, 0.25, False, *made[2:])
-    flags = [True, True, True, False]
-    grads = run(BACKWARD, v, q, k, v, None, flags, made[0], made[1], *rest, outs=[q, k, v])
+    rest = (seed, offset, False, None, 0.25, False)
+    grads = run(OPS.attention_backward.default, v, q, k, v, None, dropped, *rest, outs=[q, k, v])
     torch.testing.assert_close(grads[2], dropped.transpose(2, 3))
-    assert forward(q, k, v, dropout_p=1.0)[0].eq(0).all()
+    assert forward(q, k, v, dropout=1.0)[0].eq(0).all()
