@@ -7,21 +7,38 @@ first tensor: `torch.load(..., map_location="tpu")` and `module.to("tpu")` may c
 from __future__ import annotations
 
 from lazytpu.frontend import (
+    accelerate_hook,
     accelerator,
     autocast,
+    compile,
     dlpack,
     forks,
     generators,
+    lightning_hook,
     module_move,
     names,
     pinned,
     storage_patches,
     streams,
+    transformers_hook,
 )
 
 
 def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
-    for part in (accelerator, dlpack, forks, generators, module_move, names, pinned, storage_patches, streams):
+    torch_itself = (
+        accelerator,
+        compile,
+        dlpack,
+        forks,
+        generators,
+        module_move,
+        names,
+        pinned,
+        storage_patches,
+        streams,
+    )
+    libraries = (accelerate_hook, lightning_hook, transformers_hook)  # each acts when its library is imported
+    for part in (*torch_itself, *libraries):
         part.install()

@@ -48,5 +48,12 @@ AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAcc
 to_dlpack = torch._C._to_dlpack
 swap_tensor_impl = torch._C._swap_tensor_impl
 
+# torch.compile: the class behind the backend "inductor", and modules that lazytpu/frontend/compile.py waits for
+InductorBackend = torch._TorchCompileInductorWrapper
+INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
+DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
+DYNAMO_INTERFACES = "torch._dynamo.device_interface"
+DYNAMO_RULES = "torch._dynamo.trace_rules"
+
 transforms = torch._C._functorch.peek_interpreter_stack  # None outside of torch.func
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]

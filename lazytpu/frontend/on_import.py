@@ -1,0 +1,86 @@
+"""Doing something when a module is imported, without importing it: `when_imported(name, act)`.
+
+What other libraries need for the device is done only in programs that use them. The cost for the others is one look in
+a dictionary per import.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+Act = Callable[[ModuleType], None]
+
+_waiting: dict[str, list[Act]] = {}
+
+
+def when_imported(name: str, act: Act) -> None:
+    """Call `act(module)` right after the module `name` has been executed: now, if that has happened already."""
+    module = sys.modules.get(name)
+    if module is not None and not _is_loading(module):
+        act(module)
+        return
+    _waiting.setdefault(name, []).append(act)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+def _is_loading(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+class _Finder(MetaPathFinder):
+    """Finds what the finders after it find; the loader of an awaited module calls back when it is done.
+
+    A module may be looked for and not imported (libraries ask so whether another one is installed).
+    """
+
+    def __init__(self) -> None:
+        self.searching: set[tuple[int, str]] = set()
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        search = (threading.get_ident(), fullname)
+        if fullname not in _waiting or search in self.searching:
+            return None
+        self.searching.add(search)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self.searching.discard(search)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None and hasattr(loader, "exec_module"):
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                del loader.exec_module  # the loader is its class's again
+                execute(module)
+                for act in _waiting.pop(fullname, ()):
+                    act(module)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+_FINDER = _Finder()
+
+
+class UncheckedVersionWarning(UserWarning):
+    """A library is of a release that its hook in lazytpu was not checked against."""
+
+
+def warn_unchecked(library: str, version: str, checked: tuple[str, ...]) -> None:
+    """Warn unless `version` is of one of the releases `checked` ("1.15" covers 1.15.0 and 1.15.3)."""
+    if ".".join(version.split(".")[:2]) not in checked:
+        warnings.warn(
+            f"{library} is {version}; lazytpu's support for it was checked against {', '.join(checked)}. If it does "
+            "not find the device or misbehaves there, install one of these.",
+            UncheckedVersionWarning,
+            stacklevel=2,
+        )
