@@ -67,12 +67,19 @@ def unique_dim(
     return rows[order][starts].movedim(0, dim), inverse, counts
 
 
+_COUNTED = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0) -> torch.Tensor:
     """aten::bincount
 
-    Raises RuntimeError, as torch does, for negative elements, and for a tensor that is not a row of integers.
+    Raises what torch does: RuntimeError for negative elements and for a tensor that is not a row, NotImplementedError
+    for one that is not of integers.
     """
-    if tensor.dim() != 1 or tensor.is_floating_point() or tensor.dtype is torch.bool:
+    if tensor.dtype not in _COUNTED:
+        name = torch.empty(0, dtype=tensor.dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
+        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{name}'")
+    if tensor.dim() != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+import lazytpu.frontend.infer_histograms
+import lazytpu.frontend.infer_indexing  # noqa: F401 (their meta functions register)
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten

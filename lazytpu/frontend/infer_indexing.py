@@ -1,0 +1,71 @@
+"""Shapes and errors of ops that index, sort and reduce segments, where torch's meta functions miss or differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.infer import override
+
+aten = torch.ops.aten
+
+
+def scalar_type(dtype: torch.dtype) -> str:
+    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
+
+
+def _segments(name: str, given: torch.Tensor, axis: int, data: torch.Tensor) -> None:
+    if data.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{scalar_type(data.dtype)}'")
+    if given.dtype not in (torch.int32, torch.int64):
+        kind = scalar_type(given.dtype)
+        raise NotImplementedError(f"\"_segment_reduce_{name}_cpu_kernel1\" not implemented for '{kind}'")
+    if data.dim() < given.dim() or axis != given.dim() - 1:
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
+
+
+@override("aten.segment_reduce.default")
+def segment_reduce(
+    data: torch.Tensor,
+    reduce: str,
+    lengths: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
+    offsets: torch.Tensor | None = None,
+    axis: int = 0,
+    **_: Any,
+) -> torch.Tensor:
+    """torch's meta function reads the lengths."""
+    if not -data.dim() <= axis < data.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-data.dim()}, {data.dim() - 1}], but got {axis})"
+        )
+    axis %= data.dim()
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if reduce not in ("sum", "mean", "prod", "max", "amax", "min", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    given, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
+    if given is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    _segments(name, given, axis, data)
+    count = given.shape[-1] - (offsets is not None)
+    return data.new_empty((*data.shape[:axis], count, *data.shape[axis + 1 :]))
+
+
+@override("aten._segment_reduce_backward.default")
+def segment_reduce_backward(data: torch.Tensor, grad: torch.Tensor, **_: Any) -> torch.Tensor:
+    """Contiguous, of the shape of data."""
+    return grad.new_empty(data.shape)
+
+
+@override("aten.hash_tensor.default")
+def hash_tensor(**arguments: Any) -> torch.Tensor:
+    """torch's meta function accepts complex numbers, and any mode."""
+    if arguments.get("mode", 0) != 0:
+        raise RuntimeError(f"Unknown hash_tensor mode: {arguments['mode']}")
+    if arguments["self"].is_complex():
+        kind = scalar_type(arguments["self"].dtype)
+        raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{kind}'")
+    return aten.hash_tensor.default(**arguments)
