@@ -1,5 +1,5 @@
 """Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, by the series of
-series.py."""
+the files beside this one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from lazytpu.lowering.templates import series
+from lazytpu.lowering.templates import airy_series, bessel_series, erfcx_series
 from lazytpu.lowering.templates.registry import template
 
 
@@ -24,7 +24,7 @@ def chebyshev(coefficients: Sequence[float], t: jax.Array, low: float, high: flo
 
 def _far(x: jax.Array, order: int) -> tuple[jax.Array, jax.Array]:
     """(J, Y) for x > 5, from modulus and phase."""
-    p, q = ((series.P0, series.Q0), (series.P1, series.Q1))[order]
+    p, q = ((bessel_series.P0, bessel_series.Q0), (bessel_series.P1, bessel_series.Q1))[order]
     t = 25 / (x * x)
     phase = x - math.pi * (2 * order + 1) / 4
     along, across = chebyshev(p, t, 0, 1), 5 / x * chebyshev(q, t, 0, 1)
@@ -36,7 +36,7 @@ def _far(x: jax.Array, order: int) -> tuple[jax.Array, jax.Array]:
 def _near(x: jax.Array, order: int) -> jax.Array:
     """J for 0 <= x <= 5."""
     t = x * x
-    return chebyshev(series.J0, t, 0, 25) if order == 0 else x * chebyshev(series.J1, t, 0, 25)
+    return chebyshev(bessel_series.J0, t, 0, 25) if order == 0 else x * chebyshev(bessel_series.J1, t, 0, 25)
 
 
 def _first(x: jax.Array, order: int) -> jax.Array:
@@ -52,9 +52,9 @@ def _second(x: jax.Array, order: int) -> jax.Array:
     t = near * near
     logarithm = jnp.log(near) * _near(near, order)
     if order == 0:
-        inner = chebyshev(series.Y0, t, 0, 25) + 2 / math.pi * logarithm
+        inner = chebyshev(bessel_series.Y0, t, 0, 25) + 2 / math.pi * logarithm
     else:
-        inner = near * chebyshev(series.Y1, t, 0, 25) + 2 / math.pi * (logarithm - 1 / near)
+        inner = near * chebyshev(bessel_series.Y1, t, 0, 25) + 2 / math.pi * (logarithm - 1 / near)
     found = jnp.where(small, inner, _far(jnp.where(small, 6, x), order)[1])
     return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, found))
 
@@ -90,11 +90,11 @@ def bessel_k(x: jax.Array, *, order: int, scaled: bool) -> jax.Array:
     near = jnp.where(small, x, 1)
     t, logarithm = near * near, jnp.log(near / 2)
     if order == 0:
-        inner = chebyshev(series.K0, t, 0, 4) - logarithm * chebyshev(series.I0, t, 0, 4)
+        inner = chebyshev(bessel_series.K0, t, 0, 4) - logarithm * chebyshev(bessel_series.I0, t, 0, 4)
     else:
-        inner = chebyshev(series.K1, t, 0, 4) / near + logarithm * near * chebyshev(series.I1, t, 0, 4)
+        inner = chebyshev(bessel_series.K1, t, 0, 4) / near + logarithm * near * chebyshev(bessel_series.I1, t, 0, 4)
     far = jnp.where(small, 3, x)
-    outer = chebyshev((series.K0_FAR, series.K1_FAR)[order], 2 / far, 0, 1) / jnp.sqrt(far)
+    outer = chebyshev((bessel_series.K0_FAR, bessel_series.K1_FAR)[order], 2 / far, 0, 1) / jnp.sqrt(far)
     found = jnp.where(small, inner * jnp.exp(near), outer) if scaled else jnp.where(small, inner, outer * jnp.exp(-far))
     return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, found))
 
@@ -108,11 +108,11 @@ def airy_ai(x: jax.Array) -> jax.Array:
     far = jnp.where(inside, 3, jnp.where(jnp.isinf(x), 3, size))
     z = 2 / 3 * far * jnp.sqrt(far)
     root = jnp.sqrt(jnp.sqrt(far)) * math.sqrt(math.pi)
-    decaying = chebyshev(series.AIRY_FAR, 1 / z, 0, 0.5) * jnp.exp(-z) / (2 * root)
-    along = chebyshev(series.AIRY_P, 1 / (z * z), 0, 0.25)
-    across = chebyshev(series.AIRY_Q, 1 / (z * z), 0, 0.25) / z
+    decaying = chebyshev(airy_series.FAR, 1 / z, 0, 0.5) * jnp.exp(-z) / (2 * root)
+    along = chebyshev(airy_series.P, 1 / (z * z), 0, 0.25)
+    across = chebyshev(airy_series.Q, 1 / (z * z), 0, 0.25) / z
     turning = (jnp.cos(z - math.pi / 4) * along + jnp.sin(z - math.pi / 4) * across) / root
-    found = jnp.where(inside, chebyshev(series.AIRY_NEAR, near, -2.1, 2.1), jnp.where(x > 0, decaying, turning))
+    found = jnp.where(inside, chebyshev(airy_series.NEAR, near, -2.1, 2.1), jnp.where(x > 0, decaying, turning))
     return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, found))
 
 
@@ -132,5 +132,5 @@ def erfcx(x: jax.Array) -> jax.Array:
     """e^(x^2) erfc(x), which neither overflows nor underflows for x > 0."""
     size = jnp.abs(x)
     t = 2 / (2 + size)
-    found = t * chebyshev(series.ERFCX, t, 0, 1)
+    found = t * chebyshev(erfcx_series.ERFCX, t, 0, 1)
     return jnp.where(x < 0, 2 * jnp.exp(x * x) - found, found)

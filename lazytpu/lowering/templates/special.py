@@ -55,12 +55,6 @@ def log_ndtr(x: jax.Array) -> jax.Array:
     return jax.scipy.special.log_ndtr(x)
 
 
-@template("cumulative_logsumexp")
-def cumulative_logsumexp(x: jax.Array, *, dim: int) -> jax.Array:
-    """log of the running sum of e^x along dim."""
-    return jax.lax.cumlogsumexp(x, axis=dim)
-
-
 @template("poisson")
 def poisson(key: jax.Array, rate: jax.Array) -> jax.Array:
     """Poisson numbers of these rates, with the dtype of `rate`; the key is two ui32 words."""

@@ -1,0 +1,62 @@
+"""Running log-sums of exponentials. On the CPU they are summed in f64, as torch's CPU kernels do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lazytpu.lowering.templates.registry import template
+
+_WIDER = {jnp.dtype(jnp.float32): jnp.float64, jnp.dtype(jnp.complex64): jnp.complex128}
+
+
+def _widely(scan: Callable[..., jax.Array], x: jax.Array, dim: int) -> jax.Array:
+    """`scan` in the wider dtype on the CPU; accelerators would emulate it, and have no c128."""
+
+    def on_cpu(x: jax.Array) -> jax.Array:
+        return scan(x.astype(_WIDER.get(x.dtype, x.dtype)), dim).astype(x.dtype)
+
+    return lax.platform_dependent(x, cpu=on_cpu, default=partial(scan, dim=dim))
+
+
+@template("cumulative_logsumexp")
+def cumulative_logsumexp(x: jax.Array, *, dim: int) -> jax.Array:
+    """log of the running sum of e^x along dim."""
+
+    def scan(x: jax.Array, dim: int) -> jax.Array:
+        return lax.cumlogsumexp(x, axis=dim)
+
+    return _widely(scan, x, dim)
+
+
+@template("complex_logcumsumexp")
+def complex_logcumsumexp(x: jax.Array, *, dim: int) -> jax.Array:
+    """log of the running sum of e^x along dim, one element after the other, whose order decides the phase: the
+    imaginary part goes on from that of the larger summand and is not wrapped into (-pi, pi] (`_log_add_exp_helper` in
+    ATen/native/cpu/LogAddExp.h)."""
+    return _widely(_one_by_one, x, dim)
+
+
+def _one_by_one(x: jax.Array, dim: int) -> jax.Array:
+    def step(total: jax.Array, element: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total = _log_add_exp(element, total)
+        return total, total
+
+    rows = jnp.moveaxis(x, dim, 0)
+    start = jnp.full(rows.shape[1:], -jnp.inf, x.dtype)
+    return jnp.moveaxis(lax.scan(step, start, rows)[1], 0, dim)
+
+
+def _log_add_exp(x: jax.Array, y: jax.Array) -> jax.Array:
+    x_is_less, is_nan = x.real < y.real, jnp.isnan(x) | jnp.isnan(y)
+    low, high = jnp.where(x_is_less, x, y), jnp.where(x_is_less, y, x)
+    difference = low - high
+    ratio = jnp.where(jnp.isneginf(difference.real), 0, jnp.exp(difference))
+    both_infinite = jnp.isinf(low.real) & (low.real == high.real)
+    of_infinite = jnp.where(low.real < 0, low, jnp.log(jnp.exp(low) + jnp.exp(high)))
+    result = jnp.where(both_infinite, of_infinite, jnp.log1p(ratio) + high)
+    return jnp.where(is_nan, jnp.asarray(complex(jnp.nan, jnp.nan), x.dtype), result)
