@@ -3,6 +3,10 @@
 
 VENV ?= .venv
 ARGS ?=
+# `make conformance`: samples of each op in float32 and at the other dtypes, and the file of results.
+K ?= 10
+K_OTHERS ?= 3
+RESULTS ?= out/conformance.jsonl
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
 
@@ -10,15 +14,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench conformance coverage clean
 
 help:
-	@echo 'make demo      train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
-	@echo 'make test      lint, types, and all tests'
-	@echo 'make lint      ruff and pyright only'
-	@echo 'make format    let ruff sort imports and mend what it can'
-	@echo 'make bench     recording cost per op, and 1,000 steps with flat memory'
-	@echo 'make clean     remove the virtual environment and the caches'
+	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
+	@echo 'make test         lint, types, and all tests'
+	@echo 'make lint         ruff and pyright only'
+	@echo 'make format       let ruff sort imports and mend what it can'
+	@echo 'make bench        recording cost per op, and 1,000 steps with flat memory'
+	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
+	@echo 'make coverage     docs/conformance.md and .json from what make conformance found'
+	@echo 'make clean        remove the virtual environment and the caches'
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/train_gpt.py $(ARGS)
@@ -37,6 +43,12 @@ format: $(TESTED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/recording.py
 	$(BIN)/python benchmarks/steps.py
+
+conformance: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)
+
+coverage: $(TESTED)
+	$(BIN)/python -m tools.conformance table --results $(RESULTS) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,164 @@
+"""What has to hold for one sample: one generator a check.
+
+A check computes what the CPU gives, then records the same on the device and yields: nothing is compiled until the
+checks of an entry are all recorded, and then they share one program. After the yield it reads and compares, and raises
+Mismatch. A check that the CPU itself does not pass, or that does not apply, returns before it yields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tools.conformance.compare import GRADIENTS, Mismatch
+from tools.conformance.samples import Placed, noncontiguous, tensors, tree_map
+
+if TYPE_CHECKING:
+    from tools.conformance.trial import Trial
+
+Check = Callable[["Trial"], Generator[None, None, None]]
+COTANGENTS = 1  # a stream of random numbers, see Entry.start
+
+
+def forward(t: Trial) -> Generator[None, None, None]:
+    """Values, dtypes, shapes, strides; and a result is a view of its input where the CPU's is, nowhere else."""
+    given = t.device_inputs.take()
+    got = t.run(given)
+    yield
+    t.same(got, t.reference, "result")
+    for i, (result, want) in enumerate(zip(tensors(got), tensors(t.reference), strict=True)):
+        alias = shares(want, t.host_call)
+        if want.numel() and shares(result, given) != alias:
+            raise Mismatch(f"result {i} {'must' if alias else 'must not'} share its input's memory, as on the CPU")
+
+
+def strided(t: Trial) -> Generator[None, None, None]:
+    """The same of inputs that are views with gaps."""
+    call = noncontiguous(t.call)
+    if call is None:
+        return
+    want = t.attempt(t.run, Placed(call, "cpu").take())
+    if want is None:
+        return
+    placed = Placed(call, t.device)
+    placed.always_fresh = t.device_inputs.always_fresh
+    got = t.run(placed.take())
+    yield
+    t.same(got, want, "result")
+
+
+def backward(t: Trial) -> Generator[None, None, None]:
+    """Gradients of every input that asks for one, at random cotangents."""
+    if not t.entry.differentiable or not t.values:
+        return
+    want = t.attempt(gradients, t, t.host_inputs.take(grad=True), "cpu")
+    if want is None:
+        return
+    got = gradients(t, t.device_inputs.take(grad=True), t.device)
+    yield
+    for i, (g, w) in enumerate(zip(got or [], want, strict=True)):
+        if g is None or w is None:  # no gradient is a gradient of zero
+            other = g if w is None else w
+            if other is not None and other.abs().max().item() != 0:
+                raise Mismatch(f"gradient {i}: {'none' if g is None else 'one'}, unlike the CPU")
+            continue
+        t.same(g, w, f"gradient {i}", strides=False, scale=GRADIENTS)
+
+
+def gradients(t: Trial, call: Any, device: str) -> list[torch.Tensor | None] | None:
+    """Gradients of the leaves of a call; None where nothing is differentiable."""
+    info, leaves = t.entry.info, [x for x in tensors(call) if x.requires_grad]
+    t.reseed()
+    made = info.gradcheck_wrapper(info.get_op(), call[0], *call[1], **call[2])
+    results = [r for r in tensors(t.sample.output_process_fn_grad(made)) if r.requires_grad]
+    if not leaves or not results:
+        return None
+    random = torch.Generator().manual_seed(t.entry.start(COTANGENTS))
+    cotangents = [torch.randn(r.shape, dtype=r.dtype, generator=random).to(device) for r in results]
+    return list(torch.autograd.grad(results, leaves, cotangents, allow_unused=True))
+
+
+def inplace(t: Trial) -> Generator[None, None, None]:
+    """The in-place form gives back its first argument, changed as on the CPU."""
+    form = t.entry.info.get_inplace()
+    if form is None or t.sample.broadcasts_input:
+        return
+    on_host = t.host_inputs.take()
+    if t.attempt(t.run, on_host, form) is None or not isinstance(on_host[0], torch.Tensor):
+        return
+    on_device = t.device_inputs.take(fresh=True)
+    returned = t.run(on_device, form)
+    yield
+    t.same(on_device[0], on_host[0], "changed input")
+    if isinstance(returned, torch.Tensor) and returned is not on_device[0]:
+        raise Mismatch("the in-place form returned another tensor than its input")
+
+
+def out(t: Trial) -> Generator[None, None, None]:
+    """`out=` is written, of the right shape and strides, of another's strides, and empty to be resized."""
+    if not t.entry.info.supports_out or any(r.layout is not torch.strided for r in tensors(t.reference)):
+        return
+    pairs = []
+    for how, make in OUTS.items():
+        on_host = tree_map(lambda r, make=make: make(r) if isinstance(r, torch.Tensor) else r, t.reference)
+        on_device = tree_map(lambda r: r.to(t.device) if isinstance(r, torch.Tensor) else r, on_host)
+        if t.attempt(t.run, with_out(t.host_inputs.take(), on_host)) is not None:
+            t.run(with_out(t.device_inputs.take(), on_device))
+            pairs.append((on_device, on_host, how))
+    if not pairs:
+        return
+    yield
+    for pair in pairs:
+        t.same(*pair)
+
+
+def transposed(r: torch.Tensor) -> torch.Tensor:
+    """Like r, with its dimensions the other way round in memory."""
+    return torch.empty(r.shape[::-1], dtype=r.dtype).permute(tuple(range(r.dim()))[::-1])
+
+
+OUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "out": torch.empty_like,
+    "out with other strides": transposed,
+    "out that is resized": lambda r: torch.empty(0, dtype=r.dtype),
+}
+
+
+def with_out(call: Any, target: Any) -> Any:
+    return call[0], call[1], {**call[2], "out": target}
+
+
+def view(t: Trial) -> Generator[None, None, None]:
+    """Where the CPU's result is a view, what is written into it shows in the input."""
+    if not isinstance(t.call[0], torch.Tensor) or not t.values:
+        return
+    on_host = t.host_inputs.take()
+    result = next((r for r in tensors(t.run(on_host)) if r.numel()), None)
+    if result is None or result is on_host[0] or not shares(result, on_host[0]):
+        return
+    if t.attempt(result.fill_, 1) is None:  # one that overlaps itself cannot be written
+        return
+    on_device = t.device_inputs.take(fresh=True)
+    next(r for r in tensors(t.run(on_device)) if r.numel()).fill_(1)
+    yield
+    t.same(on_device[0], on_host[0], "input after a write to the view")
+
+
+def shares(result: torch.Tensor, given: Any) -> bool:
+    """Whether a result lies in the memory of a tensor that was given."""
+    if result.layout is not torch.strided:
+        return False
+    mine = result.untyped_storage()._cdata
+    return any(g.layout is torch.strided and g.untyped_storage()._cdata == mine for g in tensors(given))
+
+
+CHECKS: dict[str, Check] = {
+    "forward": forward,
+    "backward": backward,
+    "inplace": inplace,
+    "out": out,
+    "strided": strided,
+    "view": view,
+}

@@ -1,0 +1,76 @@
+"""The entries of torch's op database, their names, and the samples drawn of each."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import set_rng_seed
+from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
+
+DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op of the database at one dtype. `seed` draws other values and another random stream."""
+
+    name: str
+    info: OpInfo
+    dtype: torch.dtype
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} {str(self.dtype).removeprefix('torch.')}"
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether the CPU has gradients of it at this dtype."""
+        return self.dtype in self.info.supported_backward_dtypes("cpu")
+
+    def start(self, stream: int = 0) -> int:
+        """Seed of one of the entry's streams of random numbers, the same in every process."""
+        return (zlib.crc32(self.name.encode()) + self.seed + stream) & 0x7FFFFFFF
+
+    def samples(self, k: int) -> list[tuple[int, SampleInput]]:
+        """At most k samples, with their numbers, spread evenly over all that torch has; 0 takes all."""
+        set_rng_seed(self.start())
+        drawn = self.info.sample_inputs("cpu", self.dtype, requires_grad=self.differentiable, set_seed=False)
+        return spread(list(drawn), k)
+
+    def error_inputs(self, k: int) -> list[tuple[int, ErrorInput]]:
+        """The inputs that the op must refuse. torch has them without a dtype: they count for float32."""
+        if self.info.error_inputs_func is None or self.dtype is not torch.float32:
+            return []
+        set_rng_seed(self.start())
+        return spread(list(self.info.error_inputs("cpu", set_seed=False)), k)
+
+
+def spread(items: list[Any], k: int) -> list[tuple[int, Any]]:
+    """At most k items (0: all) with their positions, the first and the last among them."""
+    n = len(items)
+    positions = range(n) if not k or n <= k else sorted({round(i * (n - 1) / max(1, k - 1)) for i in range(k)})
+    return [(i, items[i]) for i in positions]
+
+
+@cache
+def table() -> dict[str, OpInfo]:
+    """Every op of the database by its name; variants are `name.variant`."""
+    found = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in op_db}
+    assert len(found) == len(op_db), "two entries of the database share a name"
+    return found
+
+
+def entries(dtypes: tuple[str, ...] = DTYPES, only: str = "", seed: int = 0) -> Iterator[Entry]:
+    """All entries whose name contains a match of `only`, at those of the dtypes that the CPU supports for the op."""
+    for name in dtypes:
+        dtype = getattr(torch, name)
+        for op, info in table().items():
+            if re.search(only, op) and dtype in info.supported_dtypes("cpu"):
+                yield Entry(op, info, dtype, seed)

@@ -1,0 +1,148 @@
+"""From results to the published table: one JSON document, and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tools.conformance.entries import DTYPES
+from tools.conformance.gaps import Gap, load, reason
+from tools.conformance.page import page
+from tools.conformance.sweep import finished
+
+Rows = dict[tuple[str, str], dict[str, Any]]
+
+
+def latest(results: Path) -> Rows:
+    """One row for each op and dtype, of the sweep with the most samples."""
+    rows: Rows = {}
+    for (op, dtype, k, _), row in finished(results).items():
+        old = rows.get((op, dtype))
+        if old is None or not k or 0 < old["k"] <= k:
+            rows[op, dtype] = row
+    return rows
+
+
+def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Everything the table says, for programs to read."""
+    ops: dict[str, dict[str, Any]] = {}
+    missing: list[dict[str, Any]] = []
+    for (op, dtype), row in sorted(rows.items()):
+        failed = sorted({f["check"] for f in row["failures"]})
+        entry: dict[str, Any] = {"status": status(row), "samples": row["samples"], "checks": row["checks"]}
+        if row["random"]:
+            entry["metadata_only"] = True
+        if entry["status"] == "not compared":
+            entry["reason"] = row["reason"]
+        ops.setdefault(op, {})[dtype] = entry
+        for check in failed:
+            gap = reason(gaps, op, dtype, check)
+            found = next(f for f in row["failures"] if f["check"] == check)
+            missing.append(
+                {
+                    "op": op,
+                    "dtype": dtype,
+                    "check": check,
+                    "whose": gap.whose if gap else "",
+                    "reason": gap.reason if gap else "",
+                    "error": found["error"],
+                    "message": found["message"],
+                }
+            )
+    return {
+        "versions": {name: version(name) for name in ("lazytpu", "torch", "jax")},
+        "summary": {dtype: summary([r for (_, d), r in rows.items() if d == dtype]) for dtype in DTYPES},
+        "overloads": overloads,
+        "missing": missing,
+        "ops": ops,
+    }
+
+
+def status(row: dict[str, Any]) -> str:
+    """ "pass", "fail", or "not compared" where the CPU gives nothing to compare with."""
+    if row["failures"]:
+        return "fail"
+    return "pass" if row["checks"] else "not compared"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of one dtype: ops by status, and by check how many ops pass it of how many have it."""
+    counts = Counter(status(row) for row in rows)
+    checks: dict[str, list[int]] = {}
+    for row in rows:
+        for check, (passed, total) in row["checks"].items():
+            of_check = checks.setdefault(check, [0, 0])
+            of_check[0] += passed == total
+            of_check[1] += 1
+    return {
+        "ops": len(rows),
+        "pass": counts["pass"],
+        "fail": counts["fail"],
+        "not_compared": counts["not compared"],
+        "at_most": max((row["k"] for row in rows), default=0),
+        "samples": sum(row["samples"] for row in rows),
+        "checks": checks,
+    }
+
+
+def stale(rows: Rows, gaps: tuple[Gap, ...]) -> list[Gap]:
+    """Gaps that no failure needs. Only a whole sweep can tell."""
+    failures = [(op, dtype, f["check"]) for (op, dtype), row in rows.items() for f in row["failures"]]
+    return [gap for gap in gaps if not any(gap.covers(*failure) for failure in failures)]
+
+
+def write(results: Path, folder: Path) -> int:
+    """docs/conformance.json and docs/conformance.md; 1 when there is nothing to write them of."""
+    rows, gaps, console = latest(results), load(), Console()
+    if not rows:
+        console.print(f"{results} has no results; make conformance writes them")
+        return 1
+    made = document(rows, gaps, overload_counts())
+    (folder / "conformance.json").write_text(dumps(made))
+    (folder / "conformance.md").write_text(page(made))
+    unexplained = sum(not m["whose"] for m in made["missing"])
+    console.print(f"{len(rows):,} entries; {len(made['missing'])} failures, {unexplained} of them without a reason")
+    for gap in stale(rows, gaps):
+        console.print(f"no failure needs the gap of {gap.ops}: {gap.reason}")
+    return 0
+
+
+def dumps(made: dict[str, Any]) -> str:
+    """The document with one line for each dtype, gap and op, so that a change shows as one."""
+    parts = []
+    for key, value in made.items():
+        items = (
+            [json.dumps(v) for v in value]
+            if isinstance(value, list)
+            else [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()]
+        )
+        opening, closing = "[]" if isinstance(value, list) else "{}"
+        parts.append(f" {json.dumps(key)}: {opening}\n" + ",\n".join(f"  {item}" for item in items) + f"\n {closing}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def overload_counts() -> dict[str, dict[str, int]]:
+    """How the overloads of aten are expressed, of the core set and of all (tools/coverage.py)."""
+    from lazytpu.frontend.register import activate
+    from tools.coverage import how, overloads
+
+    activate()
+    return {name: dict(Counter(how(op) for op in overloads(name == "core"))) for name in ("core", "all")}
+
+
+def show(results: Path) -> int:
+    """Print what failed, a line each: op, dtype, check, number of the sample, what happened, and the known reason."""
+    gaps, rows, console = load(), latest(results), Console(highlight=False)
+    for (op, dtype), row in sorted(rows.items()):
+        for f in row["failures"]:
+            gap = reason(gaps, op, dtype, f["check"])
+            known = f"  [{gap.whose}: {gap.reason}]" if gap else ""
+            line = f"{op} {dtype} {f['check']} {f['sample']}: {f['error']}: {f['message'][:240]}{known}"
+            console.print(line, markup=False, soft_wrap=True)
+    console.print(f"{sum(status(r) == 'pass' for r in rows.values()):,} of {len(rows):,} entries pass")
+    return 0

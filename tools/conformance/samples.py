@@ -1,0 +1,96 @@
+"""Places a sample on a device: tensors keep their strides, offsets and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.testing._internal.opinfo.core import SampleInput
+
+# (input, args, kwargs) of a call
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+def call_of(sample: SampleInput) -> Call:
+    return sample.input, tuple(sample.args), dict(sample.kwargs)
+
+
+def tree_map(f: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with every leaf x replaced by f(x): lists, tuples, named tuples and dicts stay what they are."""
+    if isinstance(tree, dict):
+        return {key: tree_map(f, value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple) and not isinstance(tree, torch.Size):
+        made = [tree_map(f, value) for value in tree]
+        if isinstance(tree, list):
+            return made
+        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
+    return f(tree)
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """All tensors in a tree, in order."""
+    found: list[torch.Tensor] = []
+    tree_map(lambda leaf: found.append(leaf) if isinstance(leaf, torch.Tensor) else None, tree)
+    return found
+
+
+class Placed:
+    """One call's arguments on a device, uploaded once; `take` gives them to a check."""
+
+    def __init__(self, call: Call, device: str):
+        self.call, self.device = call, device
+        self.always_fresh = device == "cpu"  # a copy costs nothing there
+        self._whole: dict[int, torch.Tensor] = {}
+
+    def take(self, fresh: bool = False, grad: bool = False) -> Call:
+        """The arguments. `fresh` for a check that writes them: copies. `grad`: leaves that ask for a gradient."""
+        taken: dict[int, torch.Tensor] = {}  # a tensor given twice is one tensor here too
+
+        def leaf(x: Any) -> Any:
+            if isinstance(x, torch.Tensor):
+                if id(x) not in taken:
+                    made = self._tensor(x, fresh or self.always_fresh)
+                    taken[id(x)] = made.requires_grad_(True) if grad and x.requires_grad else made
+                return taken[id(x)]
+            if isinstance(x, torch.Generator):
+                return torch.Generator(self.device).manual_seed(x.initial_seed())
+            if isinstance(x, torch.device):
+                return torch.device(self.device)
+            return self.device if isinstance(x, str) and x == "cpu" else x
+
+        return tree_map(leaf, self.call)
+
+    def _tensor(self, x: torch.Tensor, fresh: bool) -> torch.Tensor:
+        plain = x.detach().resolve_conj().resolve_neg()
+        copied = plain.clone()
+        if plain.layout is not torch.strided:
+            return copied.to(self.device)
+        view = copied.stride() != plain.stride() or _bytes(copied) != _bytes(plain)
+        if id(x) not in self._whole:
+            self._whole[id(x)] = (_storage(plain) if view else copied).to(self.device)
+        whole = self._whole[id(x)].clone() if fresh else self._whole[id(x)].detach()
+        return whole.as_strided(plain.shape, plain.stride(), plain.storage_offset()) if view else whole
+
+
+def _bytes(x: torch.Tensor) -> int:
+    return x.untyped_storage().nbytes()
+
+
+def _storage(x: torch.Tensor) -> torch.Tensor:
+    """A copy of all that the tensor's storage holds, as one row."""
+    return x.as_strided((_bytes(x) // x.itemsize,), (1,), 0).clone()
+
+
+def noncontiguous(call: Call) -> Call | None:
+    """The call with each contiguous tensor replaced by a view whose gaps hold NaN; None where there is none."""
+    if not any(t.numel() > 1 and t.layout is torch.strided and t.is_contiguous() for t in tensors(call)):
+        return None
+
+    def leaf(x: Any) -> Any:
+        strided = isinstance(x, torch.Tensor) and x.layout is torch.strided and x.numel() > 1
+        return noncontiguous_like(x).detach() if strided else x
+
+    with torch.no_grad():
+        return tree_map(leaf, call)

@@ -1,0 +1,151 @@
+"""Deals the entries to worker processes, and appends what they find to the results file, one JSON object a line.
+
+A sweep that is started again continues where it stopped. A worker that dies or takes too long for an entry is
+replaced; that entry fails, and the others do not notice.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections import deque
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from tools.conformance.entries import entries
+from tools.conformance.trial import Row, conduct
+
+Job = tuple[str, str, int, int]  # op, dtype, samples at most, seed
+START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
+ENTRIES_A_WORKER = 400  # programs stay in memory: a worker then starts afresh
+
+
+class Worker:
+    """A process that answers one row for each job. `limit`: seconds it may take for one."""
+
+    def __init__(self, limit: float):
+        self.limit, self.jobs = limit, 0
+        self.job: Job | None = None  # none before it is ready
+        context = multiprocessing.get_context("spawn")  # a forked process may not use the device
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.deadline = time.monotonic() + START_SECONDS
+
+    def give(self, job: Job) -> None:
+        self.job, self.jobs = job, self.jobs + 1
+        self.pipe.send(job)
+        self.deadline = time.monotonic() + self.limit
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def work(pipe: Connection) -> None:
+    """What a worker process does: rows for jobs, until the pipe ends."""
+    import torch
+
+    import lazytpu  # noqa: F401  (the device, where the package is not installed)
+
+    torch.set_num_threads(1)
+    table = {(e.name, str(e.dtype).removeprefix("torch.")): e for e in entries()}
+    pipe.send(None)
+    while True:
+        try:
+            op, dtype, k, seed = pipe.recv()
+        except EOFError:
+            return
+        found = table[op, dtype]
+        try:
+            row = conduct(replace(found, seed=seed), k)
+        except Exception as error:  # noqa: BLE001
+            row = Row(op, dtype, k, seed)
+            row.add("process", 0, error)
+        pipe.send(asdict(row))
+
+
+def finished(results: Path) -> dict[Job, dict[str, Any]]:
+    """The rows of a results file by job. A line that a killed sweep left half written does not count."""
+    rows: dict[Job, dict[str, Any]] = {}
+    for line in results.read_text().splitlines() if results.exists() else []:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        rows[row["op"], row["dtype"], row["k"], row["seed"]] = row
+    return rows
+
+
+def sweep(jobs: list[Job], results: Path, processes: int, limit: float, quiet: bool) -> int:
+    """Run the jobs that the results do not have yet. Returns how many of these failed."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    done = finished(results)
+    todo = deque(job for job in jobs if job not in done)
+    bar = tqdm(total=len(jobs), initial=len(jobs) - len(todo), unit="op", smoothing=0.05, disable=quiet, ascii=" =")
+    workers: list[Worker] = []
+    failed = 0
+    with results.open("a") as file:
+        if file.tell() and not results.read_text().endswith("\n"):
+            file.write("\n")
+        try:
+            while todo or any(w.job for w in workers):
+                while len(workers) < min(processes, len(todo) + sum(bool(w.job) for w in workers)):
+                    workers.append(Worker(limit))
+                for row in _collect(workers, todo):
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    failed += bool(row["failures"])
+                    bar.set_postfix_str(f"{failed} failed, {row['op']} {row['dtype']}"[:50], refresh=False)
+                    bar.update()
+        finally:
+            for worker in workers:
+                worker.stop()
+            bar.close()
+    return failed
+
+
+def _collect(workers: list[Worker], todo: deque[Job]) -> list[dict[str, Any]]:
+    """Wait for an answer, a death or a deadline; the rows that came, and the next jobs dealt."""
+    rows: list[dict[str, Any]] = []
+    soonest = min(w.deadline for w in workers)
+    ready = wait([w.pipe for w in workers], max(0.0, soonest - time.monotonic()))
+    for worker in list(workers):
+        lost = ""
+        if worker.pipe in ready:
+            try:
+                row = worker.pipe.recv()
+                rows += [row] if row else []
+            except (EOFError, OSError):
+                worker.process.join()
+                lost = f"the worker process died with exit code {worker.process.exitcode}"
+        elif time.monotonic() < worker.deadline:
+            continue
+        else:
+            lost = f"took more than {worker.limit:g} s"
+        if lost:
+            if worker.job is None:
+                raise RuntimeError(f"a worker process does not start: it {lost.removeprefix('the worker process ')}")
+            row = Row(*worker.job)
+            row.add("process", 0, RuntimeError(lost))
+            rows.append(asdict(row))
+        worker.job = None
+        if lost or worker.jobs >= ENTRIES_A_WORKER or not todo:
+            worker.stop()
+            workers.remove(worker)
+        else:
+            worker.give(todo.popleft())
+    return rows
+
+
+def jobs_of(dtypes: tuple[str, ...], only: str, samples: dict[str, int], seed: int) -> list[Job]:
+    """The jobs of a sweep; `samples` says how many for a dtype, and "" for the others."""
+    names = [(e.name, str(e.dtype).removeprefix("torch.")) for e in entries(dtypes, only)]
+    return [(op, dtype, samples.get(dtype, samples[""]), seed) for op, dtype in names]

@@ -1,0 +1,171 @@
+"""Runs the checks of an entry: all are recorded, cut once, and read; what fails to run together is run apart."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.testing._internal.opinfo.core import SampleInput
+
+import lazytpu
+from tools.conformance.checks import CHECKS
+from tools.conformance.compare import UNINITIALISED, Comparison
+from tools.conformance.entries import Entry
+from tools.conformance.errors import refusals
+from tools.conformance.samples import Call, Placed, call_of, tensors
+
+
+class Trial:
+    """One sample of an entry: its arguments on both devices, and what the CPU makes of them."""
+
+    def __init__(self, entry: Entry, number: int, sample: SampleInput, device: str):
+        self.entry, self.number, self.sample, self.device = entry, number, sample, device
+        self.call = call_of(sample)
+        self.host_inputs, self.device_inputs = Placed(self.call, "cpu"), Placed(self.call, device)
+        self.host_call = self.host_inputs.take()
+        self.reference = self.run(self.host_call)
+        self.device_inputs.always_fresh = any(t._version for t in tensors(self.host_call))  # it writes its inputs
+        random = entry.info.name in UNINITIALISED or self._varies()
+        self.values = not random
+        self.same = Comparison(entry.info, entry.dtype, device, self.values, sample.output_process_fn_grad)
+
+    def run(self, call: Call, function: Callable[..., Any] | None = None) -> Any:
+        """The op's results, without gradients, from the same state of the generators every time."""
+        self.reseed()
+        with torch.no_grad():
+            return (function or self.entry.info.get_op())(call[0], *call[1], **call[2])
+
+    def reseed(self) -> None:
+        """Put both devices' generators at one place; `torch.manual_seed` would take 2 ms, for devices not there."""
+        torch.default_generator.manual_seed(self.entry.start())
+        torch.get_device_module(self.device).manual_seed(self.entry.start())
+
+    def attempt(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What the CPU gives, or None where it refuses."""
+        try:
+            return function(*args)
+        except Exception:  # noqa: BLE001  (whatever the CPU refuses is not asked of the device)
+            return None
+
+    def _varies(self) -> bool:
+        """Whether the CPU's results depend on the seed: then only their metadata can be compared."""
+        seed = torch.manual_seed  # which some entries of the database call themselves
+        with patch.object(torch, "manual_seed", lambda s: seed(s + 1)), patch.object(self, "reseed", torch.seed):
+            again = self.run(self.host_inputs.take())
+        pairs = zip(tensors(self.reference), tensors(again), strict=True)
+        return not all(x.shape == y.shape and _equal(x, y) for x, y in pairs)
+
+
+def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.layout is not torch.strided:
+        x, y = x.to_dense(), y.to_dense()
+    return torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
+
+
+@dataclass
+class Row:
+    """What the results file keeps of an entry: by check how many samples passed of how many, and what failed."""
+
+    op: str
+    dtype: str
+    k: int
+    seed: int = 0
+    samples: int = 0
+    checks: dict[str, list[int]] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""  # why some samples did not run
+    random: bool = False  # whether the values of some were not compared
+    seconds: float = 0.0
+
+    def add(self, check: str, sample: int, error: BaseException | None) -> None:
+        passed = self.checks.setdefault(check, [0, 0])
+        passed[0] += error is None
+        passed[1] += 1
+        if error is not None and sum(f["check"] == check for f in self.failures) < 3:
+            message = " ".join(str(error).split())[:400]
+            self.failures.append({"check": check, "sample": sample, "error": type(error).__name__, "message": message})
+
+
+Outcomes = dict[tuple[int, str], BaseException | None]
+
+
+def conduct(entry: Entry, k: int, device: str = "tpu", checks: tuple[str, ...] = (*CHECKS, "errors")) -> Row:
+    """Run the checks of an entry on at most k samples."""
+    start = time.perf_counter()
+    row = Row(entry.name, str(entry.dtype).removeprefix("torch."), k, entry.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trials = _trials(entry, k, device, row)
+        row.samples, row.random = len(trials), not all(t.values for t in trials)
+        chosen = [(trial, name) for trial in trials for name in CHECKS if name in checks]
+        for (number, name), error in together(chosen).items():
+            row.add(name, number, error)
+        if "errors" in checks:
+            for number, error in refusals(entry, k, device):
+                row.add("errors", number, error)
+    row.seconds = round(time.perf_counter() - start, 3)
+    return row
+
+
+def _trials(entry: Entry, k: int, device: str, row: Row) -> list[Trial]:
+    made: list[Trial] = []
+    for number, sample in entry.samples(k):
+        if not tensors(call_of(sample)) and "device" not in sample.kwargs:
+            row.reason = "takes neither a tensor nor a device"
+            continue
+        try:
+            made.append(Trial(entry, number, sample, device))
+        except Exception as error:  # noqa: BLE001
+            row.reason = f"the CPU refuses it: {' '.join(str(error).split())[:200]}"
+    return made
+
+
+def together(chosen: list[tuple[Trial, str]]) -> Outcomes:
+    """Outcome of each check by (sample, check): None if it passed. One program for all, unless it cannot be run: then
+    one for each sample, and of a sample for which it cannot be run, one for each check."""
+    outcomes: Outcomes = {}
+    recorded = []
+    for trial, name in chosen:
+        check = CHECKS[name](trial)
+        try:
+            next(check)
+        except StopIteration:
+            continue
+        except Exception as error:  # noqa: BLE001
+            outcomes[trial.number, name] = error
+        else:
+            recorded.append((trial, name, check))
+    try:
+        lazytpu.sync()
+    except Exception as error:  # noqa: BLE001
+        if len(recorded) == 1:
+            outcomes[recorded[0][0].number, recorded[0][1]] = error
+            return outcomes
+        for part in _parts([(trial, name) for trial, name, _ in recorded]):
+            outcomes |= together(part)
+        return outcomes
+    for trial, name, check in recorded:
+        outcomes[trial.number, name] = _finish(check)
+    return outcomes
+
+
+def _finish(check: Any) -> BaseException | None:
+    try:
+        next(check, None)
+    except Exception as error:  # noqa: BLE001
+        return error
+    return None
+
+
+def _parts(chosen: list[tuple[Trial, str]]) -> list[list[tuple[Trial, str]]]:
+    """By sample, or by check where there is one sample only."""
+    by_sample: dict[int, list[tuple[Trial, str]]] = defaultdict(list)
+    for trial, name in chosen:
+        by_sample[trial.number].append((trial, name))
+    return list(by_sample.values()) if len(by_sample) > 1 else [[one] for one in chosen]
