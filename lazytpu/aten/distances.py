@@ -68,8 +68,13 @@ def _gradient(b: Builder, grad: SSAValue, x: SSAValue, y: SSAValue, p: float, di
 
 @rule("aten._cdist_backward.default")
 def cdist_backward(b: Builder, grad: SSAValue, x1: SSAValue, x2: SSAValue, p: float, cdist: SSAValue) -> SSAValue:
-    """The gradient of the first matrix."""
-    return _gradient(b, grad, x1, x2, p, cdist)
+    """The gradient of the first matrix, whose batch dimensions may have been broadcast."""
+    found = _gradient(b, grad, x1, x2, p, cdist)
+    shape = b.out[0][1]
+    ahead = len(shape_of(found)) - len(shape)
+    sizes = shape_of(found)[ahead:]
+    spread = [d + ahead for d, size in enumerate(shape) if size != sizes[d]]
+    return b.reshape(b.reduce("add", found, [*range(ahead), *spread]), shape)
 
 
 def _upper(b: Builder, n: int) -> SSAValue:

@@ -193,10 +193,3 @@ def fused_step(**arguments: Any) -> tuple[()]:
 def gradient_of_self(**arguments: Any) -> torch.Tensor:
     """torch has no meta function of these: a contiguous gradient of self."""
     return torch.empty_like(arguments["self"], memory_format=torch.contiguous_format)
-
-
-@override("aten.geqrf.default")
-def geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no meta function of it: factors in column-major order, as LAPACK's, and tau."""
-    factors = torch.empty_like(self.mT, memory_format=torch.contiguous_format).mT
-    return factors, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))

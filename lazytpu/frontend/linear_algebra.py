@@ -10,6 +10,10 @@ from typing import Any
 
 import torch
 
+import lazytpu.frontend.infer_linalg  # noqa: F401 (its meta functions register)
+from lazytpu.frontend import least_squares
+from lazytpu.frontend.kernels import kernel
+
 
 def _factored(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(LU, pivots) that a determinant's derivative expects."""
@@ -53,6 +57,12 @@ def linalg_solve_ex(
     return solution.squeeze(-1) if vector else solution, lu, pivots, info
 
 
+def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
+    """aten::linalg_solve_triangular, which torch hands lazily conjugated and negated tensors."""
+    operands = [t.resolve_conj().resolve_neg() for t in (self, B)]
+    return kernel(torch.ops.aten.linalg_solve_triangular.default).call(*operands, **flags)
+
+
 def _tolerances(
     matrix: torch.Tensor, atol: torch.Tensor | None, rtol: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -86,8 +96,10 @@ def linalg_pinv(
 
 
 KERNELS: dict[str, Any] = {
+    **least_squares.KERNELS,
     "_linalg_det": linalg_det,
     "_linalg_slogdet": linalg_slogdet,
     "_linalg_solve_ex": linalg_solve_ex,
+    "linalg_solve_triangular": linalg_solve_triangular,
     "linalg_pinv.atol_rtol_tensor": linalg_pinv,
 }

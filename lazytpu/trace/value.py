@@ -21,7 +21,8 @@ class Layout:
         self.dtype = dtype
         self.shape = shape
         self.stride = stride
-        self.contiguous = stride == row_major(shape)
+        # torch's constructor for contiguous tensors gives other strides before a size of 0.
+        self.contiguous = stride == row_major(shape) and 0 not in shape[1:]
         self.key = (dtype, shape, stride)
         self.empty_key = ("empty", dtype, shape, stride)
 

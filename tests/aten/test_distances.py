@@ -34,6 +34,15 @@ def test_pdist(p: float) -> None:
     check(A._pdist_backward.default, values(6), x, p, A._pdist_forward.default(x, p))
 
 
+def test_gradients_of_batches_that_broadcast() -> None:
+    one, other = values(1, 4, 3), values(2, 5, 3)
+    for x, y in ((one, other), (other, one)):
+        distance = A._cdist_forward.default(x, y, 2.0, None)
+        check(A._cdist_backward.default, torch.ones_like(distance), x, y, 2.0, distance)
+    empty = A._cdist_forward.default(one, other[:0], 2.0, None)
+    check(A._cdist_backward.default, empty, one, other[:0], 2.0, empty)
+
+
 def test_many_rows_and_few() -> None:
     check(A._cdist_forward.default, values(30, 3), values(40, 3), 2.0, None, atol=1e-5)
     check(A._cdist_forward.default, torch.ones(0, 3), values(4, 3), 2.0, None)

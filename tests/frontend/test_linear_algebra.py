@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 L = torch.linalg
 OPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -37,6 +38,17 @@ def test_values_and_gradients(name: str, flipped: bool) -> None:
         torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)
 
 
-def test_a_singular_matrix_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="singular"):
-        L.inv(torch.zeros(3, 3, device="tpu"))
+def test_a_singular_matrix_is_refused_at_the_next_read() -> None:
+    found = L.inv(torch.zeros(3, 3, device="tpu"))
+    with pytest.raises(LinAlgError, match="singular"):
+        found.cpu()
+    found = L.cholesky(-torch.eye(2, device="tpu"))
+    with pytest.raises(LinAlgError, match="positive-definite"):
+        found.cpu()
+
+
+def test_conjugated_triangles() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(3, 2, dtype=torch.complex64)
+    got = L.solve_triangular(a.to("tpu").mH, b.to("tpu").conj(), upper=True).cpu()
+    torch.testing.assert_close(got, L.solve_triangular(a.mH, b.conj(), upper=True), rtol=1e-3, atol=1e-3)
