@@ -34,3 +34,10 @@ def eig(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvectors in column-major order."""
     values, vectors = aten.linalg_eig.default(self)
     return values, column_major(tuple(vectors.shape), vectors.dtype)
+
+
+@override("aten._linalg_svd.default")
+def svd(**arguments: Any) -> tuple[torch.Tensor, ...]:
+    """Vᴴ in column-major order too."""
+    u, values, vh = aten._linalg_svd.default(**arguments)
+    return u, values, column_major(tuple(vh.shape), vh.dtype) if vh.dim() > 1 else vh
