@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import attention
+from lazytpu.frontend import attention, infer_recurrent  # noqa: F401  (registers shapes)
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten

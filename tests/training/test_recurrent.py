@@ -1,0 +1,63 @@
+"""Recurrent modules against torch's CPU: outputs, last states and every gradient."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import rnn
+from torch.utils import _pytree as pytree
+
+
+def whole(module: nn.Module, x: torch.Tensor) -> Any:
+    return module(x)
+
+
+def packed(module: nn.Module, x: torch.Tensor) -> Any:
+    """Sequences of different lengths, not in order."""
+    output, state = module(rnn.pack_padded_sequence(x, torch.tensor([2, 4]), enforce_sorted=False))
+    return rnn.pad_packed_sequence(output, total_length=5)[0], state
+
+
+def last_cell(module: nn.Module, x: torch.Tensor) -> Any:
+    return module(x)[1][1]
+
+
+Run = Callable[[nn.Module, torch.Tensor], Any]
+CASES: dict[str, tuple[Callable[[], nn.Module], Run]] = {
+    "lstm both ways": (lambda: nn.LSTM(3, 4, 2, bidirectional=True), whole),
+    "lstm without biases": (lambda: nn.LSTM(3, 4, bias=False), whole),
+    "lstm packed": (lambda: nn.LSTM(3, 4, bidirectional=True), packed),
+    "lstm by its last cell": (lambda: nn.LSTM(3, 4), last_cell),
+    "lstm projected": (lambda: nn.LSTM(3, 4, proj_size=2), whole),
+    "gru both ways": (lambda: nn.GRU(3, 4, 2, bidirectional=True), whole),
+    "gru without biases": (lambda: nn.GRU(3, 4, bias=False), whole),
+    "gru packed": (lambda: nn.GRU(3, 4), packed),
+    "rnn packed": (lambda: nn.RNN(3, 4, nonlinearity="relu"), packed),
+    "lstm of doubles": (lambda: nn.LSTM(3, 4).double(), whole),
+    "lstm cell": (lambda: nn.LSTMCell(3, 4), lambda m, x: m(x[0])),
+    "gru cell": (lambda: nn.GRUCell(3, 4), lambda m, x: m(x[0])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's CPU says that it takes its slow way
+@pytest.mark.parametrize("case", CASES)
+def test_recurrent_modules_agree_with_the_cpu(case: str) -> None:
+    torch.manual_seed(0)
+    make, run = CASES[case]
+    module = make()
+    x = torch.randn(4, 2, 3, dtype=next(module.parameters()).dtype)
+    found: list[list[torch.Tensor]] = []
+    for device in ("cpu", "tpu"):
+        there = copy.deepcopy(module).to(device)
+        leaf = x.detach().to(device).requires_grad_()
+        outputs = [t for t in pytree.tree_leaves(run(there, leaf)) if isinstance(t, torch.Tensor)]
+        weights = [torch.linspace(0, 1, t.numel(), device=device, dtype=t.dtype).view(t.shape) for t in outputs]
+        torch.autograd.backward(outputs, weights)
+        gradients = [leaf.grad, *(p.grad for p in there.parameters())]
+        found.append([t.detach().cpu() for t in [*outputs, *(g for g in gradients if g is not None)]])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
