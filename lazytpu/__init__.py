@@ -40,17 +40,18 @@ def sync() -> None:
     """
     activate()
     from lazytpu.frontend import ports
-    from lazytpu.frontend.tensors import RECORDERS
+    from lazytpu.frontend.tensors import recorders
 
-    for each in list(RECORDERS):
+    for each in recorders():
         each.cut()
     ports.engine().wait()
 
 
 def metrics() -> dict[str, Any]:
     """Counters since the start: `steps`, `hits`, `misses`, `compiles` (XLA compilations), `records` (ops), wall
-    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, and
-    bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of programs)."""
+    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`,
+    `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and bytes of device memory `live_bytes` and
+    `peak_bytes` (the peak includes the temporaries of programs)."""
     from lazytpu import wiring
     from lazytpu.aten.views import gathers
     from lazytpu.runtime.buffer import MEMORY

@@ -30,6 +30,7 @@ class Values(TypedDict, total=False):
     verify: bool
     bounds_check: bool
     trace_limit: int
+    cpu_fallback: bool
     platform: str | None
 
 
@@ -104,7 +105,13 @@ def _platform(given: Any) -> str | None:
 
 
 _ALL = (
-    Setting("mode", "lazy", "lazy", "when ops run: lazy records them until the step is cut", _one_of("lazy")),
+    Setting(
+        "mode",
+        "fused",
+        "fused or lazy",
+        "when recorded ops run: fused at a read, at mark_step() and after each optimizer.step(); lazy without the last",
+        _one_of("fused", "lazy"),
+    ),
     Setting(
         "debug",
         0,
@@ -137,6 +144,13 @@ _ALL = (
         _integer(1),
     ),
     Setting(
+        "cpu_fallback",
+        False,
+        "0 or 1",
+        "run ops that nothing expresses on the CPU, with a warning for each, instead of raising NotImplementedError",
+        _flag,
+    ),
+    Setting(
         "platform",
         None,
         "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
@@ -150,10 +164,11 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 class Options:
     """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
-    __slots__ = ("bounds_check", "debug", "dump", "mode", "platform", "trace_limit", "verify")
+    __slots__ = ("bounds_check", "cpu_fallback", "debug", "dump", "mode", "platform", "trace_limit", "verify")
 
     mode: str
-    """When ops run (LAZYTPU_MODE): "lazy", recorded until the step is cut."""
+    """When recorded ops run (LAZYTPU_MODE): "fused", at host reads, at mark_step(), and by themselves after each
+    optimizer.step(), as soon as something more is recorded; "lazy", at reads and mark_step() alone."""
     debug: int
     """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
     dump: Path | None
@@ -164,6 +179,8 @@ class Options:
     """Look for indices out of range on the device (LAZYTPU_BOUNDS_CHECK)."""
     trace_limit: int
     """Ops recorded without a cut before lazytpu cuts by itself (LAZYTPU_TRACE_LIMIT)."""
+    cpu_fallback: bool
+    """Run ops that nothing expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
 

@@ -161,6 +161,10 @@ class Engine:
 
     def upload(self, flat: torch.Tensor, layout: Layout) -> Buffer:
         """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order)."""
+    def fell_back(self) -> None:
+        """Count an op that was run on the CPU."""
+        self.metrics.cpu_fallbacks += 1
+
         array = to_numpy(flat).reshape(layout.memory_shape)
         return Buffer(client.to_device(array), array.nbytes)
 

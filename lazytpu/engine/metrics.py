@@ -16,7 +16,8 @@ class Metrics:
     `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not; `compiles` XLA
     compilations; `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording),
     without waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
-    `wait_ms` the host waited for the device; `device_ms` the device was busy.
+    `wait_ms` the host waited for the device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU
+    (`lazytpu.options.cpu_fallback`).
     """
 
     steps: int = 0
@@ -30,6 +31,7 @@ class Metrics:
     compile_ms: float = 0.0
     wait_ms: float = 0.0
     device_ms: float = 0.0
+    cpu_fallbacks: int = 0
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

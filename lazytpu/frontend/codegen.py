@@ -108,7 +108,7 @@ def source(op: OpOverload, facts: OpFacts) -> str:
             if a.kind == "tensor" and not a.written:
                 lines.append(f"    if {a.name} is not None and {a.name}.is_conj():\n")
                 lines.append(f"        {a.name} = {a.name}.resolve_conj()\n")
-    lines.append("    try:\n        with _r.lock:\n            _e = _r.epoch\n")
+    lines.append("    with _r.lock:\n        try:\n            _e = _r.epoch\n")
     tokens: list[str] = []
     for i, a in enumerate(args):
         lines.append(_TOKENS[a.kind].format(a=a.name, k=f"_k{i}"))
@@ -125,10 +125,13 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     made, result = _results(op)
     lines.append(made)
     lines.extend(_write(a) for a in args if a.written)
-    lines.append("    except BaseException as _error:\n")
+    lines.append("        except BaseException as _error:\n            _r.rollback()\n            _failure = _error\n")
+    lines.append("        else:\n            _failure = None\n")
+    lines.append("    if _failure is not None:\n        try:\n")
     if facts.random:
-        lines.append(f"        undraw({generator}, _offset)\n")
-    lines.append(f"        return failed(KERNEL, _r, _error, ({''.join(a.name + ', ' for a in args)}))\n")
+        lines.append(f"            undraw({generator}, _offset)\n")
+    lines.append(f"            return failed(KERNEL, _r, _failure, ({''.join(a.name + ', ' for a in args)}))\n")
+    lines.append("        finally:\n            del _failure\n")  # its traceback holds this frame (R4)
     lines.append(result)
     return "".join(lines)
 

@@ -35,12 +35,12 @@ def _in_child() -> None:
         return
     FORKED = True
     from lazytpu.frontend import ports
-    from lazytpu.frontend.tensors import RECORDERS
+    from lazytpu.frontend.tensors import recorders
 
     refusing: Any = _Refusing()
     device_port.install(refusing)
     ports.install(refusing)
-    for recorder in RECORDERS:
+    for recorder in recorders():
         recorder.cut_trace = _refuse
         recorder.lock, recorder.cut_lock = threading.RLock(), threading.RLock()  # another thread may have held them
 

@@ -23,7 +23,7 @@ from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_k
 from lazytpu.frontend.writes import check_writes
 from lazytpu.options import options
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
-from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.trie import Ended, Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
 
 
@@ -37,8 +37,8 @@ class Absent:
 ABSENT = Absent()
 
 
-class TraceFull(Exception):
-    """The trace is at its size limit: it is cut, and the op recorded anew (never seen by users)."""
+class TraceEnds(Exception):
+    """The trace is at its size limit, or its step is over: it is cut and the op recorded anew (never seen by users)."""
 
 
 @dataclass
@@ -159,16 +159,15 @@ def wrap_all(values: list[Value | None]) -> list[Any]:
 
 
 def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
-    """Undo a record that did not succeed. A full trace, or an operand pending elsewhere, is cut and the op retried."""
-    with r.lock:
-        r.rollback()
+    """Raise the error of a record that did not succeed and was rolled back, without the recorder's lock. A trace that
+    ends, or an operand pending elsewhere, is cut and the op retried."""
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
         owner.cut()
         if error.value.buffer is None:
             raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
-    elif isinstance(error, TraceFull):
+    elif isinstance(error, TraceEnds):
         r.cut()
     else:
         try:
@@ -187,9 +186,11 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     parent = r.state
     if parent.depth >= options.trace_limit:
         from lazytpu.frontend.limits import warn_full
+    if isinstance(parent, Ended):
+        raise TraceEnds
 
         warn_full(parent.depth)
-        raise TraceFull
+        raise TraceEnds
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:

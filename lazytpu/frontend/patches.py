@@ -18,6 +18,7 @@ from lazytpu.frontend import (
     module_move,
     names,
     pinned,
+    step_ends,
     storage_patches,
     streams,
     transformers_hook,
@@ -27,18 +28,8 @@ from lazytpu.frontend import (
 def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
-    torch_itself = (
-        accelerator,
-        compile,
-        dlpack,
-        forks,
-        generators,
-        module_move,
-        names,
-        pinned,
-        storage_patches,
-        streams,
-    )
+    devices = (accelerator, forks, generators, pinned, streams)
+    tensors = (compile, dlpack, module_move, names, step_ends, storage_patches)
     libraries = (accelerate_hook, lightning_hook, transformers_hook)  # each acts when its library is imported
-    for part in (*torch_itself, *libraries):
+    for part in (*devices, *tensors, *libraries):
         part.install()

@@ -56,6 +56,10 @@ class Engine(Protocol):
         """Wait until everything launched so far is done."""
         ...
 
+    def fell_back(self) -> None:
+        """Count an op that was run on the CPU."""
+        ...
+
 
 _engine: Engine | None = None
 

@@ -12,6 +12,7 @@ import torch
 
 from lazytpu.frontend import ports
 from lazytpu.frontend import torch_private as private
+from lazytpu.options import options
 
 NAME = "tpu"
 
@@ -106,6 +107,7 @@ def _register_kernels() -> None:
         attention,
         copies,
         counting,
+        cpu_fallback,
         ctc,
         data_dependent,
         linear_algebra,
@@ -121,7 +123,12 @@ def _register_kernels() -> None:
 
     def record_first(op: Any, *args: Any, **kwargs: Any) -> Any:
         """Records an op for the first time: its kernel is generated and registered, so that its next calls go there."""
-        found = callable_of(op)
+        try:
+            found = callable_of(op)
+        except NotImplementedError:
+            if not options.cpu_fallback:
+                raise
+            return cpu_fallback.run(op, args, kwargs)
         if op._schema.name.startswith("aten::"):
             _implement(aten, op.name(), found)
         return found(*args, **kwargs)

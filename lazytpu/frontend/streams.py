@@ -21,21 +21,20 @@ def synchronize() -> None:
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
-    from lazytpu.frontend import ports
-    from lazytpu.frontend.tensors import RECORDERS
+    from lazytpu.frontend import device_port, ports
+    from lazytpu.frontend.tensors import recorders
 
-    if not RECORDERS:
-        return
-    for recorder in list(RECORDERS):
-        recorder.cut()
-    ports.engine().wait()
+    if device_port.installed() is not None:
+        for recorder in recorders():
+            recorder.cut()
+        ports.engine().wait()
 
 
 def launch() -> None:
     """Run what every thread recorded, without waiting."""
-    from lazytpu.frontend.tensors import RECORDERS
+    from lazytpu.frontend.tensors import recorders
 
-    for recorder in list(RECORDERS):
+    for recorder in recorders():
         recorder.cut()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +19,13 @@ DEVICE = torch.device("tpu", 0)
 STASH = "lazytpu.recorder"
 
 ROOT = State(None, None, None, 0, 0, 0)
-RECORDERS: list[Recorder] = []  # all that were made: sync() cuts them all
+_made: list[weakref.ref[Recorder]] = []
+_making = threading.Lock()
+
+
+def recorders() -> list[Recorder]:
+    """Those that may have something pending: a thread's recorder ends with the thread and the last value it made."""
+    return [found for each in list(_made) if (found := each()) is not None]
 
 
 def recorder() -> Recorder:
@@ -25,7 +33,8 @@ def recorder() -> Recorder:
     if is_stashed(STASH):
         return thread_stash(STASH)
     made = Recorder(ROOT, ports.engine().cut_trace)
-    RECORDERS.append(made)
+    with _making:
+        _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
     stash_in_thread(STASH, made)
     return made
 

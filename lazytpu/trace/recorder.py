@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.trace.trie import State
+from lazytpu.trace.trie import Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 _epochs = itertools.count(1)
@@ -119,6 +119,13 @@ class Recorder:
         del self.buffers[state.inputs :]
         del self.numbers[state.numbers :]
 
+    def end(self) -> None:
+        """The step ends here: the next record, or a read, cuts the trace. What dies before that is no result (R4)."""
+        with self.lock:
+            state = self.state
+            if state is not self.root and not isinstance(state, Ended):
+                self.state = Ended(state)
+
     def cut(self) -> None:
         """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done."""
         with self.cut_lock:
@@ -126,6 +133,8 @@ class Recorder:
                 state = self.state
                 if state is self.root:
                     return
+                if isinstance(state, Ended):
+                    state = state.parent
                 trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun)
                 self._begin()
             self.cut_trace(trace)

@@ -53,9 +53,7 @@ class State:
 
     __slots__ = ("depth", "inputs", "next", "numbers", "outs", "parent", "plan", "record", "slots")
 
-    def __init__(
-        self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int
-    ):
+    def __init__(self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int):
         self.next: dict[tuple[Any, ...], State] = {}
         self.parent = parent
         self.record = record
@@ -76,6 +74,16 @@ class State:
             state = state.parent
         found.reverse()
         return found
+
+
+class Ended(State):
+    """Stands for a state at which the step is over: no record follows it, so that each is a miss, which cuts."""
+
+    __slots__ = ()
+    parent: State
+
+    def __init__(self, state: State):
+        super().__init__(state, None, None, state.slots, state.inputs, state.numbers)
 
 
 @dataclass(slots=True)

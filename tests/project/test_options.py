@@ -11,7 +11,7 @@ from lazytpu.options import SETTINGS, Options, options
 
 def test_defaults():
     made = Options({})
-    assert (made.mode, made.debug, made.dump, made.verify) == ("lazy", 0, None, False)
+    assert (made.mode, made.debug, made.dump, made.verify) == ("fused", 0, None, False)
     assert (made.bounds_check, made.trace_limit, made.platform) == (True, 50_000, None)
 
 
@@ -37,12 +37,13 @@ def test_an_empty_variable_is_the_default():
 
 
 BAD = {
-    "mode": ("eager", "lazy"),
+    "mode": ("eager", "fused or lazy"),
     "debug": ("5", "0 to 4"),
     "verify": ("maybe", "0 or 1"),
     "bounds_check": ("2", "0 or 1"),
     "trace_limit": ("0", "at least 1"),
     "platform": ("abacus", "cpu, tpu, gpu"),
+    "cpu_fallback": ("perhaps", "0 or 1"),
 }
 
 

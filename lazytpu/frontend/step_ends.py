@@ -1,0 +1,30 @@
+"""Steps end by themselves in fused mode: after `optimizer.step()`, without a call of the user's.
+
+The end is only marked there, and the program launched when the next op is recorded or a value read. A `zero_grad()` in
+between still frees the gradients, which then are no results of the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from lazytpu.frontend.tensors import STASH
+from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
+from lazytpu.options import options
+
+
+def install() -> None:
+    """End the step of the calling thread after every optimizer's step from now on."""
+    register_optimizer_step_post_hook(_ended)
+
+
+def _ended(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if options.mode != "fused" or not is_stashed(STASH):
+        return
+    if backward_id() != -1:  # optimizers that step inside backward, one for each parameter: the step is not over
+        return
+    if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
+        thread_stash(STASH).end()
