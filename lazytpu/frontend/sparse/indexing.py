@@ -1,0 +1,77 @@
+"""Picking elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lazytpu.frontend.data_dependent import nonzero
+from lazytpu.frontend.sparse.parts import Kernels, indices_of, like, look_up, make, positions, sizes, values_of
+
+
+def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
+    """aten::index_select: along a sparse dim, how many elements there are is read from the device, a cut."""
+    if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
+        raise IndexError(
+            f"index_select(): expected a vector of integers as index, got {index.dtype} {list(index.shape)}"
+        )
+    dim, index = range(tensor.dim())[dim], index.reshape(-1)
+    indices, values = indices_of(tensor), values_of(tensor)
+    size = [*tensor.shape[:dim], index.shape[0], *tensor.shape[dim + 1 :]]
+    if dim >= tensor.sparse_dim():
+        return make(indices, values.index_select(dim - tensor.sparse_dim() + 1, index), size, tensor.is_coalesced())
+    found, element = nonzero(index[:, None] == indices[dim]).unbind(1)
+    rows = [found if d == dim else row[element] for d, row in enumerate(indices)]
+    return make(torch.stack(rows), values[element], size)
+
+
+def select(tensor: Tensor, dim: int, index: int) -> Tensor:
+    """aten::select.int: dense when it takes the only sparse dim; else a cut, as index_select has it."""
+    length = tensor.shape[range(tensor.dim())[dim]]
+    if not -length <= index < length:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(tensor.shape)} at dimension {dim}"
+        )
+    dim, index = range(tensor.dim())[dim], range(length)[index]
+    size, sparse = [*tensor.shape[:dim], *tensor.shape[dim + 1 :]], tensor.sparse_dim()
+    if dim >= sparse:
+        return make(indices_of(tensor), values_of(tensor).select(dim - sparse + 1, index), size, tensor.is_coalesced())
+    found = nonzero(indices_of(tensor)[dim] == index).reshape(-1)
+    values = values_of(tensor)[found]
+    if sparse == 1:
+        return values.sum(0)
+    others = [row[found] for d, row in enumerate(indices_of(tensor)) if d != dim]
+    return make(torch.stack(others), values, size, tensor.is_coalesced())
+
+
+def narrow_copy(tensor: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """aten::narrow_copy"""
+    dim = range(tensor.dim())[dim]
+    return index_select(tensor, dim, torch.arange(start, start + length, device=tensor.device))
+
+
+def sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
+    """aten::sparse_mask: the tensor's elements at the indices of the sparse mask."""
+    if tensor.shape != mask.shape:
+        raise RuntimeError(f"sparse_mask: expected the shape of the mask, {list(mask.shape)}, got {list(tensor.shape)}")
+    size = sizes(mask)
+    wanted = positions(indices_of(mask), size)
+    if tensor.is_sparse:
+        return like(mask, look_up(tensor, wanted))
+    rows = tensor.reshape(torch.Size(size).numel(), *tensor.shape[len(size) :])
+    return like(mask, rows.index_select(0, wanted))
+
+
+def mask_projection(tensor: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
+    """aten::_sparse_mask_projection"""
+    return sparse_mask(tensor, mask)
+
+
+KERNELS: Kernels = {
+    "index_select": index_select,
+    "select.int": select,
+    "narrow_copy": narrow_copy,
+    "sparse_mask": sparse_mask,
+    "_sparse_mask_projection": mask_projection,
+}
+OF_DENSE: Kernels = {"sparse_mask": sparse_mask}

@@ -1,0 +1,131 @@
+"""Taking sparse tensors apart, making them, and finding elements of one in another.
+
+Shapes: indices (sparse dims, nnz) int64, values (nnz, *dense dims); `size` is that of the sparse dims, then of the
+dense ones. A *position* is the row-major number of an element among the sparse dims, int64 of shape (nnz,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lazytpu.frontend.torch_private import Key, KeySet
+
+aten = torch.ops.aten
+
+# torch's own kernels of what only looks at indices and values, or replaces them, run on any sparse tensor by this key.
+SPARSE = KeySet(Key.SparseCPU)
+
+_make = aten._sparse_coo_tensor_with_dims_and_tensors.default.redispatch
+_indices = aten._indices.default.redispatch
+_values = aten._values.default.redispatch
+_assign: Callable[..., Any] = aten.copy_sparse_to_sparse_.default.redispatch
+
+
+def make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
+    """A sparse tensor of these parts, on their device; it shares them."""
+    dims = indices.shape[0]
+    kind = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": values.device}
+    return _make(SPARSE, dims, len(size) - dims, list(size), indices, values, **kind, is_coalesced=coalesced)
+
+
+def like(tensor: Tensor, values: Tensor) -> Tensor:
+    """The sparse tensor with other values at the same indices."""
+    size = (*tensor.shape[: tensor.sparse_dim()], *values.shape[1:])
+    return make(indices_of(tensor), values, size, tensor.is_coalesced())
+
+
+def indices_of(tensor: Tensor) -> Tensor:
+    """(sparse dims, nnz), also of a tensor that is not coalesced."""
+    return _indices(SPARSE, tensor)
+
+
+def values_of(tensor: Tensor) -> Tensor:
+    """(nnz, *dense dims), also of a tensor that is not coalesced."""
+    return _values(SPARSE, tensor)
+
+
+def assign(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """Let the sparse `target` have a copy of the source's elements, in its own dtype and on its own device."""
+    if source.device != target.device:
+        parts = [part.to(target.device) for part in (indices_of(source), values_of(source))]
+        source = make(*parts, source.shape, source.is_coalesced())
+    return _assign(SPARSE, target, source, non_blocking)
+
+
+def sizes(tensor: Tensor) -> tuple[int, ...]:
+    """The sizes of the sparse dims."""
+    return tuple(tensor.shape[: tensor.sparse_dim()])
+
+
+def positions(indices: Tensor, size: Sequence[int]) -> Tensor:
+    """The position of each element among sparse dims of this size."""
+    step, found = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
+    for dim in reversed(range(len(size))):
+        found = found + indices[dim] * step
+        step *= size[dim]
+    return found
+
+
+def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
+    """The inverse of `positions`: indices (len(size), nnz)."""
+    rows: list[Tensor] = []
+    for length in reversed(size):
+        rows.append(position % max(length, 1))
+        position = position.div(max(length, 1), rounding_mode="floor")
+    if not rows:
+        return torch.zeros((0, *position.shape), dtype=torch.int64, device=position.device)
+    return torch.stack(rows[::-1])
+
+
+def summed(values: Tensor, place: Tensor, count: int) -> Tensor:
+    """(count, *dense dims): the sum of all values that have the same place; "or" for bool."""
+    if values.dtype is torch.bool:
+        return summed(values.to(torch.int64), place, count) != 0
+    return values.new_zeros((count, *values.shape[1:])).index_add_(0, place, values)
+
+
+def coalesce(tensor: Tensor) -> Tensor:
+    """aten::_coalesce: each index once, in ascending order. How many there are is read from the device: a cut."""
+    indices, values = indices_of(tensor), values_of(tensor)
+    if tensor.is_coalesced():
+        return tensor
+    if values.shape[0] < 2:
+        return make(indices.clone(), values.clone(), tensor.shape, True)
+    found, place = torch.unique(positions(indices, sizes(tensor)), return_inverse=True)
+    return make(indices_at(found, sizes(tensor)), summed(values, place, found.shape[0]), tensor.shape, True)
+
+
+def find(wanted: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each of the positions `wanted` is in the ascending positions `among` (0 where it is not), and if it is."""
+    if among.shape[0] == 0:
+        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
+    place = torch.searchsorted(among, wanted).clamp(max=among.shape[0] - 1)
+    return place, among[place] == wanted
+
+
+def look_up(tensor: Tensor, wanted: Tensor) -> Tensor:
+    """Values (len(wanted), *dense dims) of a sparse tensor at positions; 0 where it holds nothing."""
+    tensor = coalesce(tensor)
+    values = values_of(tensor)
+    if values.shape[0] == 0:
+        return values.new_zeros((wanted.shape[0], *values.shape[1:]))
+    place, there = find(wanted, positions(indices_of(tensor), sizes(tensor)))
+    return torch.where(there.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
+
+
+def into(out: Tensor, result: Tensor) -> Tensor:
+    """Write the result of an op into its out= tensor, sparse or dense."""
+    if out.layout is not result.layout:
+        raise RuntimeError(f"expected out= to be a {result.layout} tensor, got {out.layout}")
+    if not torch.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
+    if result.is_sparse:
+        return assign(out, result)
+    return out.resize_(result.shape).copy_(result)
+
+
+Kernels = dict[str, Any]

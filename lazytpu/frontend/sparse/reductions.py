@@ -1,0 +1,107 @@
+"""Sums and norms of sparse tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lazytpu.frontend.sparse.parts import (
+    Kernels,
+    coalesce,
+    indices_of,
+    look_up,
+    make,
+    positions,
+    values_of,
+)
+from lazytpu.frontend.sparse.refusals import refuse
+
+
+def total(tensor: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """aten::sum"""
+    return values_of(tensor).sum(dtype=dtype)
+
+
+def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """The sparse dims that stay, the sparse dims that are summed, and the dims of values that are summed."""
+    summed = sorted(d % tensor.dim() for d in dims)
+    sparse = tensor.sparse_dim()
+    return (
+        [d for d in range(sparse) if d not in summed],
+        [d for d in summed if d < sparse],
+        [d - sparse + 1 for d in summed if d >= sparse],
+    )
+
+
+def sum_of_dims(
+    tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """aten::sum.dim_IntList: sparse."""
+    kept, gone, dense = _split(tensor, dim or range(tensor.dim()))
+    values, indices = values_of(tensor), indices_of(tensor)
+    values = values.sum(dense, dtype=dtype) if dense else values.to(dtype) if dtype else values
+    if keepdim:
+        zeros = torch.zeros_like(indices[0])
+        rows = [zeros if d in gone else row for d, row in enumerate(indices)]
+        for d in dense:
+            values = values.unsqueeze(d)
+        size = [
+            1 if d in {e % tensor.dim() for e in dim or range(tensor.dim())} else n for d, n in enumerate(tensor.shape)
+        ]
+        return coalesce(make(torch.stack(rows), values, size))
+    size = [tensor.shape[d] for d in kept] + list(values.shape[1:])
+    return coalesce(make(indices[kept], values, size))
+
+
+def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
+    """aten::_sparse_sum_backward: what torch.sparse.sum passes back, at the indices of its input."""
+    tensor = coalesce(tensor)
+    kept, _, dense = _split(tensor, dim)
+    indices, values = indices_of(tensor), values_of(tensor)
+    if grad.is_sparse:
+        given = look_up(grad, positions(indices[kept], [tensor.shape[d] for d in kept]))
+    else:
+        given = grad.unsqueeze(0)
+    for d in dense:
+        given = given.unsqueeze(d)
+    return make(indices, given.expand(values.shape).contiguous(), tensor.shape, True)
+
+
+def norm(tensor: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """aten::native_norm and aten::norm of all elements"""
+    if keepdim or (dim and len(set(dim)) != tensor.dim()):
+        refuse("a norm over some dims of a sparse tensor")
+    return torch.linalg.vector_norm(values_of(coalesce(tensor)), 2 if p is None else p, dtype=dtype)
+
+
+def norm_with_dtype(tensor: Tensor, p: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """aten::norm.ScalarOpt_dim_dtype"""
+    return norm(tensor, p, dim, keepdim, dtype)
+
+
+def vector_norm(tensor: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """aten::linalg_vector_norm of all elements, what clipping gradients asks for."""
+    if ord <= 0:
+        refuse(f"the norm of order {ord} of a sparse tensor")
+    return norm(tensor, ord, dim, keepdim, dtype)
+
+
+def any_(tensor: Tensor) -> Tensor:
+    """aten::any"""
+    return values_of(coalesce(tensor)).any()
+
+
+KERNELS: Kernels = {
+    "sum": total,
+    "sum.dim_IntList": sum_of_dims,
+    "_sparse_sum_backward": sum_backward,
+    "native_norm": norm,
+    "native_norm.ScalarOpt_dim_dtype": norm,
+    "norm.ScalarOpt_dim": norm,
+    "norm.ScalarOpt_dim_dtype": norm_with_dtype,
+    "linalg_vector_norm": vector_norm,
+    "any": any_,
+}

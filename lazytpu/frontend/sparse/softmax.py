@@ -1,0 +1,75 @@
+"""torch.sparse.softmax and log_softmax: over the elements that are there, all others counting as -inf."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lazytpu.frontend.sparse.parts import Kernels, coalesce, indices_of, like, look_up, positions, sizes, values_of
+
+
+def _pools(tensor: Tensor, dim: int) -> tuple[Tensor, int]:
+    """Which elements are normalized together, those that differ in `dim` alone; how many such pools there are is read
+    from the device, a cut."""
+    kept = [d for d in range(tensor.sparse_dim()) if d != dim]
+    found, pool = torch.unique(
+        positions(indices_of(tensor)[kept], [tensor.shape[d] for d in kept]), return_inverse=True
+    )
+    return pool, found.shape[0]
+
+
+def _pooled(values: Tensor, pool: Tensor, count: int) -> Tensor:
+    """The sum over each pool, at each of its elements."""
+    return values.new_zeros((count, *values.shape[1:])).index_add_(0, pool, values)[pool]
+
+
+def _log_softmax(values: Tensor, pool: Tensor, count: int) -> Tensor:
+    place = pool.reshape(-1, *[1] * (values.dim() - 1)).expand(values.shape)
+    largest = values.new_zeros((count, *values.shape[1:])).scatter_reduce_(0, place, values, "amax", include_self=False)
+    shifted = values - largest[pool]
+    return shifted - _pooled(shifted.exp(), pool, count).log()
+
+
+def log_softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    """aten::_sparse_log_softmax"""
+    tensor, dim = coalesce(tensor), range(tensor.dim())[dim]
+    values = values_of(tensor)
+    if dim >= tensor.sparse_dim():
+        return like(tensor, values.log_softmax(dim - tensor.sparse_dim() + 1))
+    return like(tensor, _log_softmax(values, *_pools(tensor, dim)))
+
+
+def softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    """aten::_sparse_softmax"""
+    result = log_softmax(tensor, dim)
+    return like(result, values_of(result).exp())
+
+
+def _passed_back(grad: Tensor, output: Tensor, dim: int, logarithmic: bool) -> Tensor:
+    output, dim = coalesce(output), range(output.dim())[dim]
+    values = values_of(output)
+    given = look_up(grad, positions(indices_of(output), sizes(output)))
+    weights, terms = (values.exp(), given) if logarithmic else (values, given * values)
+    if dim >= output.sparse_dim():
+        total = terms.sum(dim - output.sparse_dim() + 1, keepdim=True)
+    else:
+        total = _pooled(terms, *_pools(output, dim))
+    return like(output, (given - weights * total) if logarithmic else weights * (given - total))
+
+
+def softmax_backward(grad: Tensor, output: Tensor, dim: int, tensor: Tensor) -> Tensor:
+    """aten::_sparse_softmax_backward_data"""
+    return _passed_back(grad, output, dim, False)
+
+
+def log_softmax_backward(grad: Tensor, output: Tensor, dim: int, tensor: Tensor) -> Tensor:
+    """aten::_sparse_log_softmax_backward_data"""
+    return _passed_back(grad, output, dim, True)
+
+
+KERNELS: Kernels = {
+    "_sparse_softmax": softmax,
+    "_sparse_log_softmax": log_softmax,
+    "_sparse_softmax_backward_data": softmax_backward,
+    "_sparse_log_softmax_backward_data": log_softmax_backward,
+}

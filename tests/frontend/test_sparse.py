@@ -1,0 +1,307 @@
+"""Sparse COO tensors: what the CPU makes of them, and kind refusals of what is not there."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lazytpu
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
+
+
+def sparse(device: str, seed: int, *, coalesced: bool, hybrid: bool) -> Tensor:
+    """(4, 5) or (4, 5, 2), with 6 elements, some at the same index."""
+    generator = torch.Generator().manual_seed(seed)
+    indices = torch.randint(0, 4, (2, 6), generator=generator)
+    indices[:, 1] = indices[:, 0]
+    dense = (2,) if hybrid else ()
+    made = torch.sparse_coo_tensor(indices, torch.randn(6, *dense, generator=generator), (4, 5, *dense))
+    return (made.coalesce() if coalesced else made).to(device)
+
+
+def host(value: Any) -> Any:
+    """Results on the CPU, sparse ones as their dense form."""
+    if isinstance(value, list | tuple):
+        return [host(v) for v in value]
+    if isinstance(value, Tensor):
+        return ("sparse", value.cpu().to_dense()) if value.is_sparse else value.detach().cpu()
+    return value
+
+
+def outcome(case: Callable[[str], Any], device: str) -> Any:
+    try:
+        return host(case(device))
+    except (RuntimeError, IndexError) as error:
+        return type(error)
+
+
+def same(got: Any, want: Any) -> None:
+    if isinstance(want, list | tuple):
+        assert len(got) == len(want)
+        for g, w in zip(got, want, strict=True):
+            same(g, w)
+    elif isinstance(want, Tensor):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, equal_nan=True)
+    else:
+        assert got == want
+
+
+def ramp(x: Tensor) -> Tensor:
+    return torch.arange(1.0, 1 + x.numel(), device=x.device).reshape(x.shape)
+
+
+def columns(x: Tensor) -> Tensor:
+    return torch.arange(15.0, device=x.device).reshape(5, 3)
+
+
+def parts(x: Tensor, y: Tensor) -> list[Any]:
+    found = x.coalesce()
+    return [
+        found.indices(),
+        found.values(),
+        found._nnz(),
+        x.sparse_dim(),
+        x.dense_dim(),
+        x.is_coalesced(),
+        repr(x)[:20],
+    ]
+
+
+ON_TWO: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "parts": parts,
+    "to_dense": lambda x, y: [x.to_dense(), x.to_dense(dtype=torch.float64), x.clone(), x.detach()],
+    "sum and difference": lambda x, y: [x + y, x - y, torch.add(x, y, alpha=2.5), (x + y).is_coalesced()],
+    "in place": lambda x, y: [x.add_(y), x.mul_(2), x.sub_(y), x.div_(4), x.neg_(), x],
+    "onto dense": lambda x, y: [ramp(x) + x, ramp(x).add_(x, alpha=-0.5), ramp(x) - x],
+    "times a number": lambda x, y: [x * 2, 2 * x, x / 2, x * torch.tensor(3.0, device=x.device), -x, x // 2],
+    "times a tensor": lambda x, y: [x * y, x * ramp(x)],
+    "elementwise": lambda x, y: [x.abs(), x.sin(), x.relu(), x.sign(), x**3, x.isnan(), x.nan_to_num(), x.sqrt()],
+    "out=": lambda x, y: [torch.sin(x, out=y), y, torch.add(x, x, out=torch.zeros_like(x))],
+    "sums": lambda x, y: [x.sum(), torch.sparse.sum(x), torch.sparse.sum(x, 0), torch.sparse.sum(x, [0, 1]), x.sum(-1)],
+    "norms": lambda x, y: [x.norm(), torch.norm(x, 1), x.any()],
+    "dims": lambda x, y: [x.transpose(0, 1), x.unsqueeze(0), torch.zeros_like(x), x.zero_()],
+    "picked": lambda x, y: [x.index_select(0, torch.tensor([2, 0, 2], device=x.device)), x[1], x.select(1, 2), x[1, 2]],
+    "narrowed": lambda x, y: [torch.narrow_copy(x, 1, 1, 3), torch.narrow_copy(x, -1, 0, 1)],
+    "joined": lambda x, y: [torch.cat([x, y]), torch.cat([x, y], 1), torch.stack([x, y])],
+    "softmax": lambda x, y: [torch.sparse.softmax(x, 0), torch.sparse.log_softmax(x, 1)],
+    "masked": lambda x, y: [ramp(x).sparse_mask(x.coalesce()), x.sparse_mask(y.coalesce())],
+    "moved": lambda x, y: [x.double(), x.to(x.device, torch.float16), x.copy_(y), copy.deepcopy(x)],
+    "refused alike": lambda x, y: x + 1,
+    "shapes that differ": lambda x, y: x + x.transpose(0, 1),
+    "out of range": lambda x, y: x.select(0, 7),
+}
+
+
+@pytest.mark.parametrize("kind", ["matrix", "hybrid"])
+@pytest.mark.parametrize("name", ON_TWO)
+def test_an_op_gives_what_the_cpu_gives(name: str, kind: str) -> None:
+    def case(device: str) -> Any:
+        made = [sparse(device, seed, coalesced=kind == "hybrid", hybrid=kind == "hybrid") for seed in (0, 1)]
+        return ON_TWO[name](*made)
+
+    same(outcome(case, "tpu"), outcome(case, "cpu"))
+
+
+PRODUCTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "by dense": lambda x, y: [
+        x @ columns(x),
+        torch.sparse.mm(x, columns(x)),
+        columns(x).t() @ x.t(),
+        x @ columns(x)[:, 0],
+    ],
+    "added": lambda x, y: [
+        torch.addmm(columns(x)[:4], x, columns(x), beta=0.5, alpha=2),
+        torch.sparse.addmm(columns(x)[:4], x, columns(x)),
+    ],
+    "by sparse": lambda x, y: [x @ y.t(), torch.sparse.mm(x, y.t()).is_coalesced()],
+    "out=": lambda x, y: torch.mm(x, columns(x), out=torch.empty(0, device=x.device)),
+    "that do not fit": lambda x, y: x @ y,
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str) -> None:
+    def case(device: str) -> Any:
+        return PRODUCTS[name](*(sparse(device, seed, coalesced=False, hybrid=False) for seed in (0, 1)))
+
+    same(outcome(case, "tpu"), outcome(case, "cpu"))
+
+
+def batched(d: str) -> Tensor:
+    indices = torch.tensor([[0, 0, 1], [1, 2, 0], [0, 1, 1]])
+    x = torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2, 3]), (2, 3, 2)).to(d)
+    return torch.bmm(x, torch.arange(16.0, device=d).reshape(2, 2, 4))
+
+
+def of_dense(d: str) -> list[Any]:
+    w = torch.tensor([[0.0, 1, 0], [2, 0, 3]], device=d)
+    volume = torch.zeros(2, 3, 2, device=d)
+    volume[1, 2, 0] = 5
+    scalars = [torch.tensor(v, device=d).to_sparse() for v in (3.0, 0.0)]
+    return [
+        w.to_sparse(),
+        w.to_sparse(1),
+        volume.to_sparse(2),
+        (w > 1).to_sparse(),
+        w.to_sparse().is_coalesced(),
+        scalars,
+    ]
+
+
+def constructed(d: str) -> list[Any]:
+    return [
+        torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 1]]), torch.tensor([1.0, 2]), (3, 3), device=d),
+        torch.empty(2, 2, layout=torch.sparse_coo, device=d),
+        torch.zeros(2, 2, layout=torch.sparse_coo, device=d),
+        torch.sparse_coo_tensor(torch.tensor([[0, 1, 1]]), torch.tensor([True, False, True]), device=d).coalesce(),
+    ]
+
+
+def embedded(d: str) -> list[Any]:
+    table = nn.Embedding(10, 3, sparse=True, padding_idx=2, _weight=torch.arange(30.0).reshape(10, 3)).to(d)
+    for _ in range(2):
+        table(torch.tensor([1, 4, 4, 2], device=d)).square().sum().backward()
+    gradient = table.weight.grad
+    assert gradient is not None
+    found = [gradient.is_sparse, gradient.coalesce(), gradient.to_dense()]
+    table.zero_grad(set_to_none=False)
+    return [*found, table.weight.grad]
+
+
+def in_bags(d: str) -> list[Any]:
+    found: list[Any] = []
+    for mode in ("sum", "mean"):
+        table = nn.EmbeddingBag(10, 3, sparse=True, mode=mode, _weight=torch.arange(30.0).reshape(10, 3)).to(d)
+        table(torch.tensor([1, 4, 4, 2], device=d), torch.tensor([0, 3], device=d)).square().sum().backward()
+        found.append(table.weight.grad)
+    return found
+
+
+def gathered(d: str) -> Any:
+    x = torch.arange(6.0, device=d).reshape(2, 3).requires_grad_()
+    torch.gather(x, 0, torch.zeros(1, 3, dtype=torch.long, device=d), sparse_grad=True).sum().backward()
+    return x.grad
+
+
+def through_values(d: str) -> list[Any]:
+    indices = torch.tensor([[0, 1, 1], [2, 0, 0]], device=d)
+    v = torch.tensor([1.0, 2, 3], device=d, requires_grad=True)
+    w = torch.arange(9.0, device=d).reshape(3, 3).requires_grad_()
+    losses: list[Callable[[Tensor], Tensor]] = [
+        lambda x: torch.sparse.mm(x, w),
+        lambda x: torch.sparse.sum(x, 0).to_dense(),
+        lambda x: torch.sparse.softmax(x, 1).to_dense(),
+        lambda x: x.values(),
+        lambda x: (x * 2).neg().to_dense() + x,
+    ]
+    made = torch.sparse_coo_tensor(indices, v, (2, 3))
+    found = [torch.autograd.grad(made.to_dense().square().sum(), v)]
+    for loss in losses:
+        x = torch.sparse_coo_tensor(indices, v, (2, 3)).coalesce()
+        found.append(torch.autograd.grad(loss(x).square().sum(), [v, w], allow_unused=True))
+    return found
+
+
+def of_leaves(d: str) -> list[Any]:
+    s = torch.eye(3, device=d).to_sparse().requires_grad_()
+    w = torch.arange(9.0, device=d).reshape(3, 3).requires_grad_()
+    torch.sparse.mm(s, w).square().sum().backward()
+    (s * 2).to_dense().sum().backward()
+    (w * 2).to_sparse().to_dense().square().sum().backward()
+    return [s.grad, w.grad]
+
+
+def saved(d: str) -> list[Any]:
+    x = sparse(d, 0, coalesced=True, hybrid=False)
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    y = torch.load(file)
+    return [y, y.device.type == d]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [batched, of_dense, constructed, embedded, in_bags, gathered, through_values, of_leaves, saved],
+    ids=lambda case: case.__name__,
+)
+def test_a_use_gives_what_the_cpu_gives(case: Callable[[str], Any]) -> None:
+    same(host(case("tpu")), host(case("cpu")))
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "SparseAdam": lambda p: torch.optim.SparseAdam(p, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_step_on_sparse_gradients(name: str) -> None:
+    def weights(device: str) -> Tensor:
+        table = nn.Embedding(10, 3, sparse=True, _weight=torch.arange(30.0).reshape(10, 3)).to(device)
+        optimizer = OPTIMIZERS[name](table.parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            table(torch.tensor([1, 4, 4, step], device=device)).square().sum().backward()
+            optimizer.step()
+        return table.weight
+
+    same(host(weights("tpu")), host(weights("cpu")))
+
+
+def test_clipping_counts_each_index_once() -> None:
+    table = nn.Embedding(10, 3, sparse=True, device="tpu")
+    nn.init.ones_(table.weight)
+    table(torch.tensor([1, 4, 4], device="tpu")).sum().backward()
+    assert nn.utils.clip_grad_norm_(table.parameters(), 1.0).item() == pytest.approx(15**0.5)
+    assert table.weight.grad is not None
+    assert table.weight.grad.to_dense().norm().item() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_adding_to_dense_needs_no_cut() -> None:
+    weight = torch.zeros(10, 3, device="tpu", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    index = torch.tensor([1, 4, 4], device="tpu")
+    lazytpu.sync()
+    before = lazytpu.metrics()["cuts"]
+    nn.functional.embedding(index, weight, sparse=True).square().sum().backward()
+    optimizer.step()
+    assert lazytpu.metrics()["cuts"] == before
+
+
+def eye() -> Tensor:
+    return torch.eye(2, device="tpu").to_sparse()
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "csr": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2), device="tpu"),
+    "csr of parts": lambda: torch.sparse_csr_tensor(
+        *(torch.tensor(v).to("tpu") for v in ([0, 1, 2], [0, 1], [1.0, 2]))
+    ),
+    "bsr": lambda: torch.sparse_bsr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1, 2, 2), device="tpu"),
+    "to csr": lambda: torch.eye(2, device="tpu").to_sparse_csr(),
+    "to bsc": lambda: torch.eye(2, device="tpu").to_sparse_bsc((2, 2)),
+    "to csr by layout": lambda: torch.eye(2, device="tpu").to_sparse(layout=torch.sparse_csr),
+    "sparse to csr": lambda: eye().to_sparse_csr(),
+    "csr moved": lambda: torch.eye(2).to_sparse_csr().to("tpu"),
+    "empty csr": lambda: torch.empty(2, 2, layout=torch.sparse_csr, device="tpu"),
+    "exp": lambda: eye().exp(),
+    "comparison": lambda: eye() == eye(),
+    "hspmm": lambda: torch.hspmm(eye(), torch.ones(2, 2, device="tpu")),
+    "broadcast product": lambda: eye() * torch.ones(3, 2, 2, device="tpu"),
+    "norm of a dim": lambda: torch.norm(eye(), dim=0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_there_is_refused_with_the_dense_way(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=r"not supported on 'tpu'.*\.to_dense\(\)"):
+        REFUSED[name]()
