@@ -64,6 +64,17 @@ def _largest(b: Builder, rows: SSAValue, index: SSAValue, bags: Bags) -> tuple[S
     return b.select(empty, full(b, 0, best), best), b.select(empty, full(b, 0, chosen), chosen)
 
 
+def _check_offsets(b: Builder, offsets: SSAValue, n: int) -> None:
+    """The first bag starts at 0, and the last within the indices."""
+    (size,) = shape_of(offsets)
+    if size:
+        first, last = b.slice(offsets, [0], [1]), b.slice(offsets, [size - 1], [size])
+        start = "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0."
+        b.check(b.compare("EQ", first, full(b, 0, first)), start, error="RuntimeError")
+        end = f"offsets[-1] can not be greater than input's length {n}"
+        b.check(b.compare("LE", last, full(b, n, last)), end, error="RuntimeError")
+
+
 @rule("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
 def embedding_bag(
     b: Builder,
@@ -80,8 +91,9 @@ def embedding_bag(
     """(output [bags, width], bag of each index, size of each bag, indices of the maxima); what a mode does not need
     is 0."""
     count, n = shape_of(offsets)[0] - include_last_offset, shape_of(indices)[0]
+    _check_offsets(b, offsets, n)
     offsets = b.slice(offsets, [0], [count])
-    index = in_range(b, indices, shape_of(weight)[0], OUT_OF_RANGE)
+    index = in_range(b, indices, shape_of(weight)[0], OUT_OF_RANGE, error="RuntimeError")
     member = _members(b, offsets, n)
     bags = _bags(b, member, index, count, padding_idx)
     rows = b.convert(take(b, weight, index, 0), wide(dtype_of(weight)))

@@ -113,7 +113,7 @@ def _check_count(b: Builder, counted: SSAValue, given: int) -> None:
     size = shape_of(counted)[0]
     found = b.reshape(b.slice(counted, [size - 1], [size]), [])
     message = f"shape mismatch: value tensor of {given} elements cannot be broadcast to the elements the mask selects"
-    b.check(b.compare("EQ", found, b.constant(given, "i32")), message)
+    b.check(b.compare("EQ", found, b.constant(given, "i32")), message, error="RuntimeError")
 
 
 @rule("aten.masked_scatter.default")
@@ -127,7 +127,7 @@ def masked_scatter(b: Builder, self: SSAValue, mask: SSAValue, source: SSAValue)
     counted = ranks(b, b.reshape(true, [size]))
     found = b.reshape(b.slice(counted, [size - 1], [size]), [])
     enough = b.compare("LE", found, b.constant(given, "i32"))
-    b.check(enough, "Number of elements of source < number of ones in mask")
+    b.check(enough, "Number of elements of source < number of ones in mask", error="RuntimeError")
     if given == 0:
         return x
     slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))

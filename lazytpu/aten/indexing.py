@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 MASKS = ("i1", "ui8")  # uint8 indices are masks too, in torch's older convention
 
 
-def in_range(b: Builder, index: SSAValue, size: int, message: str, *, wrap: bool = False) -> SSAValue:
-    """`index` as i32 (i64 for 2³¹ elements and more), with a check that 0 <= index < size.
+def in_range(
+    b: Builder, index: SSAValue, size: int, message: str, *, wrap: bool = False, error: str = "IndexError"
+) -> SSAValue:
+    """`index` as i32 (i64 for 2³¹ elements and more), with a check that 0 <= index < size, whose exception is `error`.
 
     With `wrap`, -size <= index < 0 counts from the end.
     """
     index = b.convert(index, "i64") if dtype_of(index) == "ui8" else index
     above = b.compare("GE", index, full(b, -size if wrap else 0, index))
-    b.check(b.and_(above, b.compare("LT", index, full(b, size, index))), message)
+    b.check(b.and_(above, b.compare("LT", index, full(b, size, index))), message, error)
     index = b.convert(index, "i32" if size < 1 << 31 else "i64")
     if wrap:
         index = b.select(b.compare("LT", index, full(b, 0, index)), b.add(index, full(b, size, index)), index)
@@ -95,7 +97,7 @@ def gather(b: Builder, self: SSAValue, dim: int, index: SSAValue, sparse_grad: b
     """self[i₀, …, index[i₀, …, iₙ], …, iₙ]; `index` may be shorter than `self` in the other dimensions."""
     x, index, dim = at_least_1d(b, self, index, dim)
     shape, taken = shape_of(x), shape_of(index)
-    index = in_range(b, index, shape[dim], bounds(dim, shape[dim]))
+    index = in_range(b, index, shape[dim], bounds(dim, shape[dim]), error="RuntimeError")
     if prod(taken) == 0 or shape[dim] == 0:
         return b.constant(0, dtype_of(x), b.out[0][1])
     x = b.slice(x, [0] * len(shape), [n if d == dim else taken[d] for d, n in enumerate(shape)])

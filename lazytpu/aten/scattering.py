@@ -82,7 +82,7 @@ def _scatter(b: Builder, kind: str, self: SSAValue, dim: int, index: SSAValue, s
         return self
     src = b.reshape(src, shape_of(src) or (1,))
     src = b.slice(src, [0] * len(taken), taken)
-    index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]))
+    index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]), error="RuntimeError")
     return b.reshape(put_along(b, kind, x, dim, index, src), shape)
 
 
@@ -158,7 +158,7 @@ def index_reduce(
 ) -> SSAValue:
     """Slices of `source` reduced into `self` along `dim`."""
     x, index, source, dim = _slices(b, self, dim, index, source)
-    index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]))
+    index = in_range(b, index, shape_of(x)[dim], "index out of range in self")
     start = x if include_self else put_slices(b, "set", x, dim, index, identity(b, reduce, source))
     result = put_slices(b, KINDS[reduce], start, dim, index, source)
     if reduce == "mean":
@@ -182,7 +182,7 @@ def _slices(
 def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue, alpha: Scalar) -> SSAValue:
     """`source` times alpha added to slices of `self`."""
     x, index, source, dim = _slices(b, self, dim, index, source)
-    index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]))
+    index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]), error="RuntimeError")
     if alpha.value != 1:
         scale = b.broadcast_to(b.scalar(alpha, dtype_of(source)), shape_of(source))
         source = b.and_(source, scale) if dtype_of(source) == "i1" else b.mul(source, scale)

@@ -203,6 +203,9 @@ def searchsorted(
     sequence = sorted_sequence
     values = b.reshape(b.scalar(self, dtype_of(sequence)), shape) if isinstance(self, Scalar) else self
     if sorter is not None:
+        size = full(b, shape_of(sequence)[-1], sorter)
+        inside = b.and_(b.compare("GE", sorter, full(b, 0, sorter)), b.compare("LT", sorter, size))
+        b.check(inside, "torch.searchsorted(): sorter index out of range", error="RuntimeError")
         sequence = take_along(b, sequence, len(shape_of(sequence)) - 1, b.convert(sorter, "i32"))
     side = side or ("right" if right else "left")
     return b.template("searchsorted", [sequence, values], [(dtype, shape)], side=side, wide=dtype == "i64")[0]

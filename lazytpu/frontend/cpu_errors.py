@@ -17,29 +17,30 @@ def ask_cpu(call: Callable[[dict[str, Any]], Any], bound: dict[str, Any], refusa
     `call` calls the op by its arguments' names. Raises the CPU's own error, or `refusal` when the CPU cannot be asked:
     ops without a meta function, and large tensors.
     """
-    if isinstance(refusal, NotImplementedError) or _elements(bound.values()) > LARGEST:
+    if isinstance(refusal, NotImplementedError) or elements(bound.values()) > LARGEST:
         raise refusal
     with torch.random.fork_rng(devices=[]):
-        return call({name: _on_cpu(value) for name, value in bound.items()})
+        return call({name: on_cpu(value) for name, value in bound.items()})
 
 
-def _elements(values: Any) -> int:
+def elements(values: Any) -> int:
+    """How many elements the tensors among `values` have in memory."""
     count = 0
     for value in values:
         if isinstance(value, torch.Tensor):
             count += value.untyped_storage().nbytes() // value.element_size()
         elif isinstance(value, list | tuple):
-            count += _elements(value)
+            count += elements(value)
     return count
 
 
-def _on_cpu(value: Any) -> Any:
+def on_cpu(value: Any) -> Any:
     """A CPU tensor like `value`: ones, which divide; zeros where they may be indices."""
     if isinstance(value, torch.Tensor):
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
         return made.fill_(1) if made.is_floating_point() or made.is_complex() else made.zero_()
     if isinstance(value, list | tuple):
-        return [_on_cpu(v) for v in value]
+        return [on_cpu(v) for v in value]
     if isinstance(value, torch.device):
         return torch.device("cpu")
     return None if isinstance(value, torch.Generator) else value

@@ -23,6 +23,8 @@ def nonzero(tensor: torch.Tensor) -> torch.Tensor:
 
 def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """aten::masked_select, shape (count,)."""
+    if mask.dtype is not torch.bool:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
     tensor, mask = torch.broadcast_tensors(tensor, mask)
     return tensor.reshape(-1).index_select(0, nonzero(mask.reshape(-1)).reshape(-1))
 

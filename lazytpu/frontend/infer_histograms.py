@@ -83,8 +83,9 @@ def _weights(weight: torch.Tensor | None) -> list[int]:
 
 @override("aten.histc.default")
 def histc(**arguments: Any) -> torch.Tensor:
-    """The CPU counts floats only."""
-    if arguments["self"].dtype not in _BINNED:
+    """The CPU counts floats only; integers as well here, as CUDA does: models ask for it on any other device."""
+    dtype = arguments["self"].dtype
+    if dtype is torch.bool or dtype.is_complex:
         kind = scalar_type(arguments["self"].dtype)
         raise NotImplementedError(f"\"histogram_cpu\" not implemented for '{kind}'")
     return aten.histc.default(**arguments)

@@ -5,10 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-from lazytpu.frontend.infer import override
+from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
+from lazytpu.frontend.infer import OVERRIDES, override
 
 aten = torch.ops.aten
+
+
+# Ops whose meta functions accept what the CPU refuses: indices of a wrong dtype, shapes that do not fit, positions out
+# of range. The CPU itself is asked.
+_ASKED = """
+bucketize gather index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
+index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatter_add scatter_add_ scatter_reduce
+scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
+""".split()
+
+
+def _ask(op: OpOverload) -> None:
+    """Let the CPU's kernel say what comes of tensors that are not too large; torch's meta function of others."""
+
+    def ask(**arguments: Any) -> Any:
+        small = elements(arguments.values()) <= LARGEST
+        given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
+        schema = op._schema.arguments
+        positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
+        return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
+
+    OVERRIDES[str(op)] = ask
+
+
+for _name in _ASKED:
+    for _overload in getattr(aten, _name).overloads():
+        _op = getattr(getattr(aten, _name), _overload)
+        if not any(a.alias_info is not None and a.kwarg_only for a in _op._schema.arguments):  # not out=
+            _ask(_op)
 
 
 def scalar_type(dtype: torch.dtype) -> str:
@@ -69,3 +100,23 @@ def hash_tensor(**arguments: Any) -> torch.Tensor:
         kind = scalar_type(arguments["self"].dtype)
         raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{kind}'")
     return aten.hash_tensor.default(**arguments)
+
+
+def _embedding_bag(op: OpOverload) -> None:
+    """torch's meta function accepts weights of another dtype than the table's."""
+
+    def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
+        table, weights = arguments["weight"], arguments.get("per_sample_weights")
+        if weights is not None and weights.dtype != table.dtype:
+            raise RuntimeError(
+                "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+                f"'per_sample_weights'; but type {table.dtype} does not equal {weights.dtype} (while checking "
+                "arguments for embedding_bag)"
+            )
+        return op(**arguments)
+
+    OVERRIDES[str(op)] = check
+
+
+_embedding_bag(aten._embedding_bag.default)
+_embedding_bag(aten._embedding_bag_forward_only.default)

@@ -9,36 +9,62 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_partial_overlap
 
 aten = torch.ops.aten
 
+_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors that the CPU makes of the values it is asked with
+
 
 def out_names(op: OpOverload) -> list[str]:
     """Names of the arguments that results are written to: keyword-only and mutated."""
-    return [
-        a.name
-        for a in op._schema.arguments
-        if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write
-    ]
+    return [a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
 
 
 def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel of the out= overload `op`, which computes what `functional` returns."""
     names = out_names(op)
+    takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(name) for name in names]
         for target in targets:
             if isinstance(target, torch.Tensor):
                 _check(op, target, (*args, *kwargs.values()))
-        results = functional(*args, **kwargs)
-        several = isinstance(results, tuple | list) and not isinstance(targets[0], list | tuple)
-        for target, result in zip(targets, results if several else (results,), strict=True):
+        pairs = _pairs(targets, functional(*args, **kwargs))
+        if any(target.dtype is not result.dtype for target, result in pairs):
+            _ask(op, args, kwargs, dict(zip(names, targets, strict=True)))
+            if takes_dtype and kwargs.get("dtype") is None:  # sums and the like are computed in the dtype they go to
+                pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
+        for target, result in pairs:
             _store(target, result)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
+
+
+def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(where it goes, what was computed) for each result."""
+    if isinstance(targets, torch.Tensor):
+        return [(targets, results)]
+    if len(targets) == 1 and not (isinstance(targets[0], torch.Tensor) and isinstance(results, list | tuple)):
+        return _pairs(targets[0], results)
+    return [pair for t, r in zip(targets, results, strict=True) for pair in _pairs(t, r)]
+
+
+def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
+    """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
+    its own. Of large tensors that the result's dtype must be castable."""
+    if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGEST:
+        return
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the resizing of a result is warned about later
+        try:
+            op(*map(on_cpu, args), **{name: on_cpu(value) for name, value in {**kwargs, **targets}.items()})
+        except RuntimeError as error:
+            if not any(kind in f"{type(error).__name__} {error}" for kind in _OF_VALUES):
+                raise
 
 
 def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
@@ -54,11 +80,7 @@ def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> 
                 check_no_partial_overlap(target, source)
 
 
-def _store(target: Any, result: Any) -> None:
-    if isinstance(target, list | tuple):
-        for t, r in zip(target, result, strict=True):
-            _store(t, r)
-        return
+def _store(target: torch.Tensor, result: torch.Tensor) -> None:
     if not torch.can_cast(result.dtype, target.dtype):
         names = [_scalar_type(d) for d in (result.dtype, target.dtype)]
         raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
