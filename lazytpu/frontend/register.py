@@ -114,6 +114,7 @@ def _register_kernels() -> None:
         metadata,
         redirects,
         splitting,
+        strided,
     )
     from lazytpu.frontend.kernels import callable_of
 
@@ -142,6 +143,7 @@ def _register_kernels() -> None:
         **counting.KERNELS,
         **linear_algebra.KERNELS,
         **ctc.KERNELS,
+        **strided.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
