@@ -157,14 +157,14 @@ class Engine:
                 value.buffer = Buffer(results[i], compiled.nbytes[i])
         self.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
 
-    # -- data
-
-    def upload(self, flat: torch.Tensor, layout: Layout) -> Buffer:
-        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order)."""
     def fell_back(self) -> None:
         """Count an op that was run on the CPU."""
         self.metrics.cpu_fallbacks += 1
 
+    # -- data
+
+    def upload(self, flat: torch.Tensor, layout: Layout) -> Buffer:
+        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order)."""
         array = to_numpy(flat).reshape(layout.memory_shape)
         return Buffer(client.to_device(array), array.nbytes)
 

@@ -184,10 +184,10 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
 def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
     """A record this state has not seen: check it, infer its results, and add the state to the trie."""
     parent = r.state
-    if parent.depth >= options.trace_limit:
-        from lazytpu.frontend.limits import warn_full
     if isinstance(parent, Ended):
         raise TraceEnds
+    if parent.depth >= options.trace_limit:
+        from lazytpu.frontend.limits import warn_full
 
         warn_full(parent.depth)
         raise TraceEnds

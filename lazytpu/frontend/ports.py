@@ -52,12 +52,12 @@ class Engine(Protocol):
         device."""
         ...
 
-    def wait(self) -> None:
-        """Wait until everything launched so far is done."""
-        ...
-
     def fell_back(self) -> None:
         """Count an op that was run on the CPU."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until everything launched so far is done."""
         ...
 
 

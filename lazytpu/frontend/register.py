@@ -114,7 +114,6 @@ def _register_kernels() -> None:
         metadata,
         redirects,
         splitting,
-        strided,
     )
     from lazytpu.frontend.kernels import callable_of
 
@@ -143,7 +142,6 @@ def _register_kernels() -> None:
         **counting.KERNELS,
         **linear_algebra.KERNELS,
         **ctc.KERNELS,
-        **strided.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")

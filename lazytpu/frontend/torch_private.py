@@ -34,8 +34,8 @@ op_names = torch._C._dispatch_get_all_op_names
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 current_node = torch._C._current_autograd_node
-without_keys = torch._C._ExcludeDispatchKeyGuard
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
+without_keys = torch._C._ExcludeDispatchKeyGuard
 backend_name = torch._C._get_privateuse1_backend_name
 default_backend_name = "privateuseone"
 
