@@ -65,7 +65,7 @@ def slot_names(epoch: int) -> dict[int, str]:
 
 
 def _note(found: dict[int, str], epoch: int, tensor: Any, name: str) -> None:
-    if isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu":
+    if isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu" and tensor.layout is torch.strided:
         value = getattr(tensor.untyped_storage(), "_value", None)
         if value is not None and value.epoch == epoch:
             found[value.slot] = name

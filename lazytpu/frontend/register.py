@@ -114,6 +114,7 @@ def _register_kernels() -> None:
         metadata,
         redirects,
         splitting,
+        strided,
     )
     from lazytpu.frontend.kernels import callable_of
 
@@ -134,6 +135,8 @@ def _register_kernels() -> None:
         return found(*args, **kwargs)
 
     fallback.fallback(record_first, "PrivateUse1")
+    from lazytpu.frontend.sparse.register import register as register_sparse
+
     by_hand: dict[str, Callable[..., Any]] = {
         **metadata.KERNELS,
         **copies.KERNELS,
@@ -141,10 +144,14 @@ def _register_kernels() -> None:
         **data_dependent.KERNELS,
         **counting.KERNELS,
         **linear_algebra.KERNELS,
+        **register_sparse(fallback, aten),
         **ctc.KERNELS,
+        **strided.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
+    for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would hand it a copy
+        aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     composites = {**attention.COMPOSITES, **ctc.COMPOSITES, **splitting.COMPOSITES}  # made of ops that autograd sees
     for name, function in composites.items():
         aten.impl(name, function, "AutogradPrivateUse1")
