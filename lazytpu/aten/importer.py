@@ -26,6 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
 from lazytpu.aten.views import Base, View, read, write
 from lazytpu.ir.builder import Builder
@@ -101,6 +102,7 @@ class _Importer:
         self.inputs: list[tuple[int, SSAValue]] = []  # slot and argument of each input, in order of admission
         self.successors: dict[int, int] = {}  # slot -> the slot that overwrote its storage
         self.lines: list[Record] = []
+        self.recomputation = Recomputation()
 
     def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
         for record in self.records:
@@ -125,6 +127,9 @@ class _Importer:
     def record(self, record: Record) -> None:
         for slot, layout, empty in record.admitted:
             self._admit(slot, layout, empty)
+        if str(record.op) in (BEGIN, END):
+            self._recompute(record)
+            return
         self.b.precision = PRECISIONS[record.settings[0]] if record.settings else "highest"
         bound = {name: self._argument(value) for name, value in record.arguments.items()}
         for argument in record.op._schema.arguments:
@@ -147,6 +152,13 @@ class _Importer:
         for name, slots in record.written.items():
             self._write(record, name, slots, outcome.writes[name])
 
+    def _recompute(self, record: Record) -> None:
+        if str(record.op) == END:
+            self.recomputation.end()
+            return
+        ticket = self._argument(record.arguments["ticket"]).materialize(self.b, "i64")
+        self.recomputation.begin([operand.slot for operand in record.arguments["saved"]], ticket)
+
     def _admit(self, slot: int, layout: Layout, empty: bool) -> None:
         base = _base(layout)
         self.bases[slot] = base
@@ -168,7 +180,8 @@ class _Importer:
         return list(value) if isinstance(value, tuple) else value
 
     def _read(self, operand: Operand) -> SSAValue:
-        base, memory = self.bases[operand.slot], self.memory[operand.slot]
+        base = self.bases[operand.slot]
+        memory = self.recomputation.read(self.b, operand.slot, self.memory[operand.slot])
         if operand.view is None:
             return base.to_logical(self.b, memory)
         return read(self.b, memory, base, _view(operand.view))
@@ -182,6 +195,7 @@ class _Importer:
         base = _base(layout)
         self.bases[slot] = base
         self.memory[slot] = base.to_memory(self.b, value)
+        self.recomputation.produce(slot, self.memory[slot])
 
     def _write(self, record: Record, name: str, slots: tuple[int, ...], values: Any) -> None:
         given = record.arguments[name]
@@ -202,6 +216,7 @@ class _Importer:
                 base.to_memory(self.b, value) if operand.view is None else write(self.b, memory, base, view, value)
             )
             self.bases[slot] = base
+            self.recomputation.produce(slot, self.memory[slot])
             self.successors[old] = slot
             latest[before] = slot
 

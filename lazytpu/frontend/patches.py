@@ -10,6 +10,7 @@ from lazytpu.frontend import (
     accelerate_hook,
     accelerator,
     autocast,
+    checkpointing,
     compile,
     dlpack,
     forks,
@@ -29,7 +30,7 @@ def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
     devices = (accelerator, forks, generators, pinned, streams)
-    tensors = (compile, dlpack, module_move, names, step_ends, storage_patches)
+    tensors = (checkpointing, compile, dlpack, module_move, names, step_ends, storage_patches)
     libraries = (accelerate_hook, lightning_hook, transformers_hook)  # each acts when its library is imported
     for part in (*devices, *tensors, *libraries):
         part.install()

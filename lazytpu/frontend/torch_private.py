@@ -6,6 +6,7 @@ from operator import attrgetter
 
 import torch
 from torch import _tensor_str as tensor_str
+from torch.utils import checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 __all__ = ["tensor_str"]
@@ -56,5 +57,6 @@ DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
 
+CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 transforms = torch._C._functorch.peek_interpreter_stack  # None outside of torch.func
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
