@@ -51,8 +51,8 @@ def values_of(tensor: Tensor) -> Tensor:
 def assign(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Let the sparse `target` have a copy of the source's elements, in its own dtype and on its own device."""
     if source.device != target.device:
-        parts = [part.to(target.device) for part in (indices_of(source), values_of(source))]
-        source = make(*parts, source.shape, source.is_coalesced())
+        indices, values = (part.to(target.device) for part in (indices_of(source), values_of(source)))
+        source = make(indices, values, source.shape, source.is_coalesced())
     return _assign(SPARSE, target, source, non_blocking)
 
 
