@@ -292,8 +292,8 @@ def eye() -> Tensor:
 
 REFUSED: dict[str, Callable[[], Any]] = {
     "csr": lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2), device="tpu"),
-    "csr of parts": lambda: torch.sparse_compressed_tensor(
-        *(torch.tensor(v).to("tpu") for v in ([0, 1, 2], [0, 1], [1.0, 2])), layout=torch.sparse_csr
+    "csr of parts": lambda: torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 2]).to("tpu"), torch.tensor([0, 1]).to("tpu"), torch.ones(2).to("tpu"), (2, 2)
     ),
     "bsr": lambda: torch.sparse_bsr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1, 2, 2), device="tpu"),
     "to csr": lambda: torch.eye(2, device="tpu").to_sparse_csr(),
