@@ -92,6 +92,8 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     values = b.reshape(values, [*[1] * (rank - len(own)), *own])
     given = shape_of(values)[dim]
     values = b.broadcast_to(values, [*rest[:dim], given, *rest[dim:]])
+    if given == 0:
+        b.check(b.not_(mask), "shape mismatch: no values for the elements the mask selects", error="RuntimeError")
     if given == 0 or prod(shape) == 0:
         return x
     if given == 1:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-import lazytpu.frontend.infer_histograms
-import lazytpu.frontend.infer_indexing  # noqa: F401 (their meta functions register)
+import lazytpu.frontend.infer_histograms  # noqa: F401 (its meta functions register)
+from lazytpu.frontend.infer_indexing import scalar_type
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
@@ -65,6 +65,21 @@ def index(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Ten
     return kernel(aten.index.Tensor).call(tensor, plain_indices(tensor, indices))
 
 
+def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor) -> bool:
+    """Whether `indices` are one mask, and the values have a shape that some number of true elements could have."""
+    masks = [(i, m) for i, m in enumerate(indices) if m is not None]
+    if len(masks) != 1 or masks[0][1].dtype is not torch.bool:
+        return False
+    dim, mask = masks[0]
+    stop = dim + mask.dim()
+    if mask.dim() == 0 or mask.device != tensor.device or mask.shape != tensor.shape[dim:stop]:
+        return False
+    rest = [*tensor.shape[:dim], None, *tensor.shape[stop:]]
+    given = list(values.shape)
+    fitting = zip(reversed(given), reversed(rest), strict=False)
+    return len(given) <= len(rest) and all(size in (1, wanted) or wanted is None for size, wanted in fitting)
+
+
 def index_put_(
     tensor: torch.Tensor,
     indices: list[torch.Tensor | None],
@@ -72,7 +87,12 @@ def index_put_(
     accumulate: bool = False,
     *_: Any,
 ) -> torch.Tensor:
-    """aten::index_put_ and aten::_index_put_impl_; one number written through one mask needs no sizes."""
+    """aten::index_put_ and aten::_index_put_impl_; what is written through one mask needs no sizes."""
+    if values.dtype is not tensor.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{scalar_type(tensor.dtype)} for the destination and {scalar_type(values.dtype)} for the source."
+        )
     if values.device.type == "cpu" and values.dim() == 0:
         values = values.to(tensor.device)
     mask = indices[0]
@@ -81,6 +101,8 @@ def index_put_(
         if mask is not None and mask.shape == tensor.shape[: mask.dim()]:
             mask = mask.reshape(*mask.shape, *[1] * (tensor.dim() - mask.dim()))
             return kernel(aten.masked_fill_.Tensor).call(tensor, mask, values.reshape(()))
+    if _fits_mask(tensor, indices, values):
+        return kernel(aten.index_put_.default).call(tensor, indices, values, accumulate)
     return kernel(aten.index_put_.default).call(tensor, plain_indices(tensor, indices), values, accumulate)
 
 
@@ -91,7 +113,27 @@ def index_put(
     return index_put_(tensor.clone(), indices, values, accumulate)
 
 
+def _check_filling(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    if value.is_complex() and not tensor.is_complex():
+        raise RuntimeError(f"value cannot be converted to type {scalar_type(tensor.dtype)} without overflow")
+
+
+def masked_fill(tensor: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """aten::masked_fill.Tensor. A complex number is refused whatever it is, as torch's meta function does; the CPU
+    takes one that is real."""
+    _check_filling(tensor, value)
+    return kernel(aten.masked_fill.Tensor).call(tensor, mask, value)
+
+
+def masked_fill_(tensor: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """aten::masked_fill_.Tensor"""
+    _check_filling(tensor, value)
+    return kernel(aten.masked_fill_.Tensor).call(tensor, mask, value)
+
+
 KERNELS: dict[str, Any] = {
+    "masked_fill.Tensor": masked_fill,
+    "masked_fill_.Tensor": masked_fill_,
     "nonzero": nonzero,
     "masked_select": masked_select,
     "index.Tensor": index,

@@ -16,30 +16,30 @@ aten = torch.ops.aten
 # Ops whose meta functions accept what the CPU refuses: indices of a wrong dtype, shapes that do not fit, positions out
 # of range. The CPU itself is asked.
 _ASKED = """
-bucketize gather index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
+bucketize gather index index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
 index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatter_add scatter_add_ scatter_reduce
 scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 """.split()
 
 
-def _ask(op: OpOverload) -> None:
-    """Let the CPU's kernel say what comes of tensors that are not too large; torch's meta function of others."""
+def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
+    """What the CPU's kernel gives for tensors that are not too large, and torch's meta function for others."""
+    small = elements(arguments.values()) <= LARGEST
+    given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
+    schema = op._schema.arguments
+    positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
+    return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
 
-    def ask(**arguments: Any) -> Any:
-        small = elements(arguments.values()) <= LARGEST
-        given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
-        schema = op._schema.arguments
-        positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
-        return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
 
-    OVERRIDES[str(op)] = ask
+def _asking(op: OpOverload) -> Any:
+    return lambda **arguments: _ask(op, arguments)
 
 
 for _name in _ASKED:
     for _overload in getattr(aten, _name).overloads():
         _op = getattr(getattr(aten, _name), _overload)
         if not any(a.alias_info is not None and a.kwarg_only for a in _op._schema.arguments):  # not out=
-            _ask(_op)
+            OVERRIDES[str(_op)] = _asking(_op)
 
 
 def scalar_type(dtype: torch.dtype) -> str:
@@ -100,6 +100,14 @@ def hash_tensor(**arguments: Any) -> torch.Tensor:
         kind = scalar_type(arguments["self"].dtype)
         raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{kind}'")
     return aten.hash_tensor.default(**arguments)
+
+
+@override("aten.index_put_.default")
+def index_put_(**arguments: Any) -> torch.Tensor:
+    """torch's meta function cannot look for the true elements of a mask."""
+    if any(i is not None and i.dtype is torch.bool for i in arguments["indices"]):
+        return arguments["self"]
+    return _ask(aten.index_put_.default, arguments)
 
 
 def _embedding_bag(op: OpOverload) -> None:

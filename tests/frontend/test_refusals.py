@@ -52,6 +52,7 @@ AT_THE_CALL: list[tuple[Any, ...]] = [
     (torch.Tensor.put_, X, T([0, 1]), T([1.0])),
     (torch.masked_scatter, X, (X > 3).byte(), X),
     (torch.masked_select, X, (X > 3).byte()),
+    (torch.masked_fill, X, X > 3, T(1j)),
     (torch.select_scatter, X, ONES[0], 0, 7),
     (torch.as_strided_scatter, X, T([1.0, 2.0]), (2,), (70,)),
     (torch.as_strided_scatter, X, T([1.0, 2.0]), (2, 2), (1, 1)),
@@ -136,3 +137,6 @@ def test_as_strided_of_views() -> None:
         assert made.stride() == (6, 2)
         assert made.tolist()[:2] == [[0.0, -1.0, 4.0], [6.0, -1.0, 10.0]]
         assert view.tolist()[0] == [0.0, 2.0, 4.0]
+        made = torch.slice_scatter(view, torch.zeros(2, 3, device=device), 0, 1, 3)
+        assert made.stride() == (6, 2)
+        assert made.tolist() == [[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]]
