@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lazytpu.aten.linalg_checks import check_info
 from lazytpu.aten.matrices import adjoint, diagonal, part, product, triangle
 from lazytpu.aten.pointwise import full
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, is_complex, shape_of
+from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -21,29 +22,33 @@ if TYPE_CHECKING:
 # -- Cholesky
 
 
-def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> SSAValue:
-    """L with L Lᴴ = a, or Lᴴ. Only the triangle that is asked for is read."""
-    (found,) = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype_of(a), shape_of(a))])
-    found = triangle(b, found, upper=False)
-    return adjoint(b, found) if upper else found
+def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> tuple[SSAValue, SSAValue]:
+    """(L with L Lᴴ = a, or Lᴴ; info: 0, or the order of the first leading minor that is not positive, with L as LAPACK
+    leaves it then). Only the triangle that is asked for is read."""
+    dtype, shape = dtype_of(a), shape_of(a)
+    if 0 in shape:
+        return b.constant(0, dtype, shape), b.constant(0, "i32", shape[:-2])
+    found, info = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype, shape), ("i32", shape[:-2])])
+    return (adjoint(b, found) if upper else found), info
 
 
 @rule("aten.linalg_cholesky_ex.default")
 def linalg_cholesky_ex(
     b: Builder, self: SSAValue, upper: bool = False, check_errors: bool = False
 ) -> tuple[SSAValue, SSAValue]:
-    """(L, info): info is 0, or 1 where the matrix is not positive definite (LAPACK says which minor is not)."""
-    factor = cholesky_factor(b, self, upper)
-    real = b.unary("real", factor) if is_complex(dtype_of(factor)) else factor
-    rank = len(shape_of(self))
-    failed = b.reduce("or", b.compare("NE", real, real), [rank - 2, rank - 1])
-    return factor, b.convert(failed, "i32")
+    """(L, info)."""
+    factor, info = cholesky_factor(b, self, upper)
+    if check_errors:
+        check_info(b, info, "torch.linalg.cholesky_ex")
+    return factor, info
 
 
 @rule("aten.cholesky.default")
 def cholesky(b: Builder, self: SSAValue, upper: bool = False) -> SSAValue:
-    """L; NaN where the matrix is not positive definite."""
-    return cholesky_factor(b, self, upper)
+    """L."""
+    factor, info = cholesky_factor(b, self, upper)
+    check_info(b, info, "cholesky")
+    return factor
 
 
 # -- LU
@@ -103,7 +108,10 @@ def linalg_lu_factor_ex(
     """(L and U in one matrix, pivots, info)."""
     _require_pivots(pivot)
     factors, pivots, _ = factor_lu(b, A)
-    return factors, pivots, first_zero(b, factors)
+    info = first_zero(b, factors)
+    if check_errors:
+        check_info(b, info, "torch.linalg.lu_factor_ex")
+    return factors, pivots, info
 
 
 @rule("aten.linalg_lu.default")
@@ -184,4 +192,6 @@ def linalg_ldl_factor_ex(
         factors, pivots, info = (b.constant(0, *out) for out in b.out)
     else:
         factors, pivots, info = b.template("ldl_factor", [self], b.out, hermitian=hermitian)
+    if check_errors:
+        check_info(b, info, "torch.linalg.ldl_factor_ex")
     return factors, pivots, info

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.factorizations import factor_lu, first_zero, permutation_matrix, permutation_of
+from lazytpu.aten.linalg_checks import check_info
 from lazytpu.aten.matrices import adjoint, batch_of, identity, product, transposed
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -71,6 +72,7 @@ def cholesky_solve(b: Builder, self: SSAValue, A: SSAValue, upper: bool) -> SSAV
 @rule("aten.cholesky_inverse.default")
 def cholesky_inverse(b: Builder, self: SSAValue, upper: bool = False) -> SSAValue:
     """The inverse of L Lᴴ."""
+    check_info(b, first_zero(b, self), "cholesky_inverse")
     return cholesky_solve(b, identity(b, self), self, upper)
 
 
@@ -99,7 +101,10 @@ def linalg_inv_ex(b: Builder, A: SSAValue, check_errors: bool = False) -> tuple[
     factors, _, permutation = factor_lu(b, A)
     p = permutation_matrix(b, permutation, dtype_of(A))
     half = solve_triangular(b, factors, transposed(b, p), upper=False, unit=True)
-    return solve_triangular(b, factors, half, upper=True), first_zero(b, factors)
+    info = first_zero(b, factors)
+    if check_errors:
+        check_info(b, info, "linalg.inv_ex")
+    return solve_triangular(b, factors, half, upper=True), info
 
 
 @rule("aten.linalg_ldl_solve.default")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lazytpu.aten.linalg_checks import REASONS
 from lazytpu.aten.matrices import adjoint, triangle
 from lazytpu.aten.pointwise import REAL_OF
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
 
 
 # -- eigenvalues and singular values
+
+
+NOT_FINITE = "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
+
+
+def parts(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """The real and the imaginary part, or a real x twice."""
+    return (b.unary("real", x), b.unary("imag", x)) if is_complex(dtype_of(x)) else (x, x)
+
+
+def no_nan(b: Builder, x: SSAValue) -> SSAValue:
+    """Where neither part of x is NaN (i1)."""
+    return b.and_(*(b.compare("EQ", p, p) for p in parts(b, x)))
 
 
 @rule("aten._linalg_eigh.default")
@@ -30,6 +44,7 @@ def linalg_eigh(b: Builder, A: SSAValue, UPLO: str = "L", compute_v: bool = True
     whole = b.select(b.compare("GE", row, column), lower, mirrored)
     real = REAL_OF.get(dtype_of(A), dtype_of(A))
     values, vectors = b.template("eigh", [whole], [(real, shape[:-1]), (dtype_of(A), shape)])
+    b.check(no_nan(b, values), f"linalg.eigh: {REASONS['eig']}", error="LinAlgError")
     return values, vectors if compute_v else b.constant(0, *b.out[1])
 
 
@@ -43,6 +58,7 @@ def linalg_svd(
     real = REAL_OF.get(dtype, dtype)
     if not compute_uv:
         (values,) = b.template("svdvals", [A], [(real, (*batch, k))])
+        b.check(no_nan(b, A), NOT_FINITE, error="LinAlgError")
         return b.constant(0, *b.out[0]), values, b.constant(0, *b.out[2])
     rows, columns = (m, n) if full_matrices else (k, k)
     results: Sequence[tuple[str, tuple[int, ...]]] = [
@@ -50,12 +66,16 @@ def linalg_svd(
         (real, (*batch, k)),
         (dtype, (*batch, columns, n)),
     ]
-    return tuple(b.template("svd", [A], results, full=full_matrices))
+    u, values, vh = b.template("svd", [A], results, full=full_matrices)
+    b.check(no_nan(b, values), NOT_FINITE, error="LinAlgError")
+    return u, values, vh
 
 
 @rule("aten.linalg_eig.default")
 def linalg_eig(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
     """(eigenvalues, eigenvectors as columns), complex. XLA computes them on the CPU only."""
+    finite = b.and_(*(b.unary("is_finite", p) for p in parts(b, self)))
+    b.check(finite, "torch.linalg.eig: input tensor should not contain infs or NaNs.", error="RuntimeError")
     values, vectors = b.template("eig", [self], b.out)
     return values, vectors
 

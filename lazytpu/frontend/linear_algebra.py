@@ -49,6 +49,8 @@ def linalg_solve_ex(
     if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
         raise RuntimeError(f"linalg.solve: A must be batches of square matrices, but they are {list(A.shape)} matrices")
     lu, pivots, info = torch.linalg.lu_factor_ex(A)
+    if check_errors:
+        torch.ops.aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
     if vector and not left:
         raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")

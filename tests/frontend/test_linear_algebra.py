@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 L = torch.linalg
 OPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -38,13 +37,36 @@ def test_values_and_gradients(name: str, flipped: bool) -> None:
         torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)
 
 
-def test_a_singular_matrix_is_refused_at_the_next_read() -> None:
-    found = L.inv(torch.zeros(3, 3, device="tpu"))
-    with pytest.raises(LinAlgError, match="singular"):
-        found.cpu()
-    found = L.cholesky(-torch.eye(2, device="tpu"))
-    with pytest.raises(LinAlgError, match="positive-definite"):
-        found.cpu()
+REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
+    "inv": lambda x: L.inv(x[0]),
+    "inv_ex": lambda x: L.inv_ex(x[0], check_errors=True),
+    "solve": lambda x: L.solve(x[0], x[1]),
+    "matrix_power": lambda x: L.matrix_power(x[0], -1),
+    "lu_factor": lambda x: L.lu_factor(x[0]),
+    "cholesky": lambda x: L.cholesky(x[1]),
+    "cholesky_ex": lambda x: L.cholesky_ex(x[1], check_errors=True),
+    "torch.cholesky": lambda x: x[1].cholesky(),
+    "cholesky_inverse": lambda x: torch.cholesky_inverse(x[0]),
+    "svd": lambda x: L.svd(x[2]),
+    "svdvals": lambda x: L.svdvals(x[2]),
+    "eigh": lambda x: L.eigh(x[2]),
+    "eig": lambda x: L.eig(x[2]),
+    "ldl_factor": lambda x: L.ldl_factor(x[0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_matrix_has_to_be_is_said_at_the_next_read(name: str) -> None:
+    x = torch.stack([torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), torch.nan)])
+    with pytest.raises(RuntimeError) as refusal:
+        REFUSED[name](x)
+    device = x.to("tpu")
+    REFUSED[name](device)
+    after = device + 1
+    with pytest.raises(RuntimeError) as found:
+        after.cpu()
+    assert found.type is refusal.type
 
 
 def test_conjugated_triangles() -> None:

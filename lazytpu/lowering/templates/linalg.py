@@ -9,11 +9,37 @@ from lazytpu.lowering.templates.registry import template
 
 
 @template("cholesky")
-def cholesky(a: jax.Array, *, upper: bool = False) -> jax.Array:
-    """The Cholesky factor of a Hermitian positive definite matrix; its triangle is NaN when the matrix is not
-    positive definite."""
-    factor = jax.lax.linalg.cholesky(a, symmetrize_input=False)
-    return jnp.conj(jnp.swapaxes(factor, -1, -2)) if upper else factor
+def cholesky(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(L of a Hermitian positive definite matrix, whose lower triangle is read, info as i32). Where the matrix is not
+    positive definite, info is the order of the first leading minor that is not, and L as LAPACK leaves it."""
+    factor = jnp.tril(jax.lax.linalg.cholesky(a, symmetrize_input=False))
+    failed = jnp.isnan(factor).any((-2, -1))
+    done = (factor, jnp.zeros(a.shape[:-2], jnp.int32))
+    return jax.lax.cond(failed.any(), lambda: _columns(a, failed, factor), lambda: done)
+
+
+def _columns(a: jax.Array, failed: jax.Array, factor: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The factorization column by column, for matrices that failed: it stops where the matrix is not positive."""
+    n = a.shape[-1]
+    place = jnp.arange(n)
+
+    def step(j: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        lower, info = state
+        row = jnp.where(place < j, jnp.conj(lower[..., j, :]), 0)
+        old = lower[..., :, j]
+        column = old - jnp.einsum("...ik,...k->...i", lower, row, precision="highest")
+        pivot = column[..., j].real[..., None]
+        going = (info == 0)[..., None]
+        root = jnp.sqrt(jnp.where(pivot > 0, pivot, 1))
+        new = jnp.where(place == j, root, jnp.where(place > j, column / root, 0))
+        stopped = jnp.where(place == j, pivot.astype(a.dtype), old)
+        kept = jnp.where(going, jnp.where(pivot > 0, new.astype(a.dtype), stopped), old)
+        info = jnp.where(going[..., 0] & ~(pivot[..., 0] > 0), j + 1, info).astype(jnp.int32)
+        return lower.at[..., :, j].set(kept), info
+
+    start = (jnp.tril(a), jnp.zeros(a.shape[:-2], jnp.int32))
+    lower, info = jax.lax.fori_loop(0, n, step, start)
+    return jnp.where(failed[..., None, None], lower, factor), jnp.where(failed, info, 0)
 
 
 @template("triangular_solve")
