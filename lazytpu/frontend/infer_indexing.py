@@ -102,6 +102,14 @@ def hash_tensor(**arguments: Any) -> torch.Tensor:
     return aten.hash_tensor.default(**arguments)
 
 
+@override("aten.nonzero_static.default")
+def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
+    """Contiguous; torch's meta function has the strides of nonzero, which are those of a transpose."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    return torch.empty((size, self.dim()), dtype=torch.int64, device="meta")
+
+
 @override("aten.index_put_.default")
 def index_put_(**arguments: Any) -> torch.Tensor:
     """torch's meta function cannot look for the true elements of a mask."""
