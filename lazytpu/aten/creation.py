@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazytpu.aten.casts import cast
 from lazytpu.aten.masks import flat_positions
 from lazytpu.aten.pointwise import full as filled
-from lazytpu.aten.pointwise import number, wide
+from lazytpu.aten.pointwise import number, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import is_float, is_integer
@@ -122,6 +123,11 @@ def _between(b: Builder, value: Scalar | SSAValue, dtype: str) -> Scalar | SSAVa
     return b.convert(_number(b, value, dtype), "f64") if is_integer(dtype) else value
 
 
+def _computed(dtype: str) -> str:
+    """Where evenly spaced numbers are computed; of truths there is at most one."""
+    return "f64" if is_integer(dtype) or dtype == "i1" else wide(dtype)
+
+
 _LINSPACE = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 
@@ -129,8 +135,8 @@ _LINSPACE = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 def linspace(b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, **options: Any) -> SSAValue:
     """`steps` evenly spaced numbers from start to end. Integers are computed in f64, all else in the result's dtype."""
     dtype, _ = b.out[0]
-    within = "f64" if is_integer(dtype) else wide(dtype)
-    return b.convert(_evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within), dtype)
+    within = _computed(dtype)
+    return cast(b, _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within), dtype)
 
 
 @rule(*(f"aten.logspace.{overload}" for overload in _LINSPACE), numbers=("start", "end"))
@@ -139,10 +145,27 @@ def logspace(
 ) -> SSAValue:
     """base to the power of evenly spaced numbers; of integers in f64."""
     dtype, shape = b.out[0]
-    within = "f64" if is_integer(dtype) else wide(dtype)
+    within = _computed(dtype)
     exponents = _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within)
     root = base.value if isinstance(base, Scalar) else base
-    return b.convert(b.binary("pow", b.constant(root, within, shape), exponents), dtype)
+    return cast(b, b.binary("pow", b.constant(root, within, shape), exponents), dtype)
+
+
+@rule("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
+def kaiser_window(
+    b: Builder, window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
+) -> SSAValue:
+    """I0(beta sqrt(1 - x^2)) / I0(beta), x from -1 to 1: at the last element, or (periodic) the one after it
+    (`kaiser_window_kernel`)."""
+    dtype, shape = b.out[0]
+    if window_length < 2:
+        return b.constant(1, dtype, shape)
+    own = wide(dtype)
+    x = with_number(b, "mul", b.iota(own, shape, 0), 2 / (window_length if periodic else window_length - 1))
+    x = with_number(b, "sub", x, 1)
+    below = b.max(filled(b, 0, x), b.sub(filled(b, 1, x), b.mul(x, x)))
+    curve = b.template("bessel_i0", [with_number(b, "mul", b.sqrt(below), beta)], [(own, shape)])[0]
+    return b.convert(with_number(b, "mul", curve, 1 / float(np.i0(beta))), dtype)
 
 
 @rule("aten.eye.default", "aten.eye.m")

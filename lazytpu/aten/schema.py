@@ -76,9 +76,14 @@ def functional(op: OpOverload) -> OpOverload | None:
     if packet_name.endswith("_") and not packet_name.endswith("__"):
         packet = getattr(getattr(torch.ops, namespace), packet_name[:-1], None)
         return getattr(packet, op._overloadname, None)
-    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in s.written]
+    outs = {a.name for a in op._schema.arguments if a.kwarg_only and a.name in s.written}
+    if not outs:
+        return None
+    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in outs]
+    kept = set(s.written) - outs  # batch norm with out= writes its running statistics too
     packet = getattr(getattr(torch.ops, namespace), packet_name)
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        if [(a.name, str(a.type)) for a in overload._schema.arguments] == wanted and not signature(overload).written:
+        found = [(a.name, str(a.type)) for a in overload._schema.arguments]
+        if found == wanted and set(signature(overload).written) == kept:
             return overload
     return None

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.aten import registry
+from lazytpu.aten import dtypes, registry
 from lazytpu.aten.dispatch import missing_rule, supported
 from lazytpu.aten.schema import functional, signature
 from lazytpu.engine.compiler import Compiled, Compiler
@@ -70,6 +70,10 @@ class Engine:
     def functional(self, op: OpOverload) -> OpOverload | None:
         """The overload that computes what the mutating `op` writes, if there is one."""
         return functional(op) if signature(op).written else None
+
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Raise NotImplementedError, naming those there are, for a dtype that programs have no element type for."""
+        dtypes.name(dtype)
 
     # -- cuts
 

@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Ops whose numbers are asked about whatever they are: the parameters of a distribution.
+# Ops whose numbers are asked about whatever they are: parameters of distributions, ends of an interval.
 _RANGES = frozenset(
     f"aten.{name}"
     for name in """
     bernoulli_.float bernoulli.p cauchy_.default cauchy.default exponential_.default exponential.default
-    geometric_.default geometric.default log_normal_.default log_normal.default normal_.default
-    normal_functional.default normal.Tensor_float normal.float_float uniform_.default uniform.default
+    geometric_.default geometric.default linspace.default logspace.default log_normal_.default log_normal.default
+    normal_.default normal_functional.default normal.Tensor_float normal.float_float uniform_.default uniform.default
     random_.to random.to random_.from random.from randint.default randint.generator randint.low randint.low_generator
     randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
     """.split()
@@ -32,7 +32,7 @@ _CONVERSIONS = frozenset(
     _foreach_clamp_max.Scalar _foreach_clamp_max_.Scalar _foreach_clamp_min.Scalar _foreach_clamp_min_.Scalar
     clamp.default clamp_.default clamp_max.default clamp_max_.default clamp_min.default clamp_min_.default
     constant_pad_nd.default fill.Scalar fill_.Scalar full.default full_like.default hardtanh.default hardtanh_.default
-    index_add.default index_add_.default index_fill.int_Scalar index_fill_.int_Scalar linspace.default logspace.default
+    index_add.default index_add_.default index_fill.int_Scalar index_fill_.int_Scalar
     masked_fill.Scalar masked_fill_.Scalar new_full.default pow.Tensor_Scalar pow_.Scalar scalar_tensor.default
     scatter.value scatter_.value threshold.default threshold_.default
     """.split()
@@ -81,7 +81,7 @@ def _key(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Kind(value.dtype, value.dim(), min(value.numel(), 2))
     if name in ("size", "steps"):  # how many elements there are does not count
-        return () if name == "size" else 2
+        return () if name == "size" else min(value, 2)
     return tuple(_key(name, v) for v in value) if isinstance(value, list | tuple) else value
 
 

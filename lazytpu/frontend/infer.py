@@ -156,26 +156,6 @@ _not_empty(aten.max.default, "max")
 _not_empty(aten.min.default, "min")
 
 
-def _saves_nothing(op: OpOverload) -> None:
-    """Batch norm by running statistics saves none of them: empty tensors on the CPU."""
-
-    def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
-        output, mean, rstd, *rest = op(**arguments)
-        if arguments.get("training"):
-            return output, mean, rstd, *rest
-        return output, mean.new_empty(0), rstd.new_empty(0), *rest
-
-    OVERRIDES[str(op)] = check
-
-
-for _op in (
-    aten.native_batch_norm.default,
-    aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit_no_training.default,
-):
-    _saves_nothing(_op)
-
-
 @override(
     "aten._fused_adam_.tensor_lr",
     "aten._fused_adamw_.tensor_lr",

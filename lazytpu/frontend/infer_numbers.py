@@ -1,12 +1,13 @@
-"""Meta functions of ops that make or take numbers: random samples, and complex numbers of their parts."""
+"""Meta functions of random samples, and of what takes tensors of one dtype only on the CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-from lazytpu.frontend.infer import override
+from lazytpu.frontend.infer import OVERRIDES, override
 
 aten = torch.ops.aten
 
@@ -104,3 +105,33 @@ def heaviside(self: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     if self.dtype != values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     return aten.heaviside.default(self, values)
+
+
+def _made_as_on_the_cpu(op: OpOverload, *smallest: int) -> None:
+    """`op` makes a tensor of numbers; the CPU is asked, for the `smallest` one, whether it does so for the dtype."""
+
+    def infer(**arguments: Any) -> torch.Tensor:
+        made = op(**arguments)
+        op(*smallest, dtype=made.dtype, device="cpu")
+        return made
+
+    OVERRIDES[str(op)] = infer
+
+
+for _op, *_smallest in (
+    (aten.arange.default, 1),
+    (aten.arange.start, 0, 1),
+    (aten.arange.start_step, 0, 1, 1),
+    (aten.range.default, 0, 1),
+    (aten.range.step, 0, 1, 1),
+    (aten.tril_indices.default, 1, 1, 0),
+    (aten.triu_indices.default, 1, 1, 0),
+):
+    _made_as_on_the_cpu(_op, *_smallest)
+
+
+@override("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
+def kaiser_window(window_length: int, *_: Any, dtype: torch.dtype | None = None, **_options: Any) -> torch.Tensor:
+    """The CPU's kernel is all that torch has for it."""
+    aten.kaiser_window.default(min(window_length, 2), dtype=dtype, device="cpu")
+    return torch.empty(window_length, dtype=dtype, device="meta")

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-import lazytpu.frontend.infer_numbers  # noqa: F401 (its meta functions register)
+import lazytpu.frontend.infer_batch_norm
+import lazytpu.frontend.infer_numbers
+import lazytpu.frontend.infer_unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import codegen, ports
 from lazytpu.frontend.argument_checks import checked
 from lazytpu.frontend.creation import check_device
 from lazytpu.frontend.dtype_support import check_dtypes
+from lazytpu.frontend.factories import factory, factory_kernel
 from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.out import out_kernel, out_names
@@ -81,10 +84,16 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
     found = _callables.get(op)
     if found is None:
-        computed = ports.engine().functional(op) if out_names(op) else None
-        found = checked(op, kernel(op).call) if computed is None else out_kernel(op, _terminating(computed))
-        _callables[op] = found
+        found = _callables[op] = _writing(op) if out_names(op) else checked(op, kernel(op).call)
     return found
+
+
+def _writing(op: OpOverload) -> Callable[..., Any]:
+    computed = ports.engine().functional(op)
+    if computed is not None:
+        return out_kernel(op, _terminating(computed))
+    make = factory(op)
+    return kernel(op).call if make is None else factory_kernel(op, make)
 
 
 def _terminating(functional: OpOverload) -> Callable[..., Any]:

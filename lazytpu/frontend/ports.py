@@ -38,6 +38,10 @@ class Engine(Protocol):
         """The overload that computes what a mutating op writes."""
         ...
 
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Raises NotImplementedError for a dtype whose tensors no program can hold."""
+        ...
+
     def cut_trace(self, trace: Trace) -> None:
         """Give the trace's live values their buffers."""
         ...

@@ -41,7 +41,11 @@ def recorder() -> Recorder:
 
 @lru_cache(maxsize=4096)
 def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-    """The Layout of a tensor made with this size and stride: shared by all values of that kind."""
+    """The Layout of a tensor made with this size and stride: shared by all values of that kind.
+
+    Raises NotImplementedError for a dtype that the device does not have.
+    """
+    ports.engine().check_dtype(dtype)
     return Layout(dtype, shape, stride)
 
 

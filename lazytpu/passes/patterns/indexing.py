@@ -114,7 +114,7 @@ class ConvertOfIota(Pattern):
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
         inner, result = defined_by(op.operands[0], IotaOp), op.results[0]
-        if inner is None:
+        if inner is None or dtype_of(result) == "i1":  # there is no iota of truths
             return
         last = _last_index(inner)
         if last <= _exactly_up_to(dtype_of(inner.results[0])) and last <= _exactly_up_to(dtype_of(result)):

@@ -1,0 +1,61 @@
+"""Results whose dtypes and strides torch's meta functions give otherwise than the CPU's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+A = torch.ops.aten
+FORMATS = (torch.contiguous_format, torch.channels_last)
+
+
+def same(make: Callable[[str], Any]) -> None:
+    for got, wanted in zip(make("tpu"), make("cpu"), strict=True):
+        assert (got.dtype, got.shape, got.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
+        coarse = wanted.dtype is torch.bfloat16  # the CPU rounds the statistics before it uses them
+        torch.testing.assert_close(got.cpu(), wanted, **({"rtol": 2e-2, "atol": 1e-2} if coarse else {}))
+
+
+def batch(device: str, dtype: torch.dtype, parameters: torch.dtype) -> tuple[torch.Tensor, ...]:
+    x = torch.arange(24.0).sin().reshape(4, 2, 3).to(device, dtype)
+    return x, *(torch.full((2,), n, dtype=parameters, device=device) for n in (1.5, 0.5, 0.0, 1.0))
+
+
+@pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16], ids=str)
+def test_saved_statistics(parameters: torch.dtype) -> None:
+    for train in (True, False):
+        same(lambda d, t=train: A._native_batch_norm_legit(*batch(d, torch.bfloat16, parameters), t, 0.1, 1e-5))
+        same(lambda d, t=train: torch.native_batch_norm(*batch(d, torch.bfloat16, parameters), t, 0.1, 1e-5))
+    same(lambda d: A._batch_norm_with_update(*batch(d, torch.bfloat16, parameters), 0.1, 1e-5)[:3])
+    same(lambda d: A._batch_norm_no_update(*batch(d, torch.bfloat16, parameters), 0.1, 1e-5)[:3])
+
+
+def test_parameters_of_other_dtypes() -> None:
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match="all inputs must share same datatype"):
+            A._native_batch_norm_legit(*batch(device, torch.float64, torch.float32), True, 0.1, 1e-5)
+
+
+def test_batch_norm_into_given_tensors() -> None:
+    def make(device: str) -> list[torch.Tensor]:
+        x, weight, bias, mean, var = batch(device, torch.float32, torch.float32)
+        outs = [torch.empty(0, device=device) for _ in range(3)]
+        names = dict(zip(("out", "save_mean", "save_invstd"), outs, strict=True))
+        A._native_batch_norm_legit.out(x, weight, bias, mean, var, True, 0.1, 1e-5, **names)
+        return [*outs, mean, var]
+
+    same(make)
+
+
+@pytest.mark.parametrize("kept", FORMATS, ids=str)
+def test_unpooling_keeps_the_format(kept: torch.memory_format) -> None:
+    def make(device: str) -> list[torch.Tensor]:
+        x = torch.arange(24.0).reshape(1, 2, 3, 4).to(device).contiguous(memory_format=kept).requires_grad_()
+        result = F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2)
+        return [result.detach(), *torch.autograd.grad(result.square().sum(), x)]
+
+    same(make)
