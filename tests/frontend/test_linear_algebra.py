@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from lazytpu.frontend import device_port
+
 L = torch.linalg
 OPS: dict[str, Callable[..., torch.Tensor]] = {
     "det": lambda a, b: L.det(a),
@@ -74,3 +76,12 @@ def test_conjugated_triangles() -> None:
     a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(3, 2, dtype=torch.complex64)
     got = L.solve_triangular(a.to("tpu").mH, b.to("tpu").conj(), upper=True).cpu()
     torch.testing.assert_close(got, L.solve_triangular(a.mH, b.conj(), upper=True), rtol=1e-3, atol=1e-3)
+
+
+def test_a_tpu_has_no_general_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2, 2, device="tpu")
+    described = device_port.Properties("TPU v5 lite", "tpu", 1)
+    monkeypatch.setattr(device_port.device(), "properties", lambda: described)
+    for op in (L.eig, L.eigvals):
+        with pytest.raises(NotImplementedError, match="eigh"):
+            op(x.expand(3, 2, 2))
