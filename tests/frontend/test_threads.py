@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend import kernels
+from lazytpu.frontend import kernels, tensors
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -81,3 +83,60 @@ def test_sync_runs_what_other_threads_recorded() -> None:
     before = lazytpu.metrics()["steps"]
     assert y.tolist() == [5.0] * 3
     assert lazytpu.metrics()["steps"] == before
+
+
+def test_recorders_end_with_their_threads() -> None:
+    kept = in_thread(lambda: torch.ones(2).to("tpu") + 1)
+    gc.collect()
+    before = len(tensors.recorders())
+    for _ in range(5):
+        in_thread(lambda: (torch.ones(2).to("tpu") * 3).tolist())
+    gc.collect()
+    assert len(tensors.recorders()) == before
+    assert kept.tolist() == [2.0, 2.0], "what a dead thread left pending is still computed"
+
+
+def test_a_failed_op_is_undone_before_another_thread_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads on one recorder, as autograd's are: the undoing belongs to the record, under its lock."""
+    r = tensors.recorder()
+    undone = []
+    rollback = type(r).rollback
+
+    def watched(self: Any) -> None:
+        undone.append(in_thread(lambda: self.lock.acquire(blocking=False)))
+        rollback(self)
+
+    monkeypatch.setattr(type(r), "rollback", watched)
+    x = torch.ones(2, 3).to("tpu")
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        x @ x
+    assert undone == [False]
+    monkeypatch.undo()
+    assert (x + 1).tolist() == [[2.0] * 3] * 2
+
+
+def test_many_threads_train_at_once_with_autograd() -> None:
+    def train(device: str, seed: int) -> list[float]:
+        generator = torch.Generator().manual_seed(seed)
+        w = torch.randn(4, 4, generator=generator).to(device).requires_grad_()
+        x = torch.randn(8, 4, generator=generator).to(device)
+        optimizer, losses = torch.optim.SGD([w], lr=0.05), []
+        for step in range(6):
+            optimizer.zero_grad()
+            loss = torch.tanh(x @ w).square().mean()
+            loss.backward()
+            optimizer.step()
+            if step % 2:
+                losses.append(loss.item())
+        return losses
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda seed: train("tpu", seed), range(8)))
+    for seed, losses in enumerate(got):
+        torch.testing.assert_close(losses, train("cpu", seed), rtol=1e-4, atol=1e-6)
+
+
+def test_threads_share_parameters_and_accumulate_gradients() -> None:
+    w = torch.nn.Parameter(torch.ones(3).to("tpu"))
+    grads = [in_thread(lambda i=i: torch.autograd.grad((w * (i + 1)).sum(), w)[0]) for i in range(3)]
+    assert sum(grads).tolist() == [6.0] * 3
