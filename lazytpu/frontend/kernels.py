@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-import lazytpu.frontend.infer_batch_norm
+import lazytpu.frontend.infer_normalization
 import lazytpu.frontend.infer_numbers
 import lazytpu.frontend.infer_unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import codegen, ports

@@ -34,6 +34,17 @@ def test_saved_statistics(parameters: torch.dtype) -> None:
     same(lambda d: A._batch_norm_no_update(*batch(d, torch.bfloat16, parameters), 0.1, 1e-5)[:3])
 
 
+@pytest.mark.parametrize("parameters", [torch.float32, torch.bfloat16, None], ids=str)
+def test_statistics_of_layers_and_groups(parameters: torch.dtype | None) -> None:
+    def make(device: str) -> tuple[torch.Tensor, ...]:
+        x = torch.arange(24.0).sin().reshape(2, 4, 3).to(device, torch.bfloat16)
+        weight = None if parameters is None else torch.full((4,), 1.5, dtype=parameters, device=device)
+        layers = A.native_layer_norm(x.mT, [4], weight, weight, 1e-5)
+        return *layers, *A.native_group_norm(x, weight, weight, 2, 4, 3, 2, 1e-5)
+
+    same(make)
+
+
 def test_parameters_of_other_dtypes() -> None:
     for device in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match="all inputs must share same datatype"):
