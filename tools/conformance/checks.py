@@ -7,7 +7,7 @@ Mismatch. A check that the CPU itself does not pass, or that does not apply, ret
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,8 +35,8 @@ def forward(t: Trial) -> Generator[None, None, None]:
 
 
 def strided(t: Trial) -> Generator[None, None, None]:
-    """The same of inputs that are views with gaps."""
-    call = noncontiguous(t.call)
+    """The same of inputs that are views with gaps, for every other sample."""
+    call = None if t.position % 2 else noncontiguous(t.call)
     if call is None:
         return
     want = t.attempt(t.run, Placed(call, "cpu").take())
@@ -97,16 +97,20 @@ def inplace(t: Trial) -> Generator[None, None, None]:
 
 
 def out(t: Trial) -> Generator[None, None, None]:
-    """`out=` is written, of the right shape and strides, of another's strides, and empty to be resized."""
+    """`out=` is written; for two samples also one of other strides, and an empty one, which is resized."""
     if not t.entry.info.supports_out or any(r.layout is not torch.strided for r in tensors(t.reference)):
         return
     pairs = []
-    for how, make in OUTS.items():
-        on_host = tree_map(lambda r, make=make: make(r) if isinstance(r, torch.Tensor) else r, t.reference)
-        on_device = tree_map(lambda r: r.to(t.device) if isinstance(r, torch.Tensor) else r, on_host)
-        if t.attempt(t.run, with_out(t.host_inputs.take(), on_host)) is not None:
-            t.run(with_out(t.device_inputs.take(), on_device))
-            pairs.append((on_device, on_host, how))
+    for how, layout in LAYOUTS.items():
+        if how != "out" and (t.position > 1 or t.entry.name == "lu_unpack"):  # torch's kernel writes out of bounds
+            break
+        made = [_targets(t.reference, layout, device) for device in (t.device, "cpu")]
+        refused = t.attempt(t.run, with_out(t.host_inputs.take(), made[1])) is None
+        if not refused and not (
+            t.values and differ(made[1], t.reference)
+        ):  # some kernels of the CPU miss other strides
+            t.run(with_out(t.device_inputs.take(), made[0]))
+            pairs.append((*made, how))
     if not pairs:
         return
     yield
@@ -114,16 +118,27 @@ def out(t: Trial) -> Generator[None, None, None]:
         t.same(*pair)
 
 
-def transposed(r: torch.Tensor) -> torch.Tensor:
-    """Like r, with its dimensions the other way round in memory."""
-    return torch.empty(r.shape[::-1], dtype=r.dtype).permute(tuple(range(r.dim()))[::-1])
+def differ(x: Any, y: Any) -> bool:
+    """Whether the values of two results of the CPU are not the same."""
+    pairs = zip(tensors(x), tensors(y), strict=True)
+    return not all(a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True) for a, b in pairs)
 
 
-OUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "out": torch.empty_like,
-    "out with other strides": transposed,
-    "out that is resized": lambda r: torch.empty(0, dtype=r.dtype),
+# Shape and strides of what `out=` is given, for a result.
+LAYOUTS: dict[str, Callable[[torch.Tensor], tuple[Sequence[int], Sequence[int]]]] = {
+    "out": lambda r: (r.shape, torch.empty_like(r, device="meta").stride()),
+    "out with other strides": lambda r: (r.shape, torch.empty(r.shape[::-1], device="meta").stride()[::-1]),
+    "out that is resized": lambda r: ((0,), (1,)),
 }
+
+
+def _targets(results: Any, layout: Callable[..., Any], device: str) -> Any:
+    def target(r: Any) -> Any:
+        if not isinstance(r, torch.Tensor):
+            return r
+        return torch.empty_strided(*layout(r), dtype=r.dtype, device=device).zero_()
+
+    return tree_map(target, results)
 
 
 def with_out(call: Any, target: Any) -> Any:

@@ -18,8 +18,8 @@ check passes for every sample:
 | forward | values, dtype, shape and strides of the results, and which of them are views of an input |
 | backward | the gradient of every input that has one, at random cotangents |
 | inplace | the input after the in-place form, which is also what it returns |
-| out | `out=` of the right shape, with other strides (they are kept), and empty (it is resized) |
-| strided | all that `forward` asks for, of inputs that are views with gaps, which hold NaN |
+| out | `out=` of the right shape; for two samples also with other strides, which are kept, and empty, to be resized |
+| strided | all that `forward` asks for, of inputs that are views with gaps, which hold NaN; for every other sample |
 | view | the input, after a write into a result that is a view of it |
 | errors | inputs that must be refused: the type of the exception, from the call itself unless it depends on values |
 

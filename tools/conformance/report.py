@@ -142,7 +142,7 @@ def show(results: Path) -> int:
         for f in row["failures"]:
             gap = reason(gaps, op, dtype, f["check"])
             known = f"  [{gap.whose}: {gap.reason}]" if gap else ""
-            line = f"{op} {dtype} {f['check']} {f['sample']}: {f['error']}: {f['message'][:240]}{known}"
+            line = f"{op} {dtype} {f['check']} {f['sample']} ({f['call']}): {f['error']}: {f['message'][:240]}{known}"
             console.print(line, markup=False, soft_wrap=True)
     console.print(f"{sum(status(r) == 'pass' for r in rows.values()):,} of {len(rows):,} entries pass")
     return 0

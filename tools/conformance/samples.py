@@ -36,6 +36,26 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return found
 
 
+def describe(call: Call, limit: int = 200) -> str:
+    """The call for a message: tensors as float32[3, 4], with strides where they are not the usual ones."""
+
+    def leaf(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        usual = x.layout is not torch.strided or x.is_contiguous()
+        return _Shown(f"{x.dtype}{list(x.shape)}".removeprefix("torch.") + ("" if usual else f" strides {x.stride()}"))
+
+    given, args, kwargs = tree_map(leaf, call)
+    text = ", ".join([repr(given), *map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class _Shown(str):
+    """Text without quotes."""
+
+    __repr__ = str.__str__
+
+
 class Placed:
     """One call's arguments on a device, uploaded once; `take` gives them to a check."""
 

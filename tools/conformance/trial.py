@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,17 +14,18 @@ from torch.testing._internal.opinfo.core import SampleInput
 
 import lazytpu
 from tools.conformance.checks import CHECKS
-from tools.conformance.compare import UNINITIALISED, Comparison
+from tools.conformance.compare import UNINITIALISED, Comparison, Mismatch
 from tools.conformance.entries import Entry
 from tools.conformance.errors import refusals
-from tools.conformance.samples import Call, Placed, call_of, tensors
+from tools.conformance.samples import Call, Placed, call_of, describe, tensors
 
 
 class Trial:
     """One sample of an entry: its arguments on both devices, and what the CPU makes of them."""
 
-    def __init__(self, entry: Entry, number: int, sample: SampleInput, device: str):
+    def __init__(self, entry: Entry, number: int, sample: SampleInput, device: str, position: int = 0):
         self.entry, self.number, self.sample, self.device = entry, number, sample, device
+        self.position = position  # among the samples that are run; `number` is that among all that torch has
         self.call = call_of(sample)
         self.host_inputs, self.device_inputs = Placed(self.call, "cpu"), Placed(self.call, device)
         self.host_call = self.host_inputs.take()
@@ -81,35 +81,36 @@ class Row:
     failures: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""  # why some samples did not run
     random: bool = False  # whether the values of some were not compared
-    seconds: float = 0.0
+    seconds: float = 0.0  # of CPU
 
-    def add(self, check: str, sample: int, error: BaseException | None) -> None:
+    def add(self, check: str, sample: int, error: BaseException | None, call: str = "") -> None:
         passed = self.checks.setdefault(check, [0, 0])
         passed[0] += error is None
         passed[1] += 1
         if error is not None and sum(f["check"] == check for f in self.failures) < 3:
-            message = " ".join(str(error).split())[:400]
-            self.failures.append({"check": check, "sample": sample, "error": type(error).__name__, "message": message})
+            kind, message = type(error).__name__, " ".join(str(error).split())[:400]
+            self.failures.append({"check": check, "sample": sample, "call": call, "error": kind, "message": message})
 
 
-Outcomes = dict[tuple[int, str], BaseException | None]
+Chosen = list[tuple[Trial, str]]  # a sample and a check of it
+Outcomes = dict[tuple[Trial, str], BaseException | None]  # None: passed
 
 
 def conduct(entry: Entry, k: int, device: str = "tpu", checks: tuple[str, ...] = (*CHECKS, "errors")) -> Row:
     """Run the checks of an entry on at most k samples."""
-    start = time.perf_counter()
+    start = time.process_time()
     row = Row(entry.name, str(entry.dtype).removeprefix("torch."), k, entry.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trials = _trials(entry, k, device, row)
         row.samples, row.random = len(trials), not all(t.values for t in trials)
         chosen = [(trial, name) for trial in trials for name in CHECKS if name in checks]
-        for (number, name), error in together(chosen).items():
-            row.add(name, number, error)
+        for (trial, name), error in together(chosen).items():
+            row.add(name, trial.number, error, describe(trial.call))
         if "errors" in checks:
             for number, error in refusals(entry, k, device):
                 row.add("errors", number, error)
-    row.seconds = round(time.perf_counter() - start, 3)
+    row.seconds = round(time.process_time() - start, 3)
     return row
 
 
@@ -120,15 +121,14 @@ def _trials(entry: Entry, k: int, device: str, row: Row) -> list[Trial]:
             row.reason = "takes neither a tensor nor a device"
             continue
         try:
-            made.append(Trial(entry, number, sample, device))
+            made.append(Trial(entry, number, sample, device, len(made)))
         except Exception as error:  # noqa: BLE001
             row.reason = f"the CPU refuses it: {' '.join(str(error).split())[:200]}"
     return made
 
 
-def together(chosen: list[tuple[Trial, str]]) -> Outcomes:
-    """Outcome of each check by (sample, check): None if it passed. One program for all, unless it cannot be run: then
-    one for each sample, and of a sample for which it cannot be run, one for each check."""
+def together(chosen: Chosen) -> Outcomes:
+    """Run checks in one program. Where that cannot be compiled or run, its halves are run apart, and so on."""
     outcomes: Outcomes = {}
     recorded = []
     for trial, name in chosen:
@@ -138,20 +138,23 @@ def together(chosen: list[tuple[Trial, str]]) -> Outcomes:
         except StopIteration:
             continue
         except Exception as error:  # noqa: BLE001
-            outcomes[trial.number, name] = error
+            outcomes[trial, name] = error
         else:
             recorded.append((trial, name, check))
     try:
         lazytpu.sync()
     except Exception as error:  # noqa: BLE001
-        if len(recorded) == 1:
-            outcomes[recorded[0][0].number, recorded[0][1]] = error
-            return outcomes
-        for part in _parts([(trial, name) for trial, name, _ in recorded]):
-            outcomes |= together(part)
-        return outcomes
+        rest = [(trial, name) for trial, name, _ in recorded]
+        if len(rest) < 2:
+            return outcomes | dict.fromkeys(rest, error)
+        half = len(rest) // 2
+        return outcomes | together(rest[:half]) | together(rest[half:])
     for trial, name, check in recorded:
-        outcomes[trial.number, name] = _finish(check)
+        outcomes[trial, name] = _finish(check)
+    # An op that reads a value cuts what all have recorded, and its failure there is theirs too: ask each alone.
+    doubtful = [key for key, error in outcomes.items() if error is not None and not isinstance(error, Mismatch)]
+    for key in doubtful if len(chosen) > 1 else []:
+        outcomes |= together([key])
     return outcomes
 
 
@@ -161,11 +164,3 @@ def _finish(check: Any) -> BaseException | None:
     except Exception as error:  # noqa: BLE001
         return error
     return None
-
-
-def _parts(chosen: list[tuple[Trial, str]]) -> list[list[tuple[Trial, str]]]:
-    """By sample, or by check where there is one sample only."""
-    by_sample: dict[int, list[tuple[Trial, str]]] = defaultdict(list)
-    for trial, name in chosen:
-        by_sample[trial.number].append((trial, name))
-    return list(by_sample.values()) if len(by_sample) > 1 else [[one] for one in chosen]
