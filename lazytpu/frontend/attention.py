@@ -116,7 +116,7 @@ def attention(
 
 
 def attention_backward(
-    grad_out: torch.Tensor,
+    grad_out: torch.Tensor | None,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -135,7 +135,9 @@ def attention_backward(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Gradients of (query, key, value, attn_bias)."""
+    """Gradients of (query, key, value, attn_bias); none of them where the output got none."""
+    if grad_out is None:
+        return None, None, None, None
     of_bias = attn_bias is not None and grad_input_mask[3]
     call = kernel(OPS.attention_backward.default).call
     rest = (is_causal, scale, dropout_p, of_bias)

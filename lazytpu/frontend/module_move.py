@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from lazytpu.frontend.torch_private import swap_tensor_impl
 
@@ -28,6 +30,7 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
         name = names.get(id(tensor))
         if name is None or (tensor.device.type == "tpu") == (result.device.type == "tpu"):
             return result
+        _let_go(self)
         _become(tensor, result, fn, f"{type(self).__name__}.{name}")
         return tensor
 
@@ -35,6 +38,16 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
         for child in self.children():
             child._apply(fn)
     return _apply(self, moved, recurse=False)
+
+
+def _let_go(module: nn.Module) -> None:
+    """Cut the graph of a weight that a hook of torch.nn.utils computed, and computes anew in the next forward: it was
+    made with the hook, and holds the parameters that are about to be moved."""
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm):
+            computed = module.__dict__.get(hook.name)
+            if computed is not None and computed.grad_fn is not None:
+                setattr(module, hook.name, computed.detach())
 
 
 def _become(parameter: Tensor, moved: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import attention, infer_recurrent  # noqa: F401  (registers shapes)
+from lazytpu.frontend import attention, infer_recurrent, transformer  # noqa: F401  (infer_recurrent registers)
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
@@ -55,6 +55,7 @@ def native_batch_norm(
 
 KERNELS: dict[str, Any] = {
     **attention.KERNELS,
+    **transformer.KERNELS,
     "convolution_overrideable": convolution,
     "convolution_backward_overrideable": convolution_backward,
     "native_batch_norm": native_batch_norm,

@@ -93,10 +93,11 @@ def activate() -> None:
 
             wiring.start()
             _register_kernels()
-            from lazytpu.frontend import autocast, printing
+            from lazytpu.frontend import autocast, printing, transformer
 
             autocast.install()
             printing.install()
+            transformer.install()
         except BaseException:
             _activated = False  # the next tensor raises it again
             raise

@@ -1,0 +1,160 @@
+"""The fast path of torch's attention and encoder modules in evaluation: ops that exist for CPU and CUDA only, recorded
+as what they are made of (ATen/native/transformers/attention.cpp and transformer.cpp).
+
+The fast path of `nn.TransformerEncoder` with a padding mask goes through nested tensors, which no device in Python can
+have. Here the layers run on the padded tensors; what the CPU returns where there is padding, zeros, is put there.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Tensor:
+    """aten::_masked_softmax of scores [batch, heads, L, S]; NaN where everything is masked.
+
+    True in the mask hides: [L, S] (type 0), [batch, S] (type 1), or the scores' own shape.
+    """
+    if mask.dtype is not torch.bool:
+        raise RuntimeError("Mask should be a boolean tensor")
+    if self.dim() == 4 and mask_type == 1 and mask.dim() == 2:
+        mask = mask[:, None, None, :]
+    return self.masked_fill(mask, float("-inf")).softmax(self.dim() - 1 if dim is None else dim)
+
+
+def native_multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """aten::_native_multi_head_attention of [batch, length, embed_dim]: (output, weights if needed)."""
+    if query is key and key is value:
+        projected = list(F.linear(query, qkv_weight, qkv_bias).chunk(3, 2))
+    else:
+        parts = zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True)
+        projected = [F.linear(x, w, b) for x, w, b in parts]
+    q, k, v = (x.unflatten(2, (num_head, -1)).transpose(1, 2) for x in projected)
+    weights = None
+    if mask is None and not need_weights:
+        attended = F.scaled_dot_product_attention(q, k, v)
+    else:
+        scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(2, 3)
+        weights = scores.softmax(3) if mask is None else _masked_softmax(scores, mask.bool(), 3, mask_type)
+        attended = weights @ v
+    output = F.linear(attended.transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    if weights is None or not need_weights:
+        return output, None
+    return output, weights.mean(1) if average_attn_weights else weights
+
+
+def transformer_encoder_layer_fwd(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """aten::_transformer_encoder_layer_fwd"""
+
+    def attend(x: Tensor) -> Tensor:
+        rest = (embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type)
+        return native_multi_head_attention(x, x, x, *rest)[0]
+
+    def feed(x: Tensor) -> Tensor:
+        hidden = F.linear(x, ffn_weight_1, ffn_bias_1)
+        return F.linear(F.gelu(hidden) if use_gelu else F.relu(hidden), ffn_weight_2, ffn_bias_2)
+
+    first = functools.partial(
+        F.layer_norm, normalized_shape=(embed_dim,), weight=norm_weight_1, bias=norm_bias_1, eps=eps
+    )
+    second = functools.partial(
+        F.layer_norm, normalized_shape=(embed_dim,), weight=norm_weight_2, bias=norm_bias_2, eps=eps
+    )
+    if norm_first:
+        x = src + attend(first(src))
+        return x + feed(second(x))
+    x = first(src + attend(src))
+    return second(x + feed(x))
+
+
+_asked = threading.local()  # .kept: the mask of the latest question whether padding is at the ends of rows
+
+
+def nested_tensor_from_mask_left_aligned(t: Tensor, mask: Tensor) -> bool:
+    """aten::_nested_tensor_from_mask_left_aligned, asked by an encoder that would go on with nested tensors."""
+    _asked.kept = mask
+    return False
+
+
+_encode = nn.TransformerEncoder.forward
+
+
+@functools.wraps(_encode)
+def encode(
+    self: nn.TransformerEncoder,
+    src: Tensor,
+    mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Tensor:
+    """nn.TransformerEncoder.forward, with zeros for padding where the CPU takes its fast path."""
+    if src.device.type != "tpu" or src_key_padding_mask is None:
+        return _encode(self, src, mask, src_key_padding_mask, is_causal)
+    _asked.kept = None
+    output = _encode(self, src, mask, src_key_padding_mask, is_causal)
+    kept, _asked.kept = _asked.kept, None
+    if kept is None or mask is not None or torch.is_autocast_enabled():
+        return output
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (src, *self.layers[0].parameters())):
+        return output
+    padding = output.new_zeros((1, 1, output.shape[2]))
+    if self.norm is not None:
+        padding = self.norm(padding)
+    places = torch.arange(kept.shape[1], device=kept.device)
+    aligned = (kept == (places < kept.sum(1, keepdim=True))).all()
+    return torch.where((kept | ~aligned).unsqueeze(2), output, padding)
+
+
+def install() -> None:
+    """Let encoders on the device return what they return on the CPU."""
+    encoder: Any = nn.TransformerEncoder
+    encoder.forward = encode
+
+
+KERNELS: dict[str, Any] = {
+    "_masked_softmax": _masked_softmax,
+    "_native_multi_head_attention": native_multi_head_attention,
+    "_nested_tensor_from_mask_left_aligned": nested_tensor_from_mask_left_aligned,
+    "_transformer_encoder_layer_fwd": transformer_encoder_layer_fwd,
+}
