@@ -46,9 +46,7 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
 
 def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: list[int], offset: int) -> None:
     if any(s < 0 for s in stride):
-        raise RuntimeError(
-            f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}"
-        )
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
     held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
     needed = (offset + tensors.extent(tuple(size), tuple(stride))) * dtype.itemsize
     if needed > held and 0 not in size:
@@ -93,9 +91,7 @@ def set_empty(tensor: torch.Tensor) -> torch.Tensor:
     return set_tensor(tensor, tensors.empty((0,), (1,), tensor.dtype))
 
 
-def resize(
-    tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None
-) -> torch.Tensor:
+def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """aten::resize_: the storage keeps its elements, in order, and grows when the new size needs more."""
     shape = tuple(size)
     if memory_format in (None, torch.contiguous_format, torch.preserve_format):
@@ -141,7 +137,18 @@ def new_zeros_with_same_feature_meta(
     return _as_strided(zeros, [*batch, *other.shape], [*strides, *other.stride()], int(other.storage_offset()))
 
 
+def is_set_to(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """aten::is_set_to: whether both are the same view of the same storage."""
+    return (
+        tensor.untyped_storage() is other.untyped_storage()
+        and tensor.storage_offset() == other.storage_offset()
+        and tensor.shape == other.shape
+        and tensor.stride() == other.stride()
+    )
+
+
 KERNELS: dict[str, Any] = {
+    "is_set_to": is_set_to,
     "_new_zeros_with_same_feature_meta": new_zeros_with_same_feature_meta,
     "as_strided": as_strided,
     "as_strided_": as_strided_,

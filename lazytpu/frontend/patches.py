@@ -12,6 +12,7 @@ from lazytpu.frontend import (
     autocast,
     checkpointing,
     compile,
+    data_parallel,
     dlpack,
     forks,
     generators,
@@ -19,6 +20,7 @@ from lazytpu.frontend import (
     module_move,
     names,
     pinned,
+    safetensors_hook,
     step_ends,
     storage_patches,
     streams,
@@ -29,8 +31,9 @@ from lazytpu.frontend import (
 def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
-    devices = (accelerator, forks, generators, pinned, streams)
+    devices = (accelerator, data_parallel, forks, generators, pinned, streams)
     tensors = (checkpointing, compile, dlpack, module_move, names, step_ends, storage_patches)
-    libraries = (accelerate_hook, lightning_hook, transformers_hook)  # each acts when its library is imported
+    # Each acts when its library is imported.
+    libraries = (accelerate_hook, lightning_hook, safetensors_hook, transformers_hook)
     for part in (*devices, *tensors, *libraries):
         part.install()

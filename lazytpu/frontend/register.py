@@ -115,6 +115,7 @@ def _register_kernels() -> None:
         metadata,
         redirects,
         splitting,
+        streams,
         strided,
     )
     from lazytpu.frontend.kernels import callable_of
@@ -148,6 +149,7 @@ def _register_kernels() -> None:
         **register_sparse(fallback, aten),
         **ctc.KERNELS,
         **strided.KERNELS,
+        **streams.KERNELS,
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")

@@ -8,9 +8,11 @@ address and bytes are answered here. Storages of other devices go to torch's own
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import reduce_storage
 
 from lazytpu.frontend import storages
 from lazytpu.frontend.torch_private import StorageBase, TensorBase
@@ -75,6 +77,23 @@ def _reduce_typed(self: Any) -> Any:
     return _native_reduce_typed(self)
 
 
+def _write_file(self: Any, *args: Any) -> None:
+    """Write the bytes to a file, for torch.save's format of before 1.6."""
+    storages.to_cpu(self)._write_file(*args)
+
+
+def _set_from_file(self: Any, *args: Any) -> None:
+    """Overwrite the bytes by those of a file, for torch.load of that format."""
+    read = torch.UntypedStorage(storages.nbytes(self))
+    read._set_from_file(*args)
+    storages.assign(self, read)
+
+
+def _reduce_for_process(self: Any) -> Any:
+    """Sent to another process by value: the memory of a device in use by one process cannot be shared."""
+    return storages.reduce(self) if _is_tpu(self) else reduce_storage(self)
+
+
 def _tensor_address(self: torch.Tensor) -> int:
     if self.device.type == "tpu" and hasattr(self.untyped_storage(), "_value"):
         return storages.address(self.untyped_storage()) + int(self.storage_offset()) * self.itemsize
@@ -95,6 +114,8 @@ def install() -> None:
     storage.__len__ = _on_tpu(storages.nbytes, native.__len__)
     storage.data_ptr = _on_tpu(storages.address, native.data_ptr)
     storage.resize_ = _on_tpu(storages.resize, native.resize_)
+    storage._write_file = _on_tpu(_write_file, native._write_file)
+    storage._set_from_file = _on_tpu(_set_from_file, native._set_from_file)
     storage.cpu = _on_tpu(storages.to_cpu, storage.cpu)
     storage.clone = _on_tpu(storages.clone, storage.clone)
     storage.tolist = _on_tpu(lambda self: storages.to_cpu(self).tolist(), storage.tolist)
@@ -102,6 +123,7 @@ def install() -> None:
     storage.__reduce__ = _on_tpu(storages.reduce, storage.__reduce__)
     storage.tpu = lambda self, device=None, non_blocking=False: self.to(device="tpu")
     storage.is_tpu = property(_is_tpu)
+    ForkingPickler.register(Storage, _reduce_for_process)
     typed: Any = torch.TypedStorage
     typed.tpu, typed.__reduce__ = _typed_to_tpu, _reduce_typed
     typed.is_tpu = property(lambda self: _is_tpu(self._untyped_storage))

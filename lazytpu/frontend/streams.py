@@ -118,6 +118,13 @@ def current() -> TpuStream:
     return TpuStream()
 
 
+def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """aten::record_stream. Nothing to do: memory is used again only after what was launched before."""
+
+
+KERNELS: dict[str, Any] = {"record_stream": record_stream}
+
+
 def _is_tpu(device: Any) -> bool:
     """Whether a stream or event made with this device argument is the tpu's: so is one with none, an accelerator's."""
     return device is None or isinstance(device, int) or torch.device(device).type == "tpu"
