@@ -1,4 +1,4 @@
-"""Meta functions of random samples, and of what takes tensors of one dtype only on the CPU."""
+"""Meta functions of random samples, and of what the CPU takes for some dtypes only."""
 
 from __future__ import annotations
 
@@ -105,6 +105,30 @@ def heaviside(self: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     if self.dtype != values.dtype:
         raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
     return aten.heaviside.default(self, values)
+
+
+def _subtraction(op: OpOverload) -> None:
+    """`op` refuses bools, which torch's meta function does for two of them only (`sub_check` in BinaryOps.h)."""
+
+    def infer(**arguments: Any) -> Any:
+        bools = [
+            x is True or x is False or getattr(x, "dtype", None) is torch.bool
+            for x in (arguments["self"], arguments["other"])
+        ]
+        if any(bools):
+            which = "two bool tensors is" if all(bools) else "a bool tensor is"
+            instead = "`^` or `logical_xor()` operator" if all(bools) else "`~` or `logical_not()` operator"
+            trying = "Use the" if all(bools) else "If you are trying to invert a mask, use the"
+            raise RuntimeError(
+                f"Subtraction, the `-` operator, with {which} not supported. {trying} {instead} instead."
+            )
+        return op(**arguments)
+
+    OVERRIDES[str(op)] = infer
+
+
+for _op in (aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.sub_.Scalar, aten.rsub.Tensor, aten.rsub.Scalar):
+    _subtraction(_op)
 
 
 def _made_as_on_the_cpu(op: OpOverload, *smallest: int) -> None:

@@ -49,6 +49,11 @@ DISTRIBUTIONS: dict[str, Callable[[str], Any]] = {
     "binomial": lambda d: torch.binomial(empty(d), empty(d, torch.float64)),
 }
 CONVERSIONS: dict[str, Callable[[str], Any]] = {
+    "sub of a truth": lambda d: empty(d) - empty(d, torch.bool),
+    "sub of a mask": lambda d: empty(d, torch.bool).sub(empty(d), alpha=2),
+    "sub of truths": lambda d: empty(d, torch.bool) - empty(d, torch.bool),
+    "sub_ of truths": lambda d: empty(d, torch.bool).sub_(empty(d, torch.bool)),
+    "rsub of a mask": lambda d: 1 - empty(d, torch.bool),
     "fill_": lambda d: empty(d, INTEGER).fill_(300),
     "fill_ below": lambda d: empty(d, torch.uint8).fill_(-256),
     "fill_ nan": lambda d: empty(d, torch.int64).fill_(math.nan),
