@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,3 +97,63 @@ def test_lists_are_cudas() -> None:
         listed = {".".join(filter(None, pair)) for pair in re.findall(r"_\((\w+)(?:, (\w+))?\)", body[1])}
         assert set(names) - more == listed - fewer
         assert all(autocast.overload(n) for n in names)
+
+
+def test_custom_functions_take_the_regions_dtype() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="tpu", cast_inputs=torch.float32)
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            assert not torch.is_autocast_enabled("tpu")
+            return x * 2
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="tpu")
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * 2
+
+    x = torch.ones(2, 2, device="tpu", requires_grad=True)
+    with torch.autocast("tpu", dtype=torch.bfloat16):
+        y = Double.apply(x @ x)
+    assert y.dtype is torch.float32
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[8.0] * 2] * 2
+
+
+def test_weights_are_cast_once_and_get_float32_gradients() -> None:
+    layer, x = torch.nn.Linear(3, 3).to("tpu"), torch.ones(2, 3, device="tpu")
+    with torch.autocast("tpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            layer(x)
+        y = layer(x) + layer(x)  # the cast made without gradients is not the one used here
+    y.float().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is torch.float32
+    torch.testing.assert_close(layer.weight.grad.cpu(), torch.full((3, 3), 4.0))
+
+
+def test_loss_scaling_skips_steps_that_overflow_and_is_saved() -> None:
+    layer, x = torch.nn.Linear(3, 3).to("tpu"), torch.ones(2, 3, device="tpu")
+    for fused in (False, True):
+        optimizer = torch.optim.AdamW(layer.parameters(), fused=fused)
+        scaler = torch.amp.GradScaler("tpu", init_scale=4.0, growth_interval=2)
+        for _ in range(5):
+            optimizer.zero_grad()
+            with torch.autocast("tpu", dtype=torch.float16):
+                loss = layer(x).sum()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == 16.0
+        other = torch.amp.GradScaler("tpu")
+        other.load_state_dict(scaler.state_dict())
+        optimizer.zero_grad()
+        before = layer.weight.detach().cpu()
+        other.scale(layer(x * float("inf")).sum()).backward()
+        other.step(optimizer)
+        other.update()
+        assert torch.equal(before, layer.weight.detach().cpu())
+        assert other.get_scale() == 8.0

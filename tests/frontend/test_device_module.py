@@ -111,3 +111,28 @@ def test_accelerator() -> None:
     assert accelerator.get_memory_info()[1] > 0
     assert accelerator.memory_stats()
     assert accelerator.current_stream() is tpu.current_stream()
+
+
+def test_every_function_of_torch_accelerator_answers() -> None:
+    accelerator = torch.accelerator
+    current = accelerator.current_accelerator()
+    assert current is not None and current.type == "tpu"
+    for name in ("current_device_index", "memory_allocated", "max_memory_allocated", "memory_reserved"):
+        assert getattr(accelerator, name)() >= 0
+    for name in ("synchronize", "empty_cache", "empty_host_cache", "reset_peak_memory_stats", "memory_stats"):
+        getattr(accelerator, name)()
+    accelerator.set_device_index("tpu:0")
+    accelerator.set_stream(accelerator.current_stream())
+    with accelerator.device_index(0):
+        assert torch.ones(1, device=accelerator.current_device_index()).device.type == "tpu"
+    free, total = accelerator.get_memory_info()
+    assert 0 <= free <= total
+    assert torch.float64 in accelerator.get_device_capability()["supported_dtypes"]
+
+
+def test_data_parallel_over_one_device() -> None:
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 2).to("tpu"))
+    y = model(torch.ones(4, 3))
+    assert y.device.type == "tpu"
+    y.sum().backward()
+    assert model.module.weight.grad.tolist() == [[4.0] * 3] * 2

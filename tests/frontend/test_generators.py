@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -100,3 +101,47 @@ def test_threads_never_draw_the_same() -> None:
     for t in threads:
         t.join()
     assert len(set(drawn)) == 2000
+
+
+DRAWS: dict[str, Callable[[torch.Generator], torch.Tensor]] = {
+    "randperm": lambda g: torch.randperm(50, generator=g, device="tpu"),
+    "randint": lambda g: torch.randint(1000, (9,), generator=g, device="tpu"),
+    "rand_like": lambda g: torch.rand_like(torch.ones(9, device="tpu"), generator=g),
+    "randn_like": lambda g: torch.randn_like(torch.ones(9, device="tpu"), generator=g),
+    "normal": lambda g: torch.normal(torch.zeros(9, device="tpu"), 1.0, generator=g),
+    "normal of numbers": lambda g: torch.normal(0.0, 1.0, (9,), generator=g, device="tpu"),
+    "normal_": lambda g: torch.empty(9, device="tpu").normal_(generator=g),
+    "uniform_": lambda g: torch.empty(9, device="tpu").uniform_(generator=g),
+    "exponential_": lambda g: torch.empty(9, device="tpu").exponential_(generator=g),
+    "random_": lambda g: torch.empty(9, device="tpu").random_(generator=g),
+    "cauchy_": lambda g: torch.empty(9, device="tpu").cauchy_(generator=g),
+    "geometric_": lambda g: torch.empty(50, device="tpu").geometric_(0.1, generator=g),
+    "log_normal_": lambda g: torch.empty(9, device="tpu").log_normal_(generator=g),
+    "bernoulli": lambda g: torch.bernoulli(torch.full((50,), 0.5, device="tpu"), generator=g),
+    "bernoulli_": lambda g: torch.empty(50, device="tpu").bernoulli_(0.5, generator=g),
+    "multinomial": lambda g: torch.multinomial(torch.ones(50, device="tpu"), 9, generator=g),
+    "poisson": lambda g: torch.poisson(torch.full((50,), 5.0, device="tpu"), generator=g),
+    "trunc_normal_": lambda g: torch.nn.init.trunc_normal_(torch.empty(3, 3, device="tpu"), generator=g),
+    "kaiming_uniform_": lambda g: torch.nn.init.kaiming_uniform_(torch.empty(3, 3, device="tpu"), generator=g),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_every_op_draws_from_the_generator_it_is_given(name: str) -> None:
+    draw, default = DRAWS[name], torch.tpu.get_rng_state()
+    g = torch.Generator("tpu").manual_seed(5)
+    state = g.get_state()
+    first, second = draw(g).tolist(), draw(g).tolist()
+    assert first != second
+    g.set_state(state)
+    assert draw(g).tolist() == first
+    assert draw(g.clone_state()).tolist() == second
+    assert torch.equal(torch.tpu.get_rng_state(), default)
+
+
+def test_fork_rng_restores_the_device() -> None:
+    state = torch.tpu.get_rng_state()
+    with torch.random.fork_rng(device_type="tpu"):
+        torch.manual_seed(1)
+        torch.rand(2, device="tpu")
+    assert torch.equal(torch.tpu.get_rng_state(), state)

@@ -83,3 +83,15 @@ def test_stream_order_needs_nothing() -> None:
     with side:
         assert (x + 1).tolist() == [4, 4]
     assert module.default_stream() == module.current_stream()
+
+
+def test_tensors_may_be_noted_on_streams() -> None:
+    stream = torch.Stream("tpu")
+    with stream:
+        x = torch.ones(3, device="tpu") * 2
+    x.record_stream(stream)
+    with torch.tpu.stream(stream), torch.tpu.device("tpu:0"):
+        y = x + 1
+    torch.accelerator.current_stream().wait_stream(stream)
+    stream.synchronize()
+    assert y.tolist() == [3.0] * 3
