@@ -42,7 +42,11 @@ def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) 
         columns.append(b.reshape(b.div(rest, step), (size, 1)))
         rest = b.binary("rem", rest, step)
     found = b.concatenate(columns, 1)
-    missing = b.broadcast_in_dim(
-        b.compare("LT", positions, b.constant(0, "i64", (size,))), (size, len(shape)), (0,)
-    )
+    missing = b.broadcast_in_dim(b.compare("LT", positions, b.constant(0, "i64", (size,))), (size, len(shape)), (0,))
     return b.select(missing, b.constant(fill_value, "i64", (size, len(shape))), found)
+
+
+@rule("lazytpu.nonzero.default")
+def nonzero(b: Builder, self: SSAValue, count: int) -> SSAValue:
+    """Indices of the nonzero elements, of which there are `count`: i64[count, dims]."""
+    return nonzero_static(b, self, count)

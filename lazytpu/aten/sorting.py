@@ -209,3 +209,12 @@ def searchsorted(
         sequence = take_along(b, sequence, len(shape_of(sequence)) - 1, b.convert(sorter, "i32"))
     side = side or ("right" if right else "left")
     return b.template("searchsorted", [sequence, values], [(dtype, shape)], side=side, wide=dtype == "i64")[0]
+
+
+@rule("lazytpu.lexicographic_order.default")
+def lexicographic_order(b: Builder, rows: SSAValue) -> SSAValue:
+    """i64 [n]: the stable order that sorts rows [n, m] by their first column, then the second, and so on."""
+    n, m = shape_of(rows)
+    if m == 0 or n < 2:
+        return b.iota("i64", (n,), 0)
+    return b.template("lexicographic_order", [rows], [("i64", (n,))])[0]

@@ -7,6 +7,19 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.data_dependent import nonzero
+from lazytpu.frontend.infer import override
+from lazytpu.frontend.infer_indexing import scalar_type
+from lazytpu.frontend.kernels import kernel
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("lexicographic_order(Tensor rows) -> Tensor")
+OPS: Any = torch.ops.lazytpu
+
+
+@override("lazytpu.lexicographic_order.default")
+def infer_order(rows: torch.Tensor) -> torch.Tensor:
+    """One index for each row."""
+    return torch.empty(rows.shape[0], dtype=torch.int64, device="meta")
 
 
 def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -25,10 +38,30 @@ def _differs(ordered: torch.Tensor) -> torch.Tensor:
     return torch.cat([torch.ones(1, dtype=torch.bool, device=ordered.device), rows])
 
 
+def _check_unique(tensor: torch.Tensor, dim: int | None = None) -> None:
+    """What torch refuses: complex numbers, and slices without elements unless there are no slices."""
+    if tensor.is_complex():
+        raise NotImplementedError(f"\"unique\" not implemented for '{scalar_type(tensor.dtype)}'")
+    if dim is None:
+        return
+    if tensor.dim() == 0:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-tensor.dim()}, {tensor.dim() - 1}], but got {dim})"
+        )
+    empty = list(tensor.shape).count(0)
+    if tensor.shape[dim] == 0 and empty > 1:
+        raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+    if tensor.shape[dim] and empty:
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+
+
 def unique2(
     tensor: torch.Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """aten::_unique2: sorted distinct elements, the index of each element among them, and how often each occurs."""
+    _check_unique(tensor)
     ordered, order = tensor.reshape(-1).sort(stable=True)
     starts, group, counts = _groups(_differs(ordered))
     inverse = torch.empty_like(order).scatter_(0, order, group).reshape(tensor.shape)
@@ -46,6 +79,7 @@ def unique_consecutive(
     tensor: torch.Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """aten::unique_consecutive: like unique, but only neighbours are merged."""
+    _check_unique(tensor, dim)
     rows = tensor.reshape(-1) if dim is None else tensor.movedim(dim, 0)
     starts, group, counts = _groups(_differs(rows))
     found = rows[starts]
@@ -57,11 +91,10 @@ def unique_dim(
     tensor: torch.Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """aten::unique_dim: distinct slices along `dim`, in lexicographic order."""
+    _check_unique(tensor, dim)
     rows = tensor.movedim(dim, 0)
     flat = rows.reshape(rows.shape[0], rows.shape[1:].numel())
-    order = torch.arange(rows.shape[0], device=tensor.device)
-    for column in reversed(range(flat.shape[1])):  # a stable sort by each column, the least significant first
-        order = order[flat[order, column].sort(stable=True).indices]
+    order = kernel(OPS.lexicographic_order.default).call(flat)
     starts, group, counts = _groups(_differs(flat[order]))
     inverse = torch.empty_like(order).scatter_(0, order, group)
     return rows[order][starts].movedim(0, dim), inverse, counts
@@ -77,8 +110,7 @@ def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlengt
     for one that is not of integers.
     """
     if tensor.dtype not in _COUNTED:
-        name = torch.empty(0, dtype=tensor.dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
-        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{name}'")
+        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{scalar_type(tensor.dtype)}'")
     if tensor.dim() != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if minlength < 0:
@@ -101,12 +133,13 @@ def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlengt
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
     """aten::repeat_interleave.Tensor: index i, repeats[i] times.
 
-    Raises RuntimeError, as torch does, when a count is negative.
+    Raises what torch does: RuntimeError when a count is negative, NotImplementedError for counts of another dtype.
     """
     if repeats.dim() != 1:
         raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
     if repeats.dtype not in (torch.int32, torch.int64):
-        raise RuntimeError("repeats has to be Long or Int tensor")
+        kind = scalar_type(repeats.dtype)
+        raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{kind}'")
     if repeats.numel() == 0:
         return torch.empty_like(repeats)
     ends = repeats.to(torch.int64).cumsum(0)

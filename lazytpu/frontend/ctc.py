@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.infer import override
+from lazytpu.frontend.infer_indexing import scalar_type
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
@@ -23,8 +24,7 @@ def _check(log_probs: torch.Tensor, targets: torch.Tensor, counts: dict[str, Len
     if log_probs.numel() == 0:
         raise RuntimeError("log_probs tensor must not be empty")
     if log_probs.dtype not in (torch.float32, torch.float64):
-        name = torch.empty(0, dtype=log_probs.dtype, device="cpu").type().split(".")[-1].removesuffix("Tensor")
-        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{name}'")
+        raise NotImplementedError(f"\"ctc_loss_cpu\" not implemented for '{scalar_type(log_probs.dtype)}'")
     if targets.dtype not in (torch.int64, torch.int32):
         raise RuntimeError(
             f"Expected tensor for argument #2 'targets' to have scalar type Int; but got {targets.dtype} instead "

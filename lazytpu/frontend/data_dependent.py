@@ -7,18 +7,28 @@ from typing import Any
 import torch
 
 import lazytpu.frontend.infer_histograms  # noqa: F401 (its meta functions register)
+from lazytpu.frontend.infer import override
 from lazytpu.frontend.infer_indexing import scalar_type
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("nonzero(Tensor self, int count) -> Tensor")
+OPS: Any = torch.ops.lazytpu
+
+
+@override("lazytpu.nonzero.default")
+def infer_nonzero(self: torch.Tensor, count: int) -> torch.Tensor:
+    """A transpose, as the CPU's result is: the indices of each dimension together."""
+    return torch.empty((self.dim(), count), dtype=torch.int64, device="meta").t()
 
 
 def nonzero(tensor: torch.Tensor) -> torch.Tensor:
     """aten::nonzero, shape (count, dims), int64: the count is read, then the indices are found on the device."""
     count = int((tensor != 0).sum().item()) if tensor.numel() else 0
     if tensor.dim() == 0 or count == 0:
-        return torch.empty((count, tensor.dim()), dtype=torch.int64, device=tensor.device)
-    return kernel(aten.nonzero_static.default).call(tensor, size=count)
+        return torch.empty((tensor.dim(), count), dtype=torch.int64, device=tensor.device).t()
+    return kernel(OPS.nonzero.default).call(tensor, count)
 
 
 def masked_select(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

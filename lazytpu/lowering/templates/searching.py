@@ -1,4 +1,4 @@
-"""Finding elements: the k largest, and places in sorted rows."""
+"""Finding elements: the k largest, places in sorted rows, and the order of rows."""
 
 from __future__ import annotations
 
@@ -32,3 +32,15 @@ def searchsorted(sequence: jax.Array, values: jax.Array, *, side: str, wide: boo
         rows = sequence.reshape(-1, sequence.shape[-1])
         found = jax.vmap(search)(rows, values.reshape(-1, values.shape[-1])).reshape(values.shape)
     return found.astype(jnp.int64 if wide else jnp.int32)
+
+
+@template("lexicographic_order")
+def lexicographic_order(rows: jax.Array) -> jax.Array:
+    """The order [n], i64, that sorts rows [n, m], by the first column, then the second, and so on; stable."""
+    count, columns = rows.shape
+
+    def step(done: jax.Array, order: jax.Array) -> jax.Array:
+        column = jax.lax.dynamic_index_in_dim(rows, columns - 1 - done, 1, keepdims=False)
+        return jax.lax.sort((column[order], order), num_keys=1, is_stable=True)[1]
+
+    return jax.lax.fori_loop(0, columns, step, jnp.arange(count, dtype=jnp.int32)).astype(jnp.int64)
