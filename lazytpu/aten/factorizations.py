@@ -105,8 +105,7 @@ def first_zero(b: Builder, factors: SSAValue) -> SSAValue:
 def linalg_lu_factor_ex(
     b: Builder, A: SSAValue, pivot: bool = True, check_errors: bool = False
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """(L and U in one matrix, pivots, info)."""
-    _require_pivots(pivot)
+    """(L and U in one matrix, pivots, info). Without pivots there is nothing, as on the CPU."""
     factors, pivots, _ = factor_lu(b, A)
     info = first_zero(b, factors)
     if check_errors:
@@ -117,14 +116,9 @@ def linalg_lu_factor_ex(
 @rule("aten.linalg_lu.default")
 def linalg_lu(b: Builder, A: SSAValue, pivot: bool = True) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(P, L, U) with A = P L U."""
-    _require_pivots(pivot)
     factors, _, permutation = factor_lu(b, A)
-    return permutation_matrix(b, permutation, dtype_of(A)), *unpacked(b, factors)
-
-
-def _require_pivots(pivot: bool) -> None:
-    if not pivot:
-        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on 'tpu', as on the CPU")
+    p = permutation_matrix(b, permutation, dtype_of(A)) if pivot else b.constant(0, *b.out[0])  # of an empty matrix
+    return p, *unpacked(b, factors)
 
 
 @rule("aten.lu_unpack.default")

@@ -40,7 +40,8 @@ def solve_triangular(
 def linalg_solve_triangular(
     b: Builder, self: SSAValue, B: SSAValue, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> SSAValue:
-    """X with self X = B, or X self = B."""
+    """X with self X = B, or X self = B, in self's dtype."""
+    B = b.convert(B, dtype_of(self))
     return solve_triangular(b, self, B, upper=upper, left=left, unit=unitriangular)
 
 

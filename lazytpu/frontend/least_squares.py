@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend.infer_linalg import LAPACK
+
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -67,7 +69,7 @@ def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
     place = -1 if a.dim() > b.dim() else -2
     if a.shape[-2] != b.shape[place]:
         raise RuntimeError(f"{what}input.size(-2) should match other.size({place})")
-    if a.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+    if a.dtype not in LAPACK:
         raise RuntimeError("This function doesn't handle types other than float and double")
     name = "gelsy" if driver is None else driver.lower()
     if name not in DRIVERS:

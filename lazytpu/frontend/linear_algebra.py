@@ -9,10 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-import lazytpu.frontend.infer_linalg  # noqa: F401 (its meta functions register)
 from lazytpu.frontend import least_squares
+from lazytpu.frontend.infer import infer
+from lazytpu.frontend.infer_linalg import LAPACK
 from lazytpu.frontend.kernels import kernel
+
+aten = torch.ops.aten
+
+
+def _check(op: OpOverload, matrix: torch.Tensor) -> None:
+    """Raise what `op` does for a matrix that is not square, or of a dtype that LAPACK has not."""
+    if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.dtype not in LAPACK:
+        infer(op, {"A": matrix})
 
 
 def _factored(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,12 +40,14 @@ def _parity(pivots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def linalg_det(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """aten::_linalg_det: (determinant, LU, pivots)."""
+    _check(aten._linalg_det.default, A)
     lu, pivots = _factored(A)
     return lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _parity(pivots, A.dtype), lu, pivots
 
 
 def linalg_slogdet(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """aten::_linalg_slogdet: (sign, log|determinant|, LU, pivots)."""
+    _check(aten._linalg_slogdet.default, A)
     lu, pivots = _factored(A)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = diagonal.sgn().prod(-1) * _parity(pivots, A.dtype)
@@ -50,7 +62,7 @@ def linalg_solve_ex(
         raise RuntimeError(f"linalg.solve: A must be batches of square matrices, but they are {list(A.shape)} matrices")
     lu, pivots, info = torch.linalg.lu_factor_ex(A)
     if check_errors:
-        torch.ops.aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
+        aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
     if vector and not left:
         raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
@@ -62,7 +74,7 @@ def linalg_solve_ex(
 def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
     """aten::linalg_solve_triangular, which torch hands lazily conjugated and negated tensors."""
     operands = [t.resolve_conj().resolve_neg() for t in (self, B)]
-    return kernel(torch.ops.aten.linalg_solve_triangular.default).call(*operands, **flags)
+    return kernel(aten.linalg_solve_triangular.default).call(*operands, **flags)
 
 
 def _tolerances(
@@ -82,6 +94,11 @@ def linalg_pinv(
     self: torch.Tensor, atol: torch.Tensor | None = None, rtol: torch.Tensor | None = None, hermitian: bool = False
 ) -> torch.Tensor:
     """aten::linalg_pinv.atol_rtol_tensor: by the singular values (or eigenvalues) above the tolerance."""
+    if self.dim() < 2 or self.dtype not in LAPACK:
+        raise RuntimeError(
+            f"linalg.pinv({self.dtype}{list(self.shape)}): expected a tensor with 2 or more dimensions of float, "
+            "double, cfloat or cdouble types"
+        )
     if self.numel() == 0:
         return self.new_empty((*self.shape[:-2], self.shape[-1], self.shape[-2]))
     absolute, relative = (t.unsqueeze(-1) for t in _tolerances(self, atol, rtol))

@@ -85,6 +85,11 @@ def test_triangular(upper: bool, flag: bool) -> None:
     close(A.triangular_solve, rhs, a, upper, flag)
 
 
+def test_right_hand_sides_of_another_dtype() -> None:
+    a = definite(torch.complex64)
+    close(A.linalg_solve_triangular, a, matrix(torch.float64, 2, 4, 3), upper=True)
+
+
 def outs(op: Any, *args: Any, **kwargs: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """What the rule gives, and what the CPU gives."""
     want = op.default(*args, **kwargs)

@@ -78,6 +78,37 @@ def test_conjugated_triangles() -> None:
     torch.testing.assert_close(got, L.solve_triangular(a.mH, b.conj(), upper=True), rtol=1e-3, atol=1e-3)
 
 
+HALF, WHOLE, ROW, RECT = torch.eye(3).half(), torch.eye(3, dtype=torch.int64), torch.ones(3), torch.ones(3, 4)
+AT_ONCE: dict[str, tuple[Callable[[torch.Tensor], object], torch.Tensor]] = {
+    "det of rows": (L.det, ROW),
+    "det of half": (L.det, HALF),
+    "slogdet of half": (L.slogdet, HALF),
+    "slogdet of a rectangle": (L.slogdet, RECT),
+    "cholesky of half": (L.cholesky, HALF),
+    "eigh of integers": (L.eigh, WHOLE),
+    "svd by a driver": (lambda x: L.svd(x, driver="gesvd"), RECT),
+    "svd of half": (L.svd, HALF),
+    "pinv of half": (L.pinv, HALF),
+    "pinv of rows": (L.pinv, ROW),
+    "lu without pivots": (lambda x: L.lu(x, pivot=False), RECT),
+    "lu_factor without pivots": (lambda x: L.lu_factor(x, pivot=False), RECT),
+    "lu of integers": (L.lu, WHOLE),
+    "qr of half": (L.qr, HALF),
+    "ldl_factor of half": (L.ldl_factor, HALF),
+    "matrix_power of a rectangle": (lambda x: L.matrix_power(x, 2), RECT),
+}
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_what_the_cpu_refuses_is_refused_at_the_call(name: str) -> None:
+    op, x = AT_ONCE[name]
+    with pytest.raises(RuntimeError) as refusal:
+        op(x)
+    with pytest.raises(RuntimeError) as found:
+        op(x.to("tpu"))
+    assert found.type is refusal.type
+
+
 def test_a_tpu_has_no_general_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, 2, device="tpu")
     described = device_port.Properties("TPU v5 lite", "tpu", 1)
