@@ -23,6 +23,11 @@ MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
     "make test": f"make test {MAKE} --dry-run",
+    "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs$ --dtypes float32'",
+    "make coverage": f"make coverage {MAKE}",
+    'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl': (
+        'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl -k 1 --dtypes float32'
+    ),
     "python examples/train_gpt.py": f"python examples/train_gpt.py {TINY} --out gpt.pt",
     "python examples/digits.py": "python examples/digits.py --epochs 1",
 }
@@ -47,8 +52,9 @@ def ids(found: list[tuple[str, str]]) -> list[str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The files of the project that the pages name, where a command may write beside them."""
-    for name in ("examples", "lazytpu", "tests", "Makefile", "pyproject.toml"):
+    for name in ("examples", "lazytpu", "tests", "tools", "Makefile", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "docs").mkdir()
     return tmp_path
 
 
@@ -96,6 +102,17 @@ def test_the_pass_of_the_readme_does_what_it_says(checkout: Path):
     (checkout / "block.py").write_text(code)
     printed = run([sys.executable, "block.py"], checkout)
     assert "lazytpu.pow" in printed
+
+
+def test_adding_an_op_takes_three_lines(checkout: Path):
+    """Without the rule the script ends with an error that prints its first two lines."""
+    (code,) = [code for where, code in blocks("python") if where.startswith("docs/adding-an-op") and "softsign" in code]
+    lines = code[code.index("@rule") :].split("\n\n")[0].splitlines()
+    assert len(lines) == 3
+    (checkout / "block.py").write_text(code.replace("\n".join(lines), ""))
+    with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as told:
+        run([sys.executable, "block.py"], checkout)
+    assert f"{lines[0]}\n" in str(told.value) and lines[1] in str(told.value)
 
 
 def test_the_table_of_settings_is_complete():

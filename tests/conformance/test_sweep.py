@@ -1,0 +1,105 @@
+"""The sweep survives its workers and itself; the table is what the results say, and every gap is somebody's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance import fake_worker
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def row(op: str, dtype: str = "float32", k: int = 3, passed: int = 3, **more: Any) -> dict[str, Any]:
+    failures = [{"check": "forward", "sample": 0, "call": "", "error": "Mismatch", "message": "off by one"}]
+    return {
+        "op": op, "dtype": dtype, "k": k, "seed": 0, "samples": 3, "checks": {"forward": [passed, 3]},
+        "failures": failures if passed < 3 else [], "reason": "", "random": False, **more,
+    }  # fmt: skip
+
+
+def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from tools.conformance import sweep
+
+    monkeypatch.setattr(sweep, "work", fake_worker.work)
+    results = tmp_path / "results.jsonl"
+    jobs = [(op, "float32", 3, 0) for op in ("add", "dies", "mul", "hangs", "sub")]
+    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 2
+    rows = {op: found for (op, *_), found in sweep.finished(results).items()}
+    assert {op for op, found in rows.items() if not found["failures"]} == {"add", "mul", "sub"}
+    assert rows["dies"]["failures"][0]["message"] == "the worker process died with exit code 3"
+    assert rows["hangs"]["failures"][0]["message"] == "took more than 5 s"
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from tools.conformance import sweep
+
+    monkeypatch.setattr(sweep, "work", fake_worker.work)
+    results = tmp_path / "results.jsonl"
+    results.write_text(json.dumps(row("add")) + '\n{"op": "mul", "dty')  # killed while it wrote
+    jobs = [("add", "float32", 3, 0), ("mul", "float32", 3, 0)]
+    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 0
+    assert len(results.read_text().splitlines()) == 3
+    assert [op for op, *_ in sweep.finished(results)] == ["add", "mul"]
+
+
+def test_samples_are_spread_over_all():
+    from tools.conformance.entries import spread
+
+    assert spread("abcde", 3) == [(0, "a"), (2, "c"), (4, "e")]
+    assert spread("abc", 0) == spread("abc", 5) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_every_op_has_a_name_of_its_own():
+    from tools.conformance.entries import DTYPES, entries
+
+    assert len(list(entries(("float32",)))) > 650
+    assert {str(e).split()[1] for e in entries(only="^add$")} == set(DTYPES)
+
+
+def test_the_document_says_what_failed_and_why():
+    from tools.conformance.gaps import Gap
+    from tools.conformance.page import page
+    from tools.conformance.report import document, stale
+
+    known, other = Gap("sub|mul", "xla", "It has no minus."), Gap("add", "torch", "It is wrong.")
+    none = row("div", samples=0, checks={}, reason="the CPU refuses it")
+    rows = {(r["op"], r["dtype"]): r for r in (row("add"), row("sub", passed=2), row("neg", passed=0), none)}
+    made = document(rows, (known, other), {})
+    summary = made["summary"]["float32"]
+    assert (summary["ops"], summary["pass"], summary["fail"], summary["not_compared"]) == (4, 1, 2, 1)
+    assert summary["checks"] == {"forward": [1, 3]}
+    assert [(m["op"], m["whose"], m["reason"]) for m in made["missing"]] == [
+        ("neg", "", ""),
+        ("sub", "xla", "It has no minus."),
+    ]
+    assert stale(rows, (known, other)) == [other]
+    text = page(made)
+    assert "| float32 | 3 | 1 | **33.3 %** | 9 | 1 / 3 |" in text
+    assert "| `sub` | float32 | forward | xla | It has no minus. |" in text
+    assert "| `neg` | float32 | forward |  | Not yet explained: Mismatch: off by one |" in text
+    assert "| `div` | float32 | the CPU refuses it |" in text
+
+
+def test_the_page_is_made_of_the_document():
+    from tools.conformance.page import page
+    from tools.conformance.report import dumps
+
+    text = (ROOT / "docs/conformance.json").read_text()
+    assert dumps(json.loads(text)) == text
+    assert (ROOT / "docs/conformance.md").read_text() == page(json.loads(text)), "run make coverage"
+
+
+def test_gaps_are_of_ops_that_there_are():
+    import re
+
+    from tools.conformance.entries import table
+    from tools.conformance.gaps import Gap, load
+
+    for gap in load():
+        assert any(re.fullmatch(gap.ops, op) for op in table()), f"no op is called {gap.ops}"
+    with pytest.raises(ValueError, match="whose is 'mine'; allowed: torch, xla, lazytpu"):
+        Gap("add", "mine", "")
