@@ -68,7 +68,11 @@ def linalg_solve_ex(
         raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
     rhs = B.unsqueeze(-1) if vector else B
     solution = torch.linalg.lu_solve(lu, pivots, rhs, left=left)
-    return solution.squeeze(-1) if vector else solution, lu, pivots, info
+    if vector:
+        solution = solution.squeeze(-1)
+        if solution.dim() > 1:  # the CPU keeps a batch of vectors as one matrix, column-major
+            solution = solution.mT.contiguous().mT
+    return solution, lu, pivots, info
 
 
 def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:

@@ -71,6 +71,14 @@ def test_what_a_matrix_has_to_be_is_said_at_the_next_read(name: str) -> None:
     assert found.type is refusal.type
 
 
+def test_a_batch_of_vectors_is_column_major() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 3, 3), torch.randn(2, 3)
+    got, want = L.solve(a.to("tpu"), b.to("tpu")), L.solve(a, b)
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3)
+
+
 def test_conjugated_triangles() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(3, 2, dtype=torch.complex64)
