@@ -12,7 +12,7 @@ def _members(offsets: jax.Array, size: int) -> jax.Array:
     """The segment of each of `size` elements [O, N], by offsets [O, K + 1] in ascending order; K for those in none."""
     rows, bounds = offsets.shape
     begun = jnp.zeros((rows, size + 1), jnp.int32)
-    begun = begun.at[jnp.arange(rows)[:, None], jnp.clip(offsets, 0, size)].add(1)
+    begun = begun.at[jnp.arange(rows)[:, None], jnp.clip(offsets, 0, size).astype(jnp.int32)].add(1)
     member = jnp.cumsum(begun, 1)[:, :size] - 1
     return jnp.where(member < 0, bounds - 1, member)
 
