@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
+from lazytpu.aten.complex_limits import power as power_or_limit
+from lazytpu.aten.complex_limits import square_root
 from lazytpu.aten.pointwise import Operand, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise_unary import reciprocal
 from lazytpu.aten.registry import rule
@@ -39,7 +41,7 @@ def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
         special = static_power(b, x, known)
         if special is not None:
             return finish(b, special, common)
-    return finish(b, b.binary("pow", *operands(b, self, exponent, common=common)), common)
+    return finish(b, power_or_limit(b, *operands(b, self, exponent, common=common)), common)
 
 
 def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:
@@ -49,7 +51,7 @@ def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:
     if exponent == 3:
         return b.mul(b.mul(x, x), x)
     if exponent == 0.5:
-        return b.sqrt(x)
+        return square_root(b, x)
     if exponent == -0.5:
         return b.rsqrt(x)
     if exponent == -1:
@@ -76,5 +78,5 @@ def power(b: Builder, self: SSAValue, exponent: SSAValue) -> SSAValue:
     """self^exponent; of integers, 0 for a negative exponent unless the base is 1 or -1."""
     wider = WIDER.get(dtype_of(self))
     if wider is None:
-        return b.binary("pow", self, exponent)
+        return power_or_limit(b, self, exponent)
     return b.binary("pow", b.convert(self, wider), b.convert(exponent, wider))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lazytpu.aten.complex_limits import exponential, power_of_two, size, square_root
 from lazytpu.aten.pointwise import finish, full, table, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
@@ -43,10 +44,10 @@ def sgn(b: Builder, x: SSAValue) -> SSAValue:
     """x / |x|, and 0 for 0."""
     if not is_complex(dtype_of(x)):
         return sign(b, x)
-    size = b.abs(x)
-    zero = full(b, 0, size)
-    scaled = b.div(x, b.binary("complex", size, zero))
-    return b.select(b.compare("EQ", size, zero), full(b, 0, x), scaled)
+    length = b.abs(x)
+    zero = full(b, 0, length)
+    scaled = b.div(x, b.binary("complex", length, zero))
+    return b.select(b.compare("EQ", length, zero), full(b, 0, x), scaled)
 
 
 def trunc(b: Builder, x: SSAValue) -> SSAValue:
@@ -130,14 +131,14 @@ table(
 # Integers are promoted to the default float.
 table(
     {
-        "aten.exp.default": "exp",
+        "aten.exp.default": exponential,
         "aten.expm1.default": "expm1",
-        "aten.exp2.default": lambda b, x: b.binary("pow", full(b, 2, x), x),
+        "aten.exp2.default": power_of_two,
         "aten.log.default": "log",
         "aten.log1p.default": "log1p",
         "aten.log2.default": log_to(2),
         "aten.log10.default": log_to(10),
-        "aten.sqrt.default": "sqrt",
+        "aten.sqrt.default": square_root,
         "aten.rsqrt.default": "rsqrt",
         "aten.reciprocal.default": reciprocal,
         "aten.sin.default": "sin",
@@ -170,7 +171,7 @@ table(
 def absolute(b: Builder, self: SSAValue) -> SSAValue:
     """|x|, a real number for a complex one; bools and unsigned integers are what they are."""
     dtype = dtype_of(self)
-    return self if dtype == "i1" or is_unsigned(dtype) else finish(b, b.abs(self))
+    return self if dtype == "i1" or is_unsigned(dtype) else finish(b, size(b, self))
 
 
 @rule("aten.round.decimals")
