@@ -135,8 +135,12 @@ def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = N
     """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
     if (plain := _resolved(tensor)) is not None:
         return plain
+    return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
+
+
+def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy with these strides."""
     kind = tensors.value_of(tensor).layout
-    stride = _cloned_stride(tensor, memory_format)
     if tensors.is_natural(tensor, kind) and stride == kind.stride:
         return tensors.wrap(tensors.value_of(tensor))
     made = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
@@ -144,8 +148,9 @@ def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = N
 
 
 def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
-    if memory_format is torch.contiguous_format or (memory_format is None and tensor.is_contiguous()):
-        return tuple(torch.empty(tensor.shape, device="meta").stride())
+    """A clone keeps the strides of a tensor that fills its memory, and else the order of its dims."""
+    if memory_format in (None, torch.preserve_format) and aten.is_non_overlapping_and_dense.default(tensor):
+        return tuple(tensor.stride())
     meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
     return tuple(torch.empty_like(meta, memory_format=memory_format or torch.preserve_format).stride())
 
@@ -167,8 +172,8 @@ def to_copy(
         tensor = plain
     dtype = dtype or tensor.dtype
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
-        return clone(tensor, memory_format=memory_format)
-    stride = _cloned_stride(tensor, memory_format or torch.preserve_format)
+        return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
+    stride = _cloned_stride(tensor, memory_format)
     if device.type == "tpu":
         made = tensors.empty(tuple(tensor.shape), stride, dtype)
         if tensor.device.type == "tpu":

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 
 from lazytpu.frontend.cpu_errors import ask_cpu
+from lazytpu.frontend.infer_strides import is_iterated, iterated
 from lazytpu.frontend.tensors import is_dense, layout
 from lazytpu.trace.value import Layout, row_major
 
@@ -42,6 +44,8 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
             results = _call(op, arguments) if override is None else override(**arguments)
         except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
             results = ask_cpu(partial(_call, op), bound, refusal)
+    if is_iterated(op):
+        results = iterated(op, arguments, results)
     returns = op._schema.returns
     if len(returns) == 1:
         results = (results,)
@@ -93,7 +97,7 @@ def _convolution_format(input: torch.Tensor, weight: torch.Tensor) -> torch.memo
     wanted = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
     if wanted is not None:
         for t in (input, weight):
-            if t.is_contiguous(memory_format=wanted) and not t.is_contiguous():
+            if suggest_memory_format(t) is wanted:
                 return wanted
     return torch.contiguous_format
 

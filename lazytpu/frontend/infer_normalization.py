@@ -8,6 +8,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend.infer import OVERRIDES
+from lazytpu.frontend.infer_formats import contiguous, of_format
 
 aten = torch.ops.aten
 
@@ -26,9 +27,11 @@ def _saved_dtype(x: torch.Tensor, arguments: dict[str, Any]) -> torch.dtype:
 def _of_batches(op: OpOverload) -> None:
     def infer(**arguments: Any) -> tuple[torch.Tensor, ...]:
         """Mean and 1 / deviation of the batch; by running statistics nothing is saved: empty tensors."""
+        x = arguments["input"]
         output, mean, rstd, *rest = op(**arguments)
-        dtype = _saved_dtype(arguments["input"], arguments)
+        dtype = _saved_dtype(x, arguments)
         shape = mean.shape if arguments.get("training", "with_update" in str(op)) else (0,)
+        output = contiguous(output) if x.is_contiguous() else of_format(output, x)
         return output, mean.new_empty(shape, dtype=dtype), rstd.new_empty(shape, dtype=dtype), *rest
 
     OVERRIDES[str(op)] = infer

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+import lazytpu.frontend.infer_formats
 import lazytpu.frontend.infer_normalization
 import lazytpu.frontend.infer_numbers
 import lazytpu.frontend.infer_unpool  # noqa: F401 (their meta functions register)
@@ -22,9 +23,10 @@ from lazytpu.frontend.infer import infer
 from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.out import out_kernel, out_names
 from lazytpu.frontend.tensors import STASH, recorder, wrap
-from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_kernel, thread_stash
+from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
 from lazytpu.frontend.writes import check_writes
 from lazytpu.options import options
+from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Ended, Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
@@ -193,7 +195,8 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
 def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
     """A record this state has not seen: check it, infer its results, and add the state to the trie."""
     parent = r.state
-    if isinstance(parent, Ended):
+    fused = options.mode == "fused"
+    if isinstance(parent, Ended) or (parent.ends and fused):
         raise TraceEnds
     if parent.depth >= options.trace_limit:
         from lazytpu.frontend.limits import warn_full
@@ -236,9 +239,12 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         line=user_line(),
         rng=numbers.next if k.facts.random else None,
         settings=(torch.get_float32_matmul_precision(),) if k.facts.uses_precision else (),
+        in_backward=backward_id() != -1,
     )
     shape = outs[0] if k.returns_one else results
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
+    if fused:
+        watch(state)
     parent.next[key] = state
     return state
 

@@ -95,7 +95,7 @@ def _store(target: torch.Tensor, result: torch.Tensor) -> None:
                 stacklevel=4,
             )
         aten.resize_.default(target, list(result.shape))
-        if not result.is_contiguous():  # a tensor that is resized gets the strides the op would have given its result
+        if target.stride() != result.stride():  # resized, it gets the strides that the op would have given its result
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)
 

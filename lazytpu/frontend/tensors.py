@@ -51,10 +51,10 @@ def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether the strides cover a block of memory without gaps or overlap, in some order of the dimensions."""
+    if 0 in shape:
+        return True
     step = 1
     for size, s in sorted(zip(shape, stride, strict=True), key=lambda d: (d[1], d[0])):
-        if size == 0:
-            return True
         if size != 1:
             if s != step:
                 return False
