@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
-from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_partial_overlap
+from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 
 aten = torch.ops.aten
 
@@ -67,8 +67,14 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
                 raise
 
 
+# These read other elements than those they write at the same time: their results do not go to what they read.
+_NO_OVERLAP = frozenset({"gather", "index_select", "masked_select", "take"})
+
+
 def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
     check_no_internal_overlap(target)
+    name = op._schema.name.partition("::")[2]
+    check = check_no_overlap if name in _NO_OVERLAP else check_no_partial_overlap
     for value in arguments:
         for source in value if isinstance(value, list | tuple) else [value]:
             if isinstance(source, torch.Tensor):
@@ -77,7 +83,7 @@ def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> 
                         "Expected all tensors to be on the same device, but found at least two devices, "
                         f"{source.device} and {target.device}! (out= of {op})"
                     )
-                check_no_partial_overlap(target, source)
+                check(target, source)
 
 
 def _store(target: torch.Tensor, result: torch.Tensor) -> None:

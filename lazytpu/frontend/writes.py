@@ -10,11 +10,10 @@ from torch._ops import OpOverload
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 
 # torch lets these write to an expanded tensor: every index gets the same number.
-_MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_put_", "masked_fill_", "_index_put_impl_"})
+_MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_fill_", "index_put_", "masked_fill_", "_index_put_impl_"})
 # These read other elements than those they write at the same time: no overlap at all.
-_NO_OVERLAP = frozenset(
-    """index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ masked_scatter_ put_""".split()
-)
+_NO_OVERLAP = frozenset("""index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ put_""".split())
+_READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch takes out of its tensor before it writes
 
 
 def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:
@@ -24,7 +23,8 @@ def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:
         return
     name = op._schema.name.partition("::")[2]
     targets = [t for w in written for t in _tensors(bound[w])]
-    sources = [t for n, v in bound.items() if n not in written for t in _tensors(v)]
+    read = [n for n in bound if n not in written and (name, n) not in _READ_FIRST]
+    sources = [t for n in read for t in _tensors(bound[n])]
     for target in targets:
         if name not in _MAY_OVERLAP_ITSELF:
             check_no_internal_overlap(target)

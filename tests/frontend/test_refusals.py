@@ -140,3 +140,35 @@ def test_as_strided_of_views() -> None:
         made = torch.slice_scatter(view, torch.zeros(2, 3, device=device), 0, 1, 3)
         assert made.stride() == (6, 2)
         assert made.tolist() == [[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]]
+
+
+OVERLAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "gather into what it reads": lambda x, at: torch.gather(x, 0, at, out=x),
+    "take into what it reads": lambda x, at: torch.take(x, at, out=x),
+    "take into its indices": lambda x, at: torch.take(at * 2, at, out=at),
+    "index_select into what it reads": lambda x, at: torch.index_select(x, 0, at, out=x),
+    "masked_select into what it reads": lambda x, at: torch.masked_select(x, x > 1, out=x),
+    "a sum into what it reads": lambda x, at: torch.cumsum(x, 0, out=x),
+    "a sum into a part of it": lambda x, at: torch.cumsum(x[1:], 0, out=x[:-1]),
+    "scatter of itself": lambda x, at: x.scatter_(0, at, x),
+    "masked_scatter of itself": lambda x, at: x.masked_scatter_(x > 9, x),
+    "masked_fill with an element of itself": lambda x, at: x.masked_fill_(x > 1, x[0]),
+    "masked_fill of one element for many": lambda x, at: x[:1].expand(6).masked_fill_(at > 1, 2.0),
+    "index_fill of one element for many": lambda x, at: x[:1].expand(6).index_fill_(0, at, 2.0),
+    "index_copy to one element for many": lambda x, at: x[:1].expand(6).index_copy_(0, at, x + 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors")
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_overlaps(name: str) -> None:
+    found: list[Any] = []
+    for device in ("cpu", "tpu"):
+        x = torch.arange(6.0).to(device)
+        try:
+            OVERLAPS[name](x, torch.arange(6).to(device))
+            found.append(x.tolist())
+        except RuntimeError as error:
+            found.append(str(error).split(".")[0])
+    assert found[0] == found[1]
