@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
+from lazytpu.frontend.tensors import extent
 
 aten = torch.ops.aten
 
@@ -102,6 +103,9 @@ def _store(target: torch.Tensor, result: torch.Tensor) -> None:
             )
         aten.resize_.default(target, list(result.shape))
         if target.stride() != result.stride():  # resized, it gets the strides that the op would have given its result
+            touched = extent(tuple(result.shape), tuple(result.stride()))
+            if touched > result.numel():  # those of a part of something larger
+                aten.resize_.default(target, [touched])
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)
 

@@ -58,6 +58,15 @@ def test_gradients_and_no_cut() -> None:
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
+def test_out() -> None:
+    a, b = torch.arange(6.0, device="tpu").reshape(3, 2).sin(), torch.ones(3, 1, device="tpu")
+    out = [torch.empty(0, device="tpu", dtype=d) for d in (torch.float32, torch.float32, torch.int64, torch.float32)]
+    lstsq(a, b, out=tuple(out))
+    want = lstsq(a.cpu(), b.cpu())
+    assert out[0].stride() == want.solution.stride()
+    torch.testing.assert_close(out[0].cpu(), want.solution, rtol=1e-3, atol=1e-3)
+
+
 def test_arguments_that_do_not_fit() -> None:
     a = torch.ones(3, 3, device="tpu")
     for args in [(a[0], a[0]), (a, a[0, 0]), (a, a.double()), (a, a[:2]), (a.half(), a.half())]:
