@@ -166,7 +166,8 @@ def _register_kernels() -> None:
             aten.impl(name, partial(record_first, op), "PrivateUse1")
 
 
-_NATIVE = frozenset({"aten::copy_"})  # torch's own kernel ends in _copy_from, which is ours
+# torch's own kernels end in _copy_from and empty_strided, which are ours.
+_NATIVE = frozenset({"aten::copy_", "aten::new_empty_strided"})
 
 
 def recorded_explicitly(rules: Collection[str]) -> list[Any]:

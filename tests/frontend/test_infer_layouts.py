@@ -70,3 +70,11 @@ def test_unpooling_keeps_the_format(kept: torch.memory_format) -> None:
         return [result.detach(), *torch.autograd.grad(result.square().sum(), x)]
 
     same(make)
+
+
+@pytest.mark.parametrize("stride", [(1, 2, 3), (0, 1, 0), (20, 10, 5), (12, 4, 1)], ids=str)
+def test_new_empty_strided_has_any_strides(stride: tuple[int, ...]) -> None:
+    def make(device: str) -> list[torch.Tensor]:
+        return [torch.ones(2, device=device).new_empty_strided((2, 3, 2), stride).zero_()]
+
+    same(make)
