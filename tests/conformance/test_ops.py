@@ -22,7 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own samples warn
 
 def trials_of(name: str, k: int, dtypes: tuple[str, ...] = ()) -> list[Any]:
     """At most k samples of an op in float32, or at the first of the dtypes that the CPU has."""
-    from tools.conformance.entries import DTYPES, Entry, table
+    from tools.conformance.entries import Entry, table
+    from tools.conformance.rows import DTYPES
     from tools.conformance.samples import call_of, tensors
     from tools.conformance.trial import Trial
 

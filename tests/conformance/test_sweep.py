@@ -22,20 +22,20 @@ def row(op: str, dtype: str = "float32", k: int = 3, passed: int = 3, **more: An
 
 
 def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from tools.conformance import sweep
+    from tools.conformance import rows, sweep
 
     monkeypatch.setattr(sweep, "work", fake_worker.work)
     results = tmp_path / "results.jsonl"
     jobs = [(op, "float32", 3, 0) for op in ("add", "dies", "mul", "hangs", "sub")]
     assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 2
-    rows = {op: found for (op, *_), found in sweep.finished(results).items()}
-    assert {op for op, found in rows.items() if not found["failures"]} == {"add", "mul", "sub"}
-    assert rows["dies"]["failures"][0]["message"] == "the worker process died with exit code 3"
-    assert rows["hangs"]["failures"][0]["message"] == "took more than 5 s"
+    answers = {op: found for (op, *_), found in rows.finished(results).items()}
+    assert {op for op, found in answers.items() if not found["failures"]} == {"add", "mul", "sub"}
+    assert answers["dies"]["failures"][0]["message"] == "the worker process died with exit code 3"
+    assert answers["hangs"]["failures"][0]["message"] == "took more than 5 s"
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from tools.conformance import sweep
+    from tools.conformance import rows, sweep
 
     monkeypatch.setattr(sweep, "work", fake_worker.work)
     results = tmp_path / "results.jsonl"
@@ -43,7 +43,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     jobs = [("add", "float32", 3, 0), ("mul", "float32", 3, 0)]
     assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 0
     assert len(results.read_text().splitlines()) == 3
-    assert [op for op, *_ in sweep.finished(results)] == ["add", "mul"]
+    assert [op for op, *_ in rows.finished(results)] == ["add", "mul"]
 
 
 def test_samples_are_spread_over_all():
@@ -54,7 +54,8 @@ def test_samples_are_spread_over_all():
 
 
 def test_every_op_has_a_name_of_its_own():
-    from tools.conformance.entries import DTYPES, entries
+    from tools.conformance.entries import entries
+    from tools.conformance.rows import DTYPES
 
     assert len(list(entries(("float32",)))) > 650
     assert {str(e).split()[1] for e in entries(only="^add$")} == set(DTYPES)

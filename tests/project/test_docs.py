@@ -23,7 +23,7 @@ MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
     "make test": f"make test {MAKE} --dry-run",
-    "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs$ --dtypes float32'",
+    "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs --dtypes float32'",
     "make coverage": f"make coverage {MAKE}",
     'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl': (
         'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl -k 1 --dtypes float32'

@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _sweep(asked: argparse.Namespace) -> int:
-    from tools.conformance.entries import DTYPES
+    from tools.conformance.rows import DTYPES
     from tools.conformance.sweep import jobs_of, sweep
 
     dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else DTYPES

@@ -14,7 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import set_rng_seed
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
 
-DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
+from tools.conformance.rows import DTYPES
 
 
 @dataclass(frozen=True)

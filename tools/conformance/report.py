@@ -10,10 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.conformance.entries import DTYPES
 from tools.conformance.gaps import Gap, load, reason
 from tools.conformance.page import page
-from tools.conformance.sweep import finished
+from tools.conformance.rows import DTYPES, finished
 
 Rows = dict[tuple[str, str], dict[str, Any]]
 

@@ -18,9 +18,9 @@ from typing import Any
 from tqdm import tqdm
 
 from tools.conformance.entries import entries
-from tools.conformance.trial import Row, conduct
+from tools.conformance.rows import Job, Row, finished
+from tools.conformance.trial import conduct
 
-Job = tuple[str, str, int, int]  # op, dtype, samples at most, seed
 START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
 ENTRIES_A_WORKER = 400  # programs stay in memory: a worker then starts afresh
 
@@ -70,18 +70,6 @@ def work(pipe: Connection) -> None:
             row = Row(op, dtype, k, seed)
             row.add("process", 0, error)
         pipe.send(asdict(row))
-
-
-def finished(results: Path) -> dict[Job, dict[str, Any]]:
-    """The rows of a results file by job. A line that a killed sweep left half written does not count."""
-    rows: dict[Job, dict[str, Any]] = {}
-    for line in results.read_text().splitlines() if results.exists() else []:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        rows[row["op"], row["dtype"], row["k"], row["seed"]] = row
-    return rows
 
 
 def sweep(jobs: list[Job], results: Path, processes: int, limit: float, quiet: bool) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from tools.conformance.checks import CHECKS
 from tools.conformance.compare import UNINITIALISED, Comparison, Mismatch
 from tools.conformance.entries import Entry
 from tools.conformance.errors import refusals
+from tools.conformance.rows import Row
 from tools.conformance.samples import Call, Placed, call_of, describe, tensors
 
 
@@ -66,30 +66,6 @@ def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     if x.layout is not torch.strided:
         x, y = x.to_dense(), y.to_dense()
     return torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
-
-
-@dataclass
-class Row:
-    """What the results file keeps of an entry: by check how many samples passed of how many, and what failed."""
-
-    op: str
-    dtype: str
-    k: int
-    seed: int = 0
-    samples: int = 0
-    checks: dict[str, list[int]] = field(default_factory=dict)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-    reason: str = ""  # why some samples did not run
-    random: bool = False  # whether the values of some were not compared
-    seconds: float = 0.0  # of CPU
-
-    def add(self, check: str, sample: int, error: BaseException | None, call: str = "") -> None:
-        passed = self.checks.setdefault(check, [0, 0])
-        passed[0] += error is None
-        passed[1] += 1
-        if error is not None and sum(f["check"] == check for f in self.failures) < 3:
-            kind, message = type(error).__name__, " ".join(str(error).split())[:400]
-            self.failures.append({"check": check, "sample": sample, "call": call, "error": kind, "message": message})
 
 
 Chosen = list[tuple[Trial, str]]  # a sample and a check of it
