@@ -109,7 +109,7 @@ _ALL = (
         "mode",
         "fused",
         "fused or lazy",
-        "when recorded ops run: fused at a read, at mark_step() and after each optimizer.step(); lazy without the last",
+        "when recorded ops run: at reads and mark_step(); fused also after optimizer.step() and where a loop repeats",
         _one_of("fused", "lazy"),
     ),
     Setting(
@@ -167,8 +167,8 @@ class Options:
     __slots__ = ("bounds_check", "cpu_fallback", "debug", "dump", "mode", "platform", "trace_limit", "verify")
 
     mode: str
-    """When recorded ops run (LAZYTPU_MODE): "fused", at host reads, at mark_step(), and by themselves after each
-    optimizer.step(), as soon as something more is recorded; "lazy", at reads and mark_step() alone."""
+    """When recorded ops run (LAZYTPU_MODE): at host reads and mark_step(); "fused", also by themselves after each
+    optimizer.step(), as soon as something more is recorded, and where a loop without one repeats; "lazy" not."""
     debug: int
     """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
     dump: Path | None

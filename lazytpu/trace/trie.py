@@ -35,6 +35,7 @@ class Record:
     new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
     argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
     to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
+    `in_backward` says whether a backward pass recorded it.
     """
 
     op: Any
@@ -46,12 +47,16 @@ class Record:
     line: Any
     rng: int | None = None
     settings: tuple[Any, ...] = ()
+    in_backward: bool = False
 
 
 class State:
-    """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit."""
+    """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
 
-    __slots__ = ("depth", "inputs", "next", "numbers", "outs", "parent", "plan", "record", "slots")
+    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state.
+    """
+
+    __slots__ = ("depth", "ends", "inputs", "loop", "next", "numbers", "outs", "parent", "plan", "record", "slots")
 
     def __init__(self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int):
         self.next: dict[tuple[Any, ...], State] = {}
@@ -63,6 +68,8 @@ class State:
         self.numbers = numbers
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.plan: CutPlan | None = None
+        self.loop: tuple[int, int] | None = None if parent is None else parent.loop
+        self.ends = False
 
     def records(self) -> list[Record]:
         """The records from the root to this state, in order."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import lazytpu
+from lazytpu.trace import loops
 
 
 def metric(name: str) -> int:
@@ -152,3 +153,35 @@ def test_random_numbers_do_not_depend_on_where_steps_end() -> None:
             return [d.tolist() for d in drawn]
 
     assert draws("fused") == draws("lazy")
+
+
+def by_hand(w: torch.Tensor, x: torch.Tensor, steps: int) -> None:
+    """Gradient descent without an optimizer."""
+    for _ in range(steps):
+        (x @ w).square().mean().backward()
+        with torch.no_grad():
+            assert w.grad is not None
+            w -= 0.1 * w.grad
+        w.grad = None
+
+
+def test_a_loop_without_an_optimizer_is_cut_where_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FIRST", 64)
+    w, x = torch.ones(3, 2, device="tpu", requires_grad=True), torch.ones(4, 3).to("tpu")
+    lazytpu.sync()
+    steps = metric("steps")
+    by_hand(w, x, 60)
+    assert metric("steps") > steps + 3
+    compiles, steps = metric("compiles"), metric("steps")
+    by_hand(w, x, 60)
+    assert metric("compiles") == compiles
+    assert metric("steps") > steps + 3
+    expected = torch.ones(3, 2, requires_grad=True)
+    by_hand(expected, torch.ones(4, 3), 120)
+    torch.testing.assert_close(w.detach().cpu(), expected.detach())
+    with lazytpu.options(mode="lazy"):
+        other = torch.ones(5, 2, device="tpu", requires_grad=True)
+        steps = metric("steps")
+        by_hand(other, torch.ones(4, 5, device="tpu"), 30)
+        assert metric("steps") == steps
+        lazytpu.mark_step()

@@ -1,0 +1,46 @@
+"""Repeated blocks: a training loop that nothing cuts is seen by its ops and lines coming again, and cut there.
+
+An optimizer's step() ends the step by itself; a loop that updates its parameters by hand has no such mark, and its
+trace would grow to the size limit. Once a trace is long and its last records are several repetitions of one block, it
+ends where a block does. The next trace then begins with a block, and meets the same end: a hit from then on.
+"""
+
+from __future__ import annotations
+
+from lazytpu.trace.trie import Record, State
+
+FIRST = 512  # records before anything is looked for: what a short loop records is one program
+PLAIN = 8192  # the same for blocks that are not steps: layers of a model repeat, too, and belong into one program
+REPEATS = 4
+
+
+def watch(state: State) -> None:
+    """Look for a loop that ends at `state`, a new one, and mark where its blocks end."""
+    depth = state.depth
+    if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) == 0:
+        state.loop = find(state.records())
+    if state.loop is not None:
+        start, period = state.loop
+        state.ends = (depth - start) % period == 0
+
+
+def find(records: list[Record]) -> tuple[int, int] | None:
+    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a step.
+
+    The block of a step has records of a backward pass and others; that of a layer, recomputed or not, has one kind.
+    """
+    numbers: dict[object, int] = {}
+    names = [numbers.setdefault((r.op, r.line), len(numbers)) for r in reversed(records)]
+    count, borders, border = len(names), [0], 0
+    for i in range(1, count):  # borders[i]: the longest proper prefix of names[: i + 1] that is its suffix
+        while border and names[i] != names[border]:
+            border = borders[border - 1]
+        border += names[i] == names[border]
+        borders.append(border)
+    for length in range(count, count // 2, -1):
+        period = length - borders[length - 1]
+        if period * REPEATS <= length:
+            inside = [r.in_backward for r in records[-period:]]
+            whole_step = any(inside) and not all(inside)
+            return (count - length, period) if whole_step or count >= PLAIN else None
+    return None
