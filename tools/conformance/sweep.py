@@ -22,7 +22,7 @@ from tools.conformance.rows import Job, Row, finished
 from tools.conformance.trial import conduct
 
 START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
-ENTRIES_A_WORKER = 400  # programs stay in memory: a worker then starts afresh
+ENTRIES_A_WORKER = 120  # programs stay in memory, 6 MB an entry: a worker then starts afresh
 
 
 class Worker:
