@@ -7,6 +7,7 @@ The CPU's own kernel is asked, on tensors of a few elements: the error is its ow
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +38,10 @@ _CONVERSIONS = frozenset(
     scatter.value scatter_.value threshold.default threshold_.default
     """.split()
 )
-# Every dtype takes a number up to here: int8 does, and unsigned ones wrap as far below 0.
+# Every dtype takes a number up to here: int8 does, and unsigned ones wrap as far below 0. Floats take more, infinities
+# and NaN too.
 _ALWAYS_FITS = 127
-
+_FLOATS = {t: torch.finfo(t).max for t in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 
 # Arguments that the numbers do not depend on.
 _IGNORED = frozenset({"generator", "device", "layout", "pin_memory", "memory_format"})
@@ -54,7 +56,7 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     names = [a.name for a in op._schema.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if always or any(map(_may_not_fit, args)) or any(map(_may_not_fit, kwargs.values())):
+        if always or not _fit(args[0], (*args, *kwargs.values())):
             keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
             _ask(op, tuple(map(_key, names, args)), keywords)
         return record(*args, **kwargs)
@@ -62,10 +64,17 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _may_not_fit(value: Any) -> bool:
-    if type(value) is complex:
-        return True
-    return type(value) in (int, float) and not -_ALWAYS_FITS <= value <= _ALWAYS_FITS
+def _fit(first: Any, values: tuple[Any, ...]) -> bool:
+    """Whether it is plain that the numbers fit the dtype of `first`, so that nobody need be asked."""
+    largest = _FLOATS.get(first.dtype) if isinstance(first, torch.Tensor) else None
+    limit = largest or _ALWAYS_FITS
+    for value in values:
+        kind = type(value)
+        if kind is complex:
+            return False
+        if kind in (int, float) and not -limit <= value <= limit and (largest is None or math.isfinite(value)):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
