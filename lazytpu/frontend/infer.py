@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._prims_common import suggest_memory_format
 
 from lazytpu.frontend.cpu_errors import ask_cpu
 from lazytpu.frontend.infer_strides import is_iterated, iterated
@@ -90,34 +89,6 @@ def override(*names: str) -> Any:
         return function
 
     return register
-
-
-def _convolution_format(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous)."""
-    wanted = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
-    if wanted is not None:
-        for t in (input, weight):
-            if suggest_memory_format(t) is wanted:
-                return wanted
-    return torch.contiguous_format
-
-
-@override("aten.convolution.default")
-def convolution(**arguments: Any) -> torch.Tensor:
-    """Strides as the CPU's kernels choose them."""
-    result = aten.convolution.default(*arguments.values())
-    wanted = _convolution_format(arguments["input"], arguments["weight"])
-    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=wanted)
-
-
-@override("aten.convolution_backward.default")
-def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
-    """Gradients in the layout the convolution was computed in."""
-    input, weight, mask = arguments["input"], arguments["weight"], arguments["output_mask"]
-    wanted = _convolution_format(input, weight)
-    grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=wanted) for t in (input, weight)]
-    bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
-    return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))
 
 
 def _multiplied(op: OpOverload, first: str, second: str) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import attention, infer_recurrent, transformer  # noqa: F401  (infer_recurrent registers)
+import lazytpu.frontend.infer_convolution
+import lazytpu.frontend.infer_recurrent  # noqa: F401 (their meta functions register)
+from lazytpu.frontend import attention, transformer
 from lazytpu.frontend.kernels import kernel
 
 aten = torch.ops.aten
