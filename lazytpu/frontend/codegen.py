@@ -108,6 +108,8 @@ def source(op: OpOverload, facts: OpFacts) -> str:
             if a.kind == "tensor" and not a.written:
                 lines.append(f"    if {a.name} is not None and {a.name}.is_conj():\n")
                 lines.append(f"        {a.name} = {a.name}.resolve_conj()\n")
+            elif a.kind == "tensor" and not a.keyword:
+                lines.append(_through_memory(op, args, a))
     lines.append("    with _r.lock:\n        try:\n            _e = _r.epoch\n")
     tokens: list[str] = []
     for i, a in enumerate(args):
@@ -132,8 +134,20 @@ def source(op: OpOverload, facts: OpFacts) -> str:
         lines.append(f"            undraw({generator}, _offset)\n")
     lines.append(f"            return failed(KERNEL, _r, _failure, ({''.join(a.name + ', ' for a in args)}))\n")
     lines.append("        finally:\n            del _failure\n")  # its traceback holds this frame (R4)
+    if "foreach" in str(op):  # torch counts the writes to a tensor, but not those to tensors in a list
+        lines.extend(f"    wrote({a.name})\n" for a in args if a.written and a.kind == "tensors")
     lines.append(result)
     return "".join(lines)
+
+
+def _through_memory(op: OpOverload, args: list[Argument], written: Argument) -> str:
+    """What is written to a conjugated tensor is computed in a plain one, and copied."""
+    given = ", ".join(f"{a.name}={a.name}" if a.keyword else a.name for a in args)
+    return (
+        f"    if {written.name}.is_conj():\n"
+        f"        _conjugated, {written.name} = {written.name}, {written.name}.resolve_conj()\n"
+        f"        return _conjugated.copy_({function_name(op)}({given}))\n"
+    )
 
 
 def function_name(op: OpOverload) -> str:

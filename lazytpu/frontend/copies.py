@@ -133,9 +133,16 @@ def local_scalar_dense(tensor: torch.Tensor) -> Any:
 
 def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
-    if (plain := _resolved(tensor)) is not None:
+    stride = _cloned_stride(tensor, memory_format)
+    plain = _resolved(tensor)
+    if plain is not None and plain.stride() == stride:
         return plain
-    return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
+    return _laid_out_as(tensor if plain is None else plain, stride)
+
+
+def conj_physical(tensor: torch.Tensor) -> torch.Tensor:
+    """aten::_conj_physical: torch hands it lazily conjugated tensors, whose conjugate is their memory."""
+    return clone(tensor.conj()) if tensor.is_conj() else kernel(aten._conj_physical.default).call(tensor)
 
 
 def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
@@ -188,5 +195,6 @@ KERNELS: dict[str, Any] = {
     "_copy_from_and_resize": copy_from_and_resize,
     "_local_scalar_dense": local_scalar_dense,
     "clone": clone,
+    "_conj_physical": conj_physical,
     "_to_copy": to_copy,
 }

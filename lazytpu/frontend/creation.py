@@ -37,7 +37,7 @@ def empty_memory_format(
     dtype = dtype or torch.get_default_dtype()
     shape = tuple(size)
     stride = row_major(shape)
-    if memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+    if memory_format not in (None, torch.contiguous_format):
         stride = tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
     elif any(n < 0 for n in shape):
         torch.empty(shape, device="meta")  # raises torch's own error

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.autograd.graph import increment_version
 
 import lazytpu.frontend.infer_formats
 import lazytpu.frontend.infer_normalization
@@ -354,6 +355,7 @@ _NAMESPACE: dict[str, Any] = {
     "ref": weakref.ref,
     "thread_stash": thread_stash,
     "undraw": _undraw,
+    "wrote": increment_version,
     "wrap_all": wrap_all,
     "wrap_one": wrap_one,
 }

@@ -45,6 +45,8 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
 
 
 def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: list[int], offset: int) -> None:
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
     if any(s < 0 for s in stride):
         raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
     held = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
@@ -94,7 +96,9 @@ def set_empty(tensor: torch.Tensor) -> torch.Tensor:
 def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """aten::resize_: the storage keeps its elements, in order, and grows when the new size needs more."""
     shape = tuple(size)
-    if memory_format in (None, torch.contiguous_format, torch.preserve_format):
+    if any(n < 0 for n in shape):
+        torch.empty(shape, device="meta")  # raises torch's own error
+    if memory_format in (None, torch.contiguous_format):
         stride = row_major(shape)
     else:
         stride = tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
