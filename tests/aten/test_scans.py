@@ -71,3 +71,8 @@ def test_log_sums_of_infinities() -> None:
     check(A.logcumsumexp.default, torch.tensor([-inf, -inf, 1.0, inf, 2.0]), 0)
     check(A.logcumsumexp.default, torch.tensor([100.0, nan, 2.0]), 0)
     check(A.logcumsumexp.default, torch.tensor(2.0), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_log_sums_are_rounded_once(dtype: torch.dtype) -> None:
+    check(A.logcumsumexp.default, (values(2, 300, dtype=dtype) - 1) * 30, 1, rtol=3e-7, atol=1e-6)
