@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch.linalg import LinAlgError  # pyright: ignore[reportPrivateImportUsage]
 
 from lazytpu.aten.importer import Check, ImportFailure
 from lazytpu.passes.failure import PassError
@@ -27,7 +27,7 @@ def explain(error: BaseException, state: State) -> BaseException:
 
 _CHECKED: dict[str, type[Exception]] = {
     error.__name__.lstrip("_"): error
-    for error in (IndexError, RuntimeError, ValueError, ZeroDivisionError, torch.linalg.LinAlgError)
+    for error in (IndexError, RuntimeError, ValueError, ZeroDivisionError, LinAlgError)
 }
 
 

@@ -58,5 +58,6 @@ DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
-transforms = torch._C._functorch.peek_interpreter_stack  # None outside of torch.func
+# None outside of torch.func
+transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
