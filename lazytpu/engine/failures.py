@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.linalg import LinAlgError  # pyright: ignore[reportPrivateImportUsage]
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from lazytpu.aten.importer import Check, ImportFailure
 from lazytpu.passes.failure import PassError
