@@ -86,3 +86,13 @@ def test_gradient_without_the_bag_of_each_index(mode: int) -> None:
     op = A._embedding_bag_dense_backward.default
     expected = op(values(3, 3), INDICES, member, sizes, maxima, 10, False, mode, None, -1)
     torch.testing.assert_close(made[0], expected)
+
+
+@pytest.mark.parametrize("offsets", [[1, 2], [0, 4]])
+def test_offsets_that_do_not_fit(offsets: list[int]) -> None:
+    """The first bag starts at 0, the last one within the indices."""
+    table, rows = torch.randn(4, 2), torch.tensor([0, 1, 2])
+    op = A._embedding_bag.default
+    outs = list(op(table, rows, torch.tensor([0, 2])))
+    with pytest.raises(IndexError, match="offsets"):
+        run(op, table, rows, torch.tensor(offsets), outs=outs)

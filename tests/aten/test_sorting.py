@@ -154,3 +154,22 @@ def test_isin() -> None:
     arguments: Any = (torch.tensor([[1, 2], [3, 4]]), torch.tensor([2, 4, 9]))
     check(A.isin.Tensor_Tensor, *arguments)
     check(A.isin.Tensor_Tensor, *arguments, invert=True)
+
+
+def test_rows_in_lexicographic_order() -> None:
+    """Stable, by the first column, then the second."""
+    import lazytpu.frontend.counting  # noqa: F401  (defines the op)
+
+    order = torch.ops.lazytpu.lexicographic_order.default
+    for dtype in (torch.int64, torch.bool, torch.bfloat16):
+        rows = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 0, 0], [0, 1, 1], [0, 0, 1]]).to(dtype)
+        (got,) = run(order, rows, outs=[torch.empty(5, dtype=torch.int64)])
+        assert got.tolist() == sorted(range(5), key=lambda i: rows[i].tolist())
+    (got,) = run(order, torch.zeros(3, 0), outs=[torch.empty(3, dtype=torch.int64)])
+    assert got.tolist() == [0, 1, 2]
+
+
+def test_a_sorter_out_of_range() -> None:
+    row, outs = torch.arange(3.0), [torch.empty(3, dtype=torch.int64)]
+    with pytest.raises(IndexError, match="sorter"):
+        run(A.searchsorted.Tensor, row, row, sorter=torch.tensor([0, 1, 3]), outs=outs)
