@@ -6,21 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-# Above so many elements the CPU is not asked: should it accept the arguments, it would really compute.
-LARGEST = 1 << 20
+# Above so many elements the CPU is asked with tensors whose elements share one place in memory, and not at all above
+# the second: should it accept the arguments, it would really compute.
+LARGE, LARGEST = 1 << 20, 1 << 28
 
 
-def ask_cpu(call: Callable[[dict[str, Any]], Any], bound: dict[str, Any], refusal: Exception) -> Any:
+def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[str, Any], refusal: Exception) -> Any:
     """The results that the CPU gives for tensors of these dtypes, sizes and strides, if only the meta function refuses.
 
     `call` calls the op by its arguments' names. Raises the CPU's own error, or `refusal` when the CPU cannot be asked:
     ops without a meta function, and large tensors.
     """
-    if isinstance(refusal, NotImplementedError) or elements(bound.values()) > LARGEST:
+    count = elements(bound.values())
+    if isinstance(refusal, NotImplementedError) or count > LARGEST or (count > LARGE and op._schema.is_mutable):
         raise refusal
     with torch.random.fork_rng(devices=[]):
-        return call({name: on_cpu(value) for name, value in bound.items()})
+        return call({name: on_cpu(value, count > LARGE) for name, value in bound.items()})
 
 
 def elements(values: Any) -> int:
@@ -34,13 +37,14 @@ def elements(values: Any) -> int:
     return count
 
 
-def on_cpu(value: Any) -> Any:
-    """A CPU tensor like `value`: ones, which divide; zeros where they may be indices."""
+def on_cpu(value: Any, one_place: bool = False) -> Any:
+    """A CPU tensor like `value`: ones, which divide; zeros where they may be indices. `one_place`: in no memory."""
     if isinstance(value, torch.Tensor):
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+        strides = [0] * value.dim() if one_place else value.stride()
+        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")
         return made.fill_(1) if made.is_floating_point() or made.is_complex() else made.zero_()
     if isinstance(value, list | tuple):
-        return [on_cpu(v) for v in value]
+        return [on_cpu(v, one_place) for v in value]
     if isinstance(value, torch.device):
         return torch.device("cpu")
     return None if isinstance(value, torch.Generator) else value

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.cpu_errors import ask_cpu
 from lazytpu.frontend.infer_strides import is_iterated, iterated
+from lazytpu.frontend.refusals import REFUSALS
 from lazytpu.frontend.tensors import is_dense, layout
 from lazytpu.trace.value import Layout, row_major
 
@@ -37,12 +38,14 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     `bound` are the arguments by schema name. Raises what torch raises for these arguments.
     """
     arguments = {name: to_meta(value) for name, value in bound.items()}
-    override = OVERRIDES.get(str(op))
+    override, refuse = OVERRIDES.get(str(op)), REFUSALS.get(str(op))
     with torch.no_grad():
         try:
+            if refuse is not None:
+                refuse(**arguments)
             results = _call(op, arguments) if override is None else override(**arguments)
         except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
-            results = ask_cpu(partial(_call, op), bound, refusal)
+            results = ask_cpu(op, partial(_call, op), bound, refusal)
     if is_iterated(op):
         results = iterated(op, arguments, results)
     returns = op._schema.returns
@@ -113,22 +116,6 @@ for _op, _first, _second in (
     (aten.dot.default, "self", "tensor"),
 ):
     _multiplied(_op, _first, _second)
-
-
-def _not_empty(op: OpOverload, name: str) -> None:
-    def check(**arguments: Any) -> torch.Tensor:
-        if arguments["self"].numel() == 0:
-            raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-                "Specify the reduction dim with the 'dim' argument."
-            )
-        return op(**arguments)
-
-    OVERRIDES[str(op)] = check
-
-
-_not_empty(aten.max.default, "max")
-_not_empty(aten.min.default, "min")
 
 
 @override(

@@ -68,6 +68,11 @@ def _check_operands(
             f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of "
             f"size [{shape}] instead"
         )
+    if transposed and input.shape[1] != shape[0]:
+        raise RuntimeError(
+            f"Given transposed=1, weight of size {shape}, expected input{list(input.shape)} to have {shape[0]} "
+            f"channels, but got {input.shape[1]} channels instead"
+        )
     if weight.dtype != input.dtype:
         raise RuntimeError(
             f"Input type ({input.dtype}) and weight type ({weight.dtype}) should be the same or input should be a "

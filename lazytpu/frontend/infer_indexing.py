@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
+from lazytpu.frontend.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.infer import OVERRIDES, override
 
 aten = torch.ops.aten
@@ -24,7 +24,7 @@ scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 
 def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
     """What the CPU's kernel gives for tensors that are not too large, and torch's meta function for others."""
-    small = elements(arguments.values()) <= LARGEST
+    small = elements(arguments.values()) <= LARGE
     given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
     schema = op._schema.arguments
     positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]

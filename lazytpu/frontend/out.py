@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.cpu_errors import LARGEST, elements, on_cpu
+from lazytpu.frontend.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 from lazytpu.frontend.tensors import extent
 
@@ -57,7 +57,7 @@ def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]
 def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
     """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
     its own. Of large tensors that the result's dtype must be castable."""
-    if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGEST:
+    if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
         return
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the resizing of a result is warned about later

@@ -1,0 +1,63 @@
+"""What the CPU's kernels refuse and torch's meta functions accept, op by op. Asked on the miss path.
+
+Each function gets the op's arguments by name. Where it raises, the CPU is asked for its own words, unless tensors are
+large (`cpu_errors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+REFUSALS: dict[str, Callable[..., None]] = {}
+
+
+def refusal(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register the decorated function for the overloads `names`."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        REFUSALS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@refusal("aten.max.default", "aten.min.default")
+def extremum(self: torch.Tensor) -> None:
+    if self.numel() == 0:
+        raise RuntimeError("Expected reduction dim to be specified for input.numel() == 0.")
+
+
+@refusal("aten.max.dim", "aten.min.dim")
+def extremum_along(self: torch.Tensor, dim: int, keepdim: bool = False) -> None:
+    if self.dim() and self.shape[dim] == 0:
+        raise IndexError(f"Expected reduction dim {dim} to have non-zero size.")
+
+
+@refusal("aten.sort.default", "aten.sort.stable")
+def sort(self: torch.Tensor, dim: int = -1, **order: Any) -> None:
+    if self.is_complex():
+        raise RuntimeError("Sort does not support complex dtypes on CPU")
+    rank = max(self.dim(), 1)
+    if not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+
+
+@refusal("aten.std.correction", "aten.var.correction", "aten.std_mean.correction", "aten.var_mean.correction")
+def spread(self: torch.Tensor, *rest: Any, **options: Any) -> None:
+    if not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+
+
+@refusal("aten.pow.Tensor_Scalar", "aten.pow_.Scalar")
+def power(self: torch.Tensor, exponent: Any) -> None:
+    if type(exponent) is int and exponent < 0 and not (self.is_floating_point() or self.is_complex()):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+@refusal("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def nll_loss(self: torch.Tensor, target: torch.Tensor, *rest: Any, **options: Any) -> None:
+    if target.dtype not in (torch.int64, torch.uint8):
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {target.dtype}")
