@@ -22,6 +22,6 @@ MAKES: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_refused_at_the_call(name: str) -> None:
     before = torch.ones(2, device="tpu") + 1
-    with pytest.raises(NotImplementedError, match="is not supported on 'tpu'; supported are torch.float16"):
+    with pytest.raises(NotImplementedError, match=r"is not supported on 'tpu'; supported are torch\.float16"):
         MAKES[name]()
     assert (before + 1).tolist() == [3, 3]
