@@ -88,3 +88,20 @@ def outcome(call: Callable[[], object]) -> str:
     except RuntimeError as error:
         return str(error)
     return ""
+
+
+NOT_IN_PLACE: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "gather": lambda x, i: torch.gather(x, 0, i, out=x),
+    "index_select": lambda x, i: torch.index_select(x, 0, i, out=x),
+    "kthvalue": lambda x, i: torch.kthvalue(x, 1, out=(x, i)),
+    "masked_select": lambda x, i: torch.masked_select(x, i > 2, out=x),
+    "take": lambda x, i: torch.take(x, i, out=x),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+@pytest.mark.parametrize("name", NOT_IN_PLACE)
+def test_what_cannot_be_written_while_it_is_read(name: str, device: str) -> None:
+    x, indices = arange(6).to(device), torch.arange(6).to(device)
+    with pytest.raises(RuntimeError, match="refer to a single memory location"):
+        NOT_IN_PLACE[name](x, indices)
