@@ -151,3 +151,10 @@ def test_streams() -> None:
     assert first.isfinite().all()
     assert first.abs().max() < inf
     assert abs(first.sin().mean()) < pi / 100
+
+
+def test_complex_uniform() -> None:
+    parts = torch.view_as_real(one(A.uniform_.default, torch.complex64, -1.0, 3.0)).unbind(-1)
+    for part in parts:
+        agrees(part, torch.distributions.Uniform(-1.0, 3.0))
+    assert not torch.equal(*parts)
