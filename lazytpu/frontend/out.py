@@ -69,7 +69,7 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
 
 
 # These read other elements than those they write at the same time: their results do not go to what they read.
-_NO_OVERLAP = frozenset({"gather", "index_select", "kthvalue", "masked_select", "take"})
+_NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})
 
 
 def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
