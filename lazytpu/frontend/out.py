@@ -38,8 +38,9 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., 
             _ask(op, args, kwargs, dict(zip(names, targets, strict=True)))
             if takes_dtype and kwargs.get("dtype") is None:  # sums and the like are computed in the dtype they go to
                 pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
+        row_major = op._schema.name in _ROW_MAJOR
         for target, result in pairs:
-            _store(target, result)
+            _store(target, result.contiguous() if row_major else result)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
@@ -67,6 +68,9 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
             if not any(kind in f"{type(error).__name__} {error}" for kind in _OF_VALUES):
                 raise
 
+
+# A tensor that the CPU resizes for these is row-major, though their own results are not.
+_ROW_MAJOR = frozenset({"aten::cholesky"})
 
 # These read other elements than those they write at the same time: their results do not go to what they read.
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})

@@ -79,6 +79,16 @@ def test_a_batch_of_vectors_is_column_major() -> None:
     torch.testing.assert_close(got.cpu(), want, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("op", [torch.cholesky, L.cholesky])
+def test_layouts_of_resized_results(op: Callable[..., torch.Tensor]) -> None:
+    out, want = torch.empty(0, device="tpu"), torch.empty(0)
+    op(torch.eye(3, device="tpu"), upper=True, out=out)
+    op(torch.eye(3), upper=True, out=want)
+    assert out.stride() == want.stride()
+    assert torch.equal(out.cpu(), want)
+
+
 def test_conjugated_triangles() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(3, 2, dtype=torch.complex64)
