@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._meta_registrations import _exec_fft, _sort_dims
 from torch._ops import OpOverload
-from torch._prims_common import suggest_memory_format
 
 from lazytpu.frontend.infer import OVERRIDES, override
+from lazytpu.frontend.torch_private import meta_fft, sorted_fft_dims, suggest_memory_format
 
 aten = torch.ops.aten
 
@@ -85,4 +84,4 @@ def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> 
     """All dims in one pass, the innermost first; torch's own meta function counts the passes of another device."""
     if not dim or not self.is_complex():
         return aten._fft_c2c.default(self, dim, normalization, forward)
-    return _exec_fft(self.new_empty(self.shape), self, self.shape, _sort_dims(self, dim), forward=forward)
+    return meta_fft(self.new_empty(self.shape), self, self.shape, sorted_fft_dims(self, dim), forward=forward)

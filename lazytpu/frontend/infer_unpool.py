@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from lazytpu.frontend.infer import override
+from lazytpu.frontend.torch_private import suggest_memory_format
 
 aten = torch.ops.aten
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 import torch
+from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch.utils import checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -61,3 +62,8 @@ CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not ree
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
+
+# Where a result's strides come from: the memory format of an input; the dims of an FFT, and its result on the CPU
+suggest_memory_format = _prims_common.suggest_memory_format
+sorted_fft_dims = _meta_registrations._sort_dims
+meta_fft = _meta_registrations._exec_fft
