@@ -70,7 +70,7 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
 
 
 # A tensor that the CPU resizes for these is row-major, though their own results are not.
-_ROW_MAJOR = frozenset({"aten::cholesky"})
+_ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
 
 # These read other elements than those they write at the same time: their results do not go to what they read.
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})

@@ -134,3 +134,13 @@ def test_a_tpu_has_no_general_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> No
     for op in (L.eig, L.eigvals):
         with pytest.raises(NotImplementedError, match="eigh"):
             op(x.expand(3, 2, 2))
+
+
+@pytest.mark.parametrize("op", [torch.fft.fft, torch.fft.ifft, torch.fft.irfft])
+def test_layouts_of_resized_transforms(op: Callable[..., torch.Tensor]) -> None:
+    dtype = torch.float32 if op is torch.fft.irfft else torch.complex64
+    x, out = torch.ones(2, 3, 4, dtype=torch.complex64), torch.empty(0, dtype=dtype, device="tpu")
+    op(x.to("tpu"), dim=1, out=out)
+    want = op(x, dim=1, out=torch.empty(0, dtype=dtype))
+    assert out.stride() == want.stride()
+    torch.testing.assert_close(out.cpu(), want)
