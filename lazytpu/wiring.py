@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from lazytpu.engine.device import Device
 from lazytpu.engine.engine import Engine
-from lazytpu.frontend import device_port, ports
+from lazytpu.frontend import ports
+from lazytpu.frontend.device import device_port
 from lazytpu.frontend.names import slot_names
 
 ENGINE: Engine | None = None

@@ -1,4 +1,4 @@
-"""The CTC loss, with lengths that are tensors and padded targets; frontend/ctc.py brings other calls into this form."""
+"""The CTC loss, with lengths that are tensors and padded targets; frontend/ops/ctc.py brings others into it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lazytpu.runtime.buffer import MEMORY
 
 
 class Device:
-    """Implements `lazytpu.frontend.device_port.Device`; `make_properties` is the frontend's class of properties."""
+    """Implements `lazytpu.frontend.device.device_port.Device`; `make_properties`: the frontend's class of them."""
 
     def __init__(self, make_properties: Callable[..., Any]):
         self.make_properties = make_properties

@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend import ports
-from lazytpu.frontend.generators import draw
+from lazytpu.frontend.device.generators import draw
 from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.torch_private import CpuGenerator
 

@@ -11,17 +11,17 @@ import torch
 from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
-import lazytpu.frontend.infer_formats
-import lazytpu.frontend.infer_normalization
-import lazytpu.frontend.infer_numbers
-import lazytpu.frontend.infer_unpool  # noqa: F401 (their meta functions register)
+import lazytpu.frontend.inference.formats
+import lazytpu.frontend.inference.normalization
+import lazytpu.frontend.inference.numbers
+import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import codegen, ports
-from lazytpu.frontend.argument_checks import checked
-from lazytpu.frontend.creation import check_device
-from lazytpu.frontend.dtype_support import check_dtypes
-from lazytpu.frontend.factories import factory, factory_kernel
-from lazytpu.frontend.infer import infer
+from lazytpu.frontend.inference.argument_checks import checked
+from lazytpu.frontend.inference.dtype_support import check_dtypes
+from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.ops.creation import check_device
+from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.out import out_kernel, out_names
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
@@ -325,13 +325,13 @@ def precision() -> str:
 
 
 def _draw(generator: torch.Generator | None) -> tuple[int, int]:
-    from lazytpu.frontend.generators import draw
+    from lazytpu.frontend.device.generators import draw
 
     return draw(generator)
 
 
 def _undraw(generator: torch.Generator | None, offset: int) -> None:
-    from lazytpu.frontend.generators import undraw
+    from lazytpu.frontend.device.generators import undraw
 
     undraw(generator, offset)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 from lazytpu.frontend.tensors import extent
 

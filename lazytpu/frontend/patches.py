@@ -6,24 +6,14 @@ first tensor: `torch.load(..., map_location="tpu")` and `module.to("tpu")` may c
 
 from __future__ import annotations
 
-from lazytpu.frontend import (
+from lazytpu.frontend import autocast, checkpointing, dlpack, module_move, names, step_ends, storage_patches
+from lazytpu.frontend.device import accelerator, forks, generators, pinned, streams
+from lazytpu.frontend.libraries import (
     accelerate_hook,
-    accelerator,
-    autocast,
-    checkpointing,
     compile,
     data_parallel,
-    dlpack,
-    forks,
-    generators,
     lightning_hook,
-    module_move,
-    names,
-    pinned,
     safetensors_hook,
-    step_ends,
-    storage_patches,
-    streams,
     transformers_hook,
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.infer import override
+from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.kernels import kernel
 from lazytpu.trace.recorder import Recorder
 

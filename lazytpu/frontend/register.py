@@ -38,7 +38,7 @@ def register() -> None:
             _conflict = owner
             return
         private.rename_backend(NAME)  # the module below names its device
-        from lazytpu.frontend.device_module import MODULE
+        from lazytpu.frontend.device.device_module import MODULE
 
         private.setup_backend(NAME, backend_module=MODULE)
         _register_first_use()
@@ -54,7 +54,7 @@ def _register_first_use() -> None:
 
         def kernel(*args: Any, _name: str = name, **kwargs: Any) -> torch.Tensor:
             activate()
-            from lazytpu.frontend.creation import KERNELS
+            from lazytpu.frontend.ops.creation import KERNELS
 
             return KERNELS[_name](*args, **kwargs)
 
@@ -93,7 +93,8 @@ def activate() -> None:
 
             wiring.start()
             _register_kernels()
-            from lazytpu.frontend import autocast, printing, transformer
+            from lazytpu.frontend import autocast, printing
+            from lazytpu.frontend.ops import transformer
 
             autocast.install()
             printing.install()
@@ -104,21 +105,21 @@ def activate() -> None:
 
 
 def _register_kernels() -> None:
-    from lazytpu.frontend import (
+    from lazytpu.frontend import cpu_fallback
+    from lazytpu.frontend.device import streams
+    from lazytpu.frontend.kernels import callable_of
+    from lazytpu.frontend.ops import (
         attention,
         copies,
         counting,
-        cpu_fallback,
         ctc,
         data_dependent,
         linear_algebra,
         metadata,
         redirects,
         splitting,
-        streams,
         strided,
     )
-    from lazytpu.frontend.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
     aten = torch.library.Library("aten", "IMPL")

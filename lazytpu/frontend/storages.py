@@ -59,7 +59,7 @@ def settle(
     held: torch.UntypedStorage | None = storage.__dict__.pop("_bytes", None)
     if held is None:
         return
-    from lazytpu.frontend.copies import from_cpu as value_from_cpu
+    from lazytpu.frontend.ops.copies import from_cpu as value_from_cpu
 
     flat = _as_bytes(held)
     if held.nbytes() % dtype.itemsize == 0:
@@ -73,7 +73,7 @@ def to_cpu(storage: Any) -> torch.UntypedStorage:
     """A new CPU storage with the bytes, after waiting for them."""
     if (held := storage.__dict__.get("_bytes")) is not None:
         return held.clone()
-    from lazytpu.frontend.copies import to_cpu as tensor_to_cpu
+    from lazytpu.frontend.ops.copies import to_cpu as tensor_to_cpu
 
     return tensor_to_cpu(tensors.wrap(storage._value)).untyped_storage()
 

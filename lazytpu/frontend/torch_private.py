@@ -51,7 +51,7 @@ AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAcc
 to_dlpack = torch._C._to_dlpack
 swap_tensor_impl = torch._C._swap_tensor_impl
 
-# torch.compile: the class behind the backend "inductor", and modules that lazytpu/frontend/compile.py waits for
+# torch.compile: the class behind the backend "inductor", and modules that frontend/libraries/compile.py waits for
 InductorBackend = torch._TorchCompileInductorWrapper
 INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from harness import run
 
-from lazytpu.frontend import attention
+from lazytpu.frontend.ops import attention
 
 OPS = attention.OPS
 

@@ -158,7 +158,7 @@ def test_isin() -> None:
 
 def test_rows_in_lexicographic_order() -> None:
     """Stable, by the first column, then the second."""
-    import lazytpu.frontend.counting  # noqa: F401  (defines the op)
+    import lazytpu.frontend.ops.counting  # noqa: F401  (defines the op)
 
     order = torch.ops.lazytpu.lexicographic_order.default
     for dtype in (torch.int64, torch.bool, torch.bfloat16):

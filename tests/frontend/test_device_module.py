@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lazytpu
-import lazytpu.frontend.device_module as tpu
+import lazytpu.frontend.device.device_module as tpu
 
 
 def test_it_is_torch_tpu() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from lazytpu.frontend import generators
-from lazytpu.frontend.generators import draw
+from lazytpu.frontend.device import generators
+from lazytpu.frontend.device.generators import draw
 
 
 def test_facade_makes_the_generator_of_the_device() -> None:

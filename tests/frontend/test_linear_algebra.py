@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from lazytpu.frontend import device_port
+from lazytpu.frontend.device import device_port
 
 L = torch.linalg
 OPS: dict[str, Callable[..., torch.Tensor]] = {

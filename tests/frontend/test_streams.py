@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.streams import TpuEvent, TpuStream
+from lazytpu.frontend.device.streams import TpuEvent, TpuStream
 
 
 def pending() -> tuple[torch.Tensor, Callable[[], bool]]:

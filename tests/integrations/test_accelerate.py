@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import get_max_memory, set_seed
 from torch import nn
 
-from lazytpu.frontend.on_import import UncheckedVersionWarning, warn_unchecked
+from lazytpu.frontend.libraries.on_import import UncheckedVersionWarning, warn_unchecked
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from lazytpu.frontend.on_import import when_imported
+from lazytpu.frontend.libraries.on_import import when_imported
 
 
 @pytest.fixture

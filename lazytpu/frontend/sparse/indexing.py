@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.data_dependent import nonzero
+from lazytpu.frontend.ops.data_dependent import nonzero
 from lazytpu.frontend.sparse.parts import Kernels, indices_of, like, look_up, make, positions, sizes, values_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.data_dependent import nonzero
+from lazytpu.frontend.ops.data_dependent import nonzero
 from lazytpu.frontend.sparse.parts import (
     Kernels,
     assign,

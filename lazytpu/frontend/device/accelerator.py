@@ -1,0 +1,56 @@
+"""`torch.accelerator` for the device: the functions whose C++ part a device in Python cannot provide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.device import device_module, device_port, memory_stats
+
+
+def synchronize(device: Any = None, /) -> None:
+    """Run what every thread recorded, and wait until the device is done."""
+    device_module.synchronize(device)
+
+
+def current_stream(device: Any = None, /) -> torch.Stream:
+    """The device's queue."""
+    return device_module.current_stream(device)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """Nothing to do: there is one queue."""
+
+
+def set_device_index(device: Any, /) -> None:
+    """Check that `device` is the one device there is."""
+    device_module.set_device(device)
+
+
+def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
+    """(free, total) bytes of the device."""
+    return memory_stats.mem_get_info(device_index)
+
+
+def get_device_capability(device: Any = None, /) -> dict[str, Any]:
+    """The dtypes that tensors of the device may have, under "supported_dtypes"."""
+    device_module.index_of(device)
+    return {"supported_dtypes": device_port.device().dtypes()}
+
+
+def empty_host_cache() -> None:
+    """Nothing to do: host memory is not cached."""
+
+
+_OURS = (synchronize, current_stream, set_stream, set_device_index, get_memory_info, get_device_capability)
+
+
+def install() -> None:
+    """Put the functions above, and those about memory, in place of torch's."""
+    accelerator: Any = torch.accelerator
+    for function in (*_OURS, empty_host_cache):
+        setattr(accelerator, function.__name__, function)
+    for name in dir(memory_stats):
+        if hasattr(accelerator, name) and callable(getattr(memory_stats, name)):
+            setattr(accelerator, name, getattr(memory_stats, name))

@@ -1,0 +1,53 @@
+"""Forked processes: XLA's threads do not come along, so the child of a process that used the device must not use it.
+
+Without this, a child would wait for ever at its first read. It gets the error that `torch.cuda` raises instead, and may
+do anything else: workers of a DataLoader work on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from typing import Any, NoReturn
+
+from lazytpu.frontend.device import device_port
+
+FORKED = False
+
+
+class _Refusing:
+    """Stands for the engine, and the device, in a forked child."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse
+
+
+def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+    raise RuntimeError(
+        "Cannot re-initialize tpu in forked subprocess. To use tpu with multiprocessing, you must use the 'spawn' "
+        "start method (torch.multiprocessing.set_start_method('spawn'))."
+    )
+
+
+def _in_child() -> None:
+    global FORKED
+    if device_port.installed() is None:
+        return
+    FORKED = True
+    from lazytpu.frontend import ports
+    from lazytpu.frontend.tensors import recorders
+
+    refusing: Any = _Refusing()
+    device_port.install(refusing)
+    ports.install(refusing)
+    for recorder in recorders():
+        recorder.cut_trace = _refuse
+        recorder.lock, recorder.cut_lock = threading.RLock(), threading.RLock()  # another thread may have held them
+
+
+def install() -> None:
+    """Refuse the device in processes forked from now on. jax warns at each fork that the child may hang in XLA, which
+    it then cannot; workers of a DataLoader are such children."""
+    warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+    os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,145 @@
+"""Random number generators of the device: a pair (seed, offset) on the host (R7).
+
+The bits of a random op are a function of (seed, offset, element index), with the offset that the generator had when the
+op was recorded; each op advances it by one. So a stream is the same however ops are cut into programs, drawing needs no
+device, and getting or setting a state never waits.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import threading
+import weakref
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.device.facades import facade
+from lazytpu.frontend.torch_private import CpuGenerator, native_address
+
+_SEED_AT_START = 67280421310721  # at::default_rng_seed_val, torch's first seed on every device
+_STATE = struct.Struct("<QQ")
+_lock = threading.Lock()
+
+
+class TpuGenerator(CpuGenerator):
+    """A generator of `device`: what `torch.Generator("tpu")` gives.
+
+    torch hands a generator to kernels as its C++ part, which for a device in Python is a CPU generator; nothing draws
+    from that one, it only identifies this object (`draw`).
+    """
+
+    _device: torch.device
+    _seed: int
+    _offset: int
+
+    def __new__(cls, device: torch.device) -> TpuGenerator:
+        made = CpuGenerator.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
+        made._device = torch.device(device.type, device.index or 0)
+        made._seed, made._offset = _SEED_AT_START, 0
+        _generators[native_address(made)] = made
+        return made
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def manual_seed(self, seed: int) -> TpuGenerator:
+        """Start the stream of `seed`: -2**63 <= seed < 2**64, negative ones count from 2**64."""
+        if not -(1 << 63) <= int(seed) < 1 << 64:
+            raise RuntimeError(f"Overflow when unpacking long long: a seed is in [-2**63, 2**64), got {seed}")
+        with _lock:
+            self._seed, self._offset = int(seed) % (1 << 64), 0
+        return self
+
+    def seed(self) -> int:
+        """Start the stream of a seed from the system's entropy, and return that seed."""
+        self.manual_seed(secrets.randbits(64))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        """The seed that the stream started from."""
+        return self._seed
+
+    def get_offset(self) -> int:
+        """How many ops have drawn since the stream started."""
+        return self._offset
+
+    def set_offset(self, offset: int) -> None:
+        self._offset = int(offset)
+
+    def get_state(self) -> torch.Tensor:
+        """(seed, offset) as 16 bytes: a uint8 tensor on the CPU."""
+        return torch.frombuffer(bytearray(_STATE.pack(self._seed, self._offset)), dtype=torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> TpuGenerator:
+        """Continue from what `get_state` returned."""
+        if not isinstance(state, torch.Tensor) or state.dtype is not torch.uint8 or state.numel() != _STATE.size:
+            got = f"{state.dtype} of {state.numel()}" if isinstance(state, torch.Tensor) else type(state).__name__
+            raise TypeError(f"RNG state must be a torch.ByteTensor of {_STATE.size} bytes (from get_state), got {got}")
+        seed, offset = _STATE.unpack(bytes(state.cpu().tolist()))
+        with _lock:
+            self._seed, self._offset = seed, offset
+        return self
+
+    def clone_state(self) -> TpuGenerator:
+        return TpuGenerator(self._device).set_state(self.get_state())
+
+    def graphsafe_get_state(self) -> TpuGenerator:
+        return self.clone_state()
+
+    def graphsafe_set_state(self, state: torch.Generator) -> TpuGenerator:
+        return self.set_state(state.get_state())
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (str(self._device), self._seed, self._offset)
+
+    def __repr__(self) -> str:
+        return f"<torch.Generator on {self._device}, seed {self._seed}, offset {self._offset}>"
+
+
+_generators: weakref.WeakValueDictionary[int, TpuGenerator] = weakref.WeakValueDictionary()
+
+
+def _rebuild(device: str, seed: int, offset: int) -> TpuGenerator:
+    made = TpuGenerator(torch.device(device)).manual_seed(seed)
+    made.set_offset(offset)
+    return made
+
+
+def _construct(device: Any = "cpu") -> torch.Generator:
+    device = torch.device("tpu", device) if isinstance(device, int) else torch.device(device)
+    return TpuGenerator(device) if device.type == "tpu" else CpuGenerator(device)
+
+
+default_generator = TpuGenerator(torch.device("tpu", 0))
+
+
+def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
+    """(seed, offset) of one random op, as unsigned 64-bit numbers; no other op of the generator gets the same.
+
+    Raises RuntimeError for a generator of another device, as torch does.
+    """
+    found = default_generator if generator is None else _generators.get(native_address(generator))
+    if found is None:
+        assert generator is not None
+        raise RuntimeError(f"Expected a 'tpu' device type for generator but found '{generator.device.type}'")
+    with _lock:
+        offset = found._offset
+        found._offset = offset + 1
+        return found._seed, offset
+
+
+def undraw(generator: torch.Generator | None, offset: int) -> None:
+    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded anew after a
+    cut, it gets the same numbers (R7). Nothing happens when another thread has drawn since."""
+    found = default_generator if generator is None else _generators[native_address(generator)]
+    with _lock:
+        if found._offset == offset + 1:
+            found._offset = offset
+
+
+def install() -> None:
+    """Let `torch.Generator("tpu")` make generators of the device."""
+    torch.Generator = facade(CpuGenerator, _construct)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,58 @@
+"""Memory in use on the device, in the words of `torch.cuda`.
+
+Counted where values get and lose their memory, not measured, so the figures are the same on every platform. XLA's pool
+below is not visible: what is reserved is what is allocated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.frontend.device import device_port
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of device memory that values hold now; results of ops that were not run yet hold none."""
+    found = device_port.installed()
+    return 0 if found is None else found.live_bytes()
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most bytes held since the start or `reset_peak_memory_stats`, temporaries of programs included."""
+    found = device_port.installed()
+    return 0 if found is None else found.peak_bytes()
+
+
+memory_reserved = memory_allocated
+max_memory_reserved = max_memory_allocated
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start `max_memory_allocated` anew from what is allocated now."""
+    found = device_port.installed()
+    if found is not None:
+        found.reset_peak()
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Nothing to do: nothing is accumulated."""
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """The figures under torch's names: `allocated_bytes.all.current`, `.peak`, and the same for `reserved_bytes`."""
+    now, peak = memory_allocated(device), max_memory_allocated(device)
+    kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
+    return {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", now), ("peak", peak))}
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of the device; starts the engine."""
+    total = device_port.device().properties().total_memory
+    return max(total - memory_allocated(device), 0), total
+
+
+def empty_cache() -> None:
+    """Nothing to do: memory of dead values goes back to XLA at once."""

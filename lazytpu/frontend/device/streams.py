@@ -1,0 +1,149 @@
+"""Streams and events: the device runs one queue in order, so waiting for one thing is waiting for all of it.
+
+A wait cuts what is recorded (it would otherwise never run) and waits for the device. Ordering one stream after another
+needs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.device.facades import facade
+from lazytpu.frontend.torch_private import NativeEvent, NativeStream
+
+
+def synchronize() -> None:
+    """Run what every thread recorded, and wait until the device is done.
+
+    Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
+    """
+    from lazytpu.frontend import ports
+    from lazytpu.frontend.device import device_port
+    from lazytpu.frontend.tensors import recorders
+
+    if device_port.installed() is not None:
+        for recorder in recorders():
+            recorder.cut()
+        ports.engine().wait()
+
+
+def launch() -> None:
+    """Run what every thread recorded, without waiting."""
+    from lazytpu.frontend.tensors import recorders
+
+    for recorder in recorders():
+        recorder.cut()
+
+
+class TpuEvent(NativeEvent):
+    """A point in the device's queue: what `torch.Event("tpu")` gives.
+
+    With `enable_timing`, `record` waits for the device and takes the host's clock, so that the time between two events
+    is what the device did between them, and nothing else.
+    """
+
+    _timing: bool
+    _seconds: float | None
+    _recorded: bool
+
+    def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> TpuEvent:
+        made = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
+        made._timing, made._seconds, made._recorded = enable_timing, None, False
+        return made
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        if self._timing:
+            synchronize()
+            self._seconds = time.perf_counter()
+        else:
+            launch()
+        self._recorded = True
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Nothing to do: what comes later in the queue runs later."""
+
+    def query(self) -> bool:
+        """True, after waiting: XLA's queue can be waited for, not looked at."""
+        self.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        if self._recorded:
+            synchronize()
+
+    def elapsed_time(self, end_event: torch.Event) -> float:
+        """Milliseconds from this event to `end_event`.
+
+        Raises RuntimeError when one of them has no timing, or was not recorded.
+        """
+        if not (self._timing and isinstance(end_event, TpuEvent) and end_event._timing):
+            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        if self._seconds is None or end_event._seconds is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        return 1e3 * (end_event._seconds - self._seconds)
+
+
+class TpuStream(NativeStream):
+    """The device's queue: what `torch.Stream(device="tpu")` gives; all of them are the same."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> TpuStream:
+        return super().__new__(cls, device="tpu:0")
+
+    def synchronize(self) -> None:
+        synchronize()
+
+    def query(self) -> bool:
+        """True, after waiting: XLA's queue can be waited for, not looked at."""
+        synchronize()
+        return True
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        event = TpuEvent() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: torch.Event) -> None:
+        """Nothing to do: the queue runs in order."""
+
+    def wait_stream(self, stream: torch.Stream) -> None:
+        """Nothing to do: the queue runs in order."""
+
+
+@cache
+def current() -> TpuStream:
+    """The device's queue."""
+    return TpuStream()
+
+
+def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
+    """aten::record_stream. Nothing to do: memory is used again only after what was launched before."""
+
+
+KERNELS: dict[str, Any] = {"record_stream": record_stream}
+
+
+def _is_tpu(device: Any) -> bool:
+    """Whether a stream or event made with this device argument is the tpu's: so is one with none, an accelerator's."""
+    return device is None or isinstance(device, int) or torch.device(device).type == "tpu"
+
+
+def _construct_event(device: Any = None, **kwargs: Any) -> torch.Event:
+    return TpuEvent(device, **kwargs) if _is_tpu(device) else NativeEvent(device, **kwargs)
+
+
+def _construct_stream(*args: Any, **kwargs: Any) -> torch.Stream:
+    if "stream_id" in kwargs or len(args) > 1:
+        made = NativeStream(*args, **kwargs)
+        return TpuStream() if made.device.type == "tpu" else made
+    device = args[0] if args else kwargs.get("device")
+    return TpuStream() if _is_tpu(device) else NativeStream(*args, **kwargs)
+
+
+def install() -> None:
+    """Let `torch.Stream` and `torch.Event` make those of the device."""
+    torch.Stream = facade(NativeStream, _construct_stream)  # pyright: ignore[reportAttributeAccessIssue]
+    torch.Event = facade(NativeEvent, _construct_event)  # pyright: ignore[reportAttributeAccessIssue]

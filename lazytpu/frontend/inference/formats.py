@@ -1,0 +1,87 @@
+"""Meta functions of ops that keep an input's memory format, or its strides, where torch's own meta functions do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.infer import OVERRIDES, override
+from lazytpu.frontend.torch_private import meta_fft, sorted_fft_dims, suggest_memory_format
+
+aten = torch.ops.aten
+
+
+def contiguous(result: Tensor) -> Tensor:
+    """The (meta) result, contiguous."""
+    return torch.empty(result.shape, dtype=result.dtype, device="meta")
+
+
+def of_format(result: Tensor, input: Tensor) -> Tensor:
+    """The (meta) result in the memory format of an input of as many dims: channels_last or contiguous."""
+    wanted = suggest_memory_format(input) if input.dim() == result.dim() else torch.contiguous_format
+    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=wanted)
+
+
+def _keeps_format(op: OpOverload, name: str) -> None:
+    def infer(**arguments: Any) -> Tensor:
+        return of_format(op(**arguments), arguments[name])
+
+    OVERRIDES[str(op)] = infer
+
+
+for _name, _input in (
+    ("reflection_pad2d", "self"),
+    ("replication_pad2d", "self"),
+    ("upsample_nearest2d", "self"),
+    ("_upsample_nearest_exact2d", "self"),
+    ("upsample_bilinear2d", "self"),
+    ("upsample_bicubic2d", "self"),
+):
+    _keeps_format(getattr(aten, _name).default, _input)
+
+
+@override("aten.roll.default")
+def roll(self: Tensor, shifts: list[int], dims: list[int] | None = None) -> Tensor:
+    """Along one dim it is two slices in the other order (`roll_cpu`), and `cat` keeps the memory format."""
+    result = aten.roll.default(self, shifts, dims or [])
+    return of_format(result, self) if dims and len(dims) == 1 and self.numel() else result
+
+
+@override("aten.angle.default")
+def angle(self: Tensor) -> Tensor:
+    """That of complex numbers is contiguous."""
+    result = aten.angle.default(self)
+    return contiguous(result) if self.is_complex() else result
+
+
+def _like_self(op: OpOverload) -> None:
+    def infer(**arguments: Any) -> Tensor:
+        result, self = op(**arguments), arguments["self"]
+        return torch.empty_like(self, dtype=result.dtype) if result.shape == self.shape and self.dim() else result
+
+    OVERRIDES[str(op)] = infer
+
+
+def _sorted_like_self(op: OpOverload) -> None:
+    def infer(**arguments: Any) -> tuple[Tensor, Tensor]:
+        values, indices = (torch.empty_like(arguments["self"], dtype=t.dtype) for t in op(**arguments))
+        return values, indices
+
+    OVERRIDES[str(op)] = infer
+
+
+_sorted_like_self(aten.sort.default)
+_sorted_like_self(aten.sort.stable)
+_like_self(aten.huber_loss.default)
+_like_self(aten.binary_cross_entropy.default)
+
+
+@override("aten._fft_c2c.default")
+def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
+    """All dims in one pass, the innermost first; torch's own meta function counts the passes of another device."""
+    if not dim or not self.is_complex():
+        return aten._fft_c2c.default(self, dim, normalization, forward)
+    return meta_fft(self.new_empty(self.shape), self, self.shape, sorted_fft_dims(self, dim), forward=forward)

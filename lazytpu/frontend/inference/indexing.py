@@ -1,0 +1,138 @@
+"""Shapes and errors of ops that index, sort and reduce segments, where torch's meta functions miss or differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.infer import OVERRIDES, override
+
+aten = torch.ops.aten
+
+
+# Ops whose meta functions accept what the CPU refuses: indices of a wrong dtype, shapes that do not fit, positions out
+# of range. The CPU itself is asked.
+_ASKED = """
+bucketize gather index index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
+index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatter_add scatter_add_ scatter_reduce
+scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
+""".split()
+
+
+def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
+    """What the CPU's kernel gives for tensors that are not too large, and torch's meta function for others."""
+    small = elements(arguments.values()) <= LARGE
+    given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
+    schema = op._schema.arguments
+    positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
+    return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
+
+
+def _asking(op: OpOverload) -> Any:
+    return lambda **arguments: _ask(op, arguments)
+
+
+for _name in _ASKED:
+    for _overload in getattr(aten, _name).overloads():
+        _op = getattr(getattr(aten, _name), _overload)
+        if not any(a.alias_info is not None and a.kwarg_only for a in _op._schema.arguments):  # not out=
+            OVERRIDES[str(_op)] = _asking(_op)
+
+
+def scalar_type(dtype: torch.dtype) -> str:
+    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
+
+
+def _segments(name: str, given: torch.Tensor, axis: int, data: torch.Tensor) -> None:
+    if data.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{scalar_type(data.dtype)}'")
+    if given.dtype not in (torch.int32, torch.int64):
+        kind = scalar_type(given.dtype)
+        raise NotImplementedError(f"\"_segment_reduce_{name}_cpu_kernel1\" not implemented for '{kind}'")
+    if data.dim() < given.dim() or axis != given.dim() - 1:
+        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
+
+
+@override("aten.segment_reduce.default")
+def segment_reduce(
+    data: torch.Tensor,
+    reduce: str,
+    lengths: torch.Tensor | None = None,
+    indices: torch.Tensor | None = None,
+    offsets: torch.Tensor | None = None,
+    axis: int = 0,
+    **_: Any,
+) -> torch.Tensor:
+    """torch's meta function reads the lengths."""
+    if not -data.dim() <= axis < data.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-data.dim()}, {data.dim() - 1}], but got {axis})"
+        )
+    axis %= data.dim()
+    if indices is not None:
+        raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
+    if reduce not in ("sum", "mean", "prod", "max", "amax", "min", "amin"):
+        raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    given, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
+    if given is None:
+        raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
+    _segments(name, given, axis, data)
+    count = given.shape[-1] - (offsets is not None)
+    return data.new_empty((*data.shape[:axis], count, *data.shape[axis + 1 :]))
+
+
+@override("aten._segment_reduce_backward.default")
+def segment_reduce_backward(data: torch.Tensor, grad: torch.Tensor, **_: Any) -> torch.Tensor:
+    """Contiguous, of the shape of data."""
+    return grad.new_empty(data.shape)
+
+
+@override("aten.hash_tensor.default")
+def hash_tensor(**arguments: Any) -> torch.Tensor:
+    """torch's meta function accepts complex numbers, and any mode."""
+    if arguments.get("mode", 0) != 0:
+        raise RuntimeError(f"Unknown hash_tensor mode: {arguments['mode']}")
+    if arguments["self"].is_complex():
+        kind = scalar_type(arguments["self"].dtype)
+        raise NotImplementedError(f"\"xor_sum_cpu\" not implemented for '{kind}'")
+    return aten.hash_tensor.default(**arguments)
+
+
+@override("aten.nonzero_static.default")
+def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
+    """Contiguous; torch's meta function has the strides of nonzero, which are those of a transpose."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
+    return torch.empty((size, self.dim()), dtype=torch.int64, device="meta")
+
+
+@override("aten.index_put_.default")
+def index_put_(**arguments: Any) -> torch.Tensor:
+    """torch's meta function cannot look for the true elements of a mask."""
+    if any(i is not None and i.dtype is torch.bool for i in arguments["indices"]):
+        return arguments["self"]
+    return _ask(aten.index_put_.default, arguments)
+
+
+def _embedding_bag(op: OpOverload) -> None:
+    """torch's meta function accepts weights of another dtype than the table's."""
+
+    def check(**arguments: Any) -> tuple[torch.Tensor, ...]:
+        table, weights = arguments["weight"], arguments.get("per_sample_weights")
+        if weights is not None and weights.dtype != table.dtype:
+            raise RuntimeError(
+                "Expected tensor for argument #1 'weight' to have the same type as tensor for argument #1 "
+                f"'per_sample_weights'; but type {table.dtype} does not equal {weights.dtype} (while checking "
+                "arguments for embedding_bag)"
+            )
+        return op(**arguments)
+
+    OVERRIDES[str(op)] = check
+
+
+_embedding_bag(aten._embedding_bag.default)
+_embedding_bag(aten._embedding_bag_forward_only.default)

@@ -1,0 +1,60 @@
+"""Meta functions of normalizations: which statistics the CPU saves for the gradient, and in which dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.formats import contiguous, of_format
+from lazytpu.frontend.inference.infer import OVERRIDES
+
+aten = torch.ops.aten
+
+_PARAMETERS = ("weight", "bias", "running_mean", "running_var")
+
+
+def _saved_dtype(x: torch.Tensor, arguments: dict[str, Any]) -> torch.dtype:
+    """That of the parameters, if there are any, else of the input (`param_scalar_type`). Parameters have the input's
+    dtype; those of halves may be float32 (`check_mixed_data_type`)."""
+    parameters = [arguments[name].dtype for name in _PARAMETERS if arguments.get(name) is not None]
+    if not set(parameters) <= {x.dtype} and not (x.dtype.itemsize == 2 and set(parameters) == {torch.float32}):
+        raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")
+    return (parameters or [x.dtype])[0]
+
+
+def _of_batches(op: OpOverload) -> None:
+    def infer(**arguments: Any) -> tuple[torch.Tensor, ...]:
+        """Mean and 1 / deviation of the batch; by running statistics nothing is saved: empty tensors."""
+        x = arguments["input"]
+        output, mean, rstd, *rest = op(**arguments)
+        dtype = _saved_dtype(x, arguments)
+        shape = mean.shape if arguments.get("training", "with_update" in str(op)) else (0,)
+        output = contiguous(output) if x.is_contiguous() else of_format(output, x)
+        return output, mean.new_empty(shape, dtype=dtype), rstd.new_empty(shape, dtype=dtype), *rest
+
+    OVERRIDES[str(op)] = infer
+
+
+def _of_elements(op: OpOverload) -> None:
+    def infer(**arguments: Any) -> tuple[torch.Tensor, ...]:
+        """Means and 1 / deviations of layers or groups."""
+        output, mean, rstd = op(**arguments)
+        dtype = _saved_dtype(output, arguments)
+        return output, mean.new_empty(mean.shape, dtype=dtype), rstd.new_empty(rstd.shape, dtype=dtype)
+
+    OVERRIDES[str(op)] = infer
+
+
+for _op in (
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+    aten._batch_norm_with_update.default,
+    aten._batch_norm_no_update.default,
+):
+    _of_batches(_op)
+for _op in (aten.native_layer_norm.default, aten.native_group_norm.default):
+    _of_elements(_op)

@@ -1,0 +1,1 @@
+"""Other libraries on the device: what each needs, done when it is imported."""

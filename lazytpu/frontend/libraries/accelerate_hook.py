@@ -1,0 +1,117 @@
+"""Hugging Face accelerate on the device. It asks each kind of device it knows by name, and has no branch for others.
+
+`Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU; its
+checkpoints keep the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
+the device counts as memory for `device_map="auto"`. Done when accelerate is imported. `Accelerator(cpu=True)` stays on
+the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.libraries import rng_states
+from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+
+CHECKED = ("1.15",)
+"""Releases of accelerate that this was checked against, by major and minor number."""
+
+
+def _default_device(native: Callable[[Any], torch.device]) -> property:
+    def default_device(self: Any) -> torch.device:
+        found = native(self)
+        return torch.device("tpu") if found.type == "cpu" else found
+
+    return property(
+        default_device, doc="The device of this process: accelerate's own choice, tpu where that is the CPU."
+    )
+
+
+def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(save)
+    def save_accelerator_state(*args: Any, **kwargs: Any) -> Any:
+        result = save(*args, **kwargs)
+        given = signature(save).bind(*args, **kwargs).arguments
+        rng_states.save(given["output_dir"], given["process_index"])
+        return result
+
+    return save_accelerator_state
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(load)
+    def load_accelerator_state(*args: Any, **kwargs: Any) -> Any:
+        result = load(*args, **kwargs)
+        given = signature(load).bind(*args, **kwargs).arguments
+        rng_states.load(given["input_dir"], given["process_index"])
+        return result
+
+    return load_accelerator_state
+
+
+def _with_fp16(init: Callable[..., None]) -> Callable[..., None]:
+    @wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature(init).bind(self, *args, **kwargs)
+        wanted = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if str(wanted).lower() != "fp16" or torch.cuda.is_available():
+            init(self, *args, **kwargs)
+            return
+        given.arguments["mixed_precision"] = "no"  # accelerate refuses fp16 on devices that it does not know
+        init(*given.args, **given.kwargs)
+        self.state._mixed_precision = "fp16"
+        if self.device.type == "tpu":
+            self.native_amp = True
+            options = {} if self.scaler_handler is None else self.scaler_handler.to_kwargs()
+            self.scaler = torch.amp.GradScaler("tpu", **options)
+
+    return __init__
+
+
+def _max_memory(native: Callable[..., dict[Any, int]]) -> Callable[..., dict[Any, int]]:
+    """Devices are numbers there, and accelerate warns about those that it cannot count."""
+    from accelerate.utils.modeling import convert_file_size_to_int
+
+    @wraps(native)
+    def get_max_memory(max_memory: Any = None) -> dict[Any, int]:
+        if torch.cuda.is_available():
+            return native(max_memory)
+        if max_memory is None:
+            free, _ = torch.get_device_module("tpu").mem_get_info()
+            return {0: free, **native(None)}
+        devices = {key: size for key, size in max_memory.items() if isinstance(key, int)}
+        others = native({key: size for key, size in max_memory.items() if key not in devices})
+        sizes = {key: convert_file_size_to_int(v) if isinstance(v, str) else v for key, v in devices.items()}
+        return {**sizes, **others}
+
+    return get_max_memory
+
+
+def _hook(accelerate: ModuleType) -> None:
+    warn_unchecked("accelerate", accelerate.__version__, CHECKED)
+    from accelerate import accelerator, checkpointing, state
+    from accelerate.utils import modeling
+
+    _replace(state.PartialState, "default_device", lambda native: _default_device(native.fget))
+    for module in (checkpointing, accelerator):
+        _replace(module, "save_accelerator_state", _saving)
+        _replace(module, "load_accelerator_state", _loading)
+    _replace(accelerator.Accelerator, "__init__", _with_fp16)
+    for module in (modeling, accelerate.utils):
+        _replace(module, "get_max_memory", _max_memory)
+
+
+def _replace(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
+    setattr(owner, name, made(getattr(owner, name)))
+
+
+def install() -> None:
+    """Hook accelerate when it is imported."""
+    when_imported("accelerate", _hook)

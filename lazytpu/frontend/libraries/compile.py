@@ -1,0 +1,95 @@
+"""`torch.compile` on the device: a captured graph is run through the recorder, op by op, as eager code is.
+
+The default backend, inductor, writes C++ and Triton, which cannot reach the device. XLA compiles whole steps here
+anyway, so a graph that touches the device is handed back as it was captured: results, gradients and programs are those
+of the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.libraries.on_import import when_imported
+
+
+def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether an input, a constant or a result of the captured graph is on tpu."""
+    held = [*inputs, *graph.parameters(), *graph.buffers()]
+    for node in graph.graph.nodes:
+        held.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
+    return any(_is_on_device(each) for each in held)
+
+
+def _is_on_device(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_is_on_device(each) for each in value)
+    if isinstance(value, torch.Tensor):
+        value = value.device
+    elif isinstance(value, str):
+        return value.partition(":")[0] == "tpu"
+    return isinstance(value, torch.device) and value.type == "tpu"
+
+
+def as_captured(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The dynamo backend "tpu": the captured graph itself, whose ops are recorded as it runs."""
+    return graph.forward
+
+
+def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
+    """`compile(graph, inputs, …)` for graphs that do not touch the device."""
+
+    def route(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if isinstance(graph, torch.fx.GraphModule) and touches_device(graph, inputs):
+            return as_captured(graph, inputs)
+        return compile(graph, inputs, *args, **kwargs)
+
+    return route
+
+
+def _wrap_inductor(module: ModuleType) -> None:
+    setattr(module, private.COMPILE_FX, _routed(getattr(module, private.COMPILE_FX)))
+
+
+def _register_backend(module: ModuleType) -> None:
+    """`torch.compile(backend="tpu")`, which transformers asks for on a device of this name."""
+    module.register_backend(as_captured, name="tpu")
+
+
+def _describe_device(module: Any) -> None:
+    """torch describes a TPU to dynamo as it knows one, without float64 and complex numbers."""
+
+    class Interface(module.TpuInterface):
+        @classmethod
+        def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
+            from lazytpu.frontend.device import device_port
+
+            return dtype in device_port.device().dtypes()
+
+    module.TpuInterface = Interface
+
+
+def _skip_lazytpu(module: ModuleType) -> None:
+    """Dynamo calls functions of lazytpu (mark_step and the like) and does not look into them."""
+    module.add("lazytpu")
+
+
+def install() -> None:
+    """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
+    inductor: Any = private.InductorBackend
+
+    def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        if touches_device(graph, inputs):  # decided here, inductor is not even imported
+            return as_captured(graph, inputs)
+        return native(self, graph, inputs, **kwargs)
+
+    native = inductor.__call__
+    inductor.__call__ = call
+    when_imported(private.INDUCTOR, _wrap_inductor)
+    when_imported(private.DYNAMO_BACKENDS, _register_backend)
+    when_imported(private.DYNAMO_INTERFACES, _describe_device)
+    when_imported(private.DYNAMO_RULES, _skip_lazytpu)

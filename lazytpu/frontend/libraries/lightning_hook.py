@@ -1,0 +1,152 @@
+"""Lightning on the device: `Trainer(accelerator="tpu")` and `Fabric(accelerator="tpu")`, and `"auto"` without a GPU.
+
+In Lightning "tpu" means torch_xla's devices. Here it is registered anew as an Accelerator for tpu:0 with the ordinary
+strategy of one device, when one of Lightning's packages is imported.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
+
+CHECKED = ("2.6",)
+"""Releases of Lightning that this was checked against, by major and minor number."""
+
+# The modules that choose accelerators, with the names of: the class that does, its registry, and the attributes for a
+# precision plugin and for a precision. Lightning comes as one package and as two.
+_CONNECTORS = {
+    **dict.fromkeys(
+        (
+            "lightning.pytorch.trainer.connectors.accelerator_connector",
+            "pytorch_lightning.trainer.connectors.accelerator_connector",
+        ),
+        ("_AcceleratorConnector", "AcceleratorRegistry", "_precision_plugin_flag", "_precision_flag"),
+    ),
+    **dict.fromkeys(
+        ("lightning.fabric.connector", "lightning_fabric.connector"),
+        ("_Connector", "ACCELERATOR_REGISTRY", "_precision_instance", "_precision_input"),
+    ),
+}
+_LOGGING = ("lightning.pytorch.trainer.setup", "pytorch_lightning.trainer.setup")
+_SEEDS = ("lightning.fabric.utilities.seed", "lightning_fabric.utilities.seed")
+
+
+def _accelerator(base: Any) -> Any:
+    """The Accelerator of tpu:0, a subclass of Lightning's `base`."""
+
+    class TpuAccelerator(base):
+        """One device, tpu:0."""
+
+        def setup_device(self, device: torch.device) -> None:
+            if device.type != "tpu":
+                raise ValueError(f"Device should be tpu, got {device} instead.")
+
+        def teardown(self) -> None:
+            """Nothing to do: memory goes back with the last tensor."""
+
+        def get_device_stats(self, device: Any) -> dict[str, Any]:
+            return dict(torch.get_device_module("tpu").memory_stats(device))
+
+        @staticmethod
+        def parse_devices(devices: Any) -> list[int]:
+            """1, -1, "auto" or [0]: the one device of this process; anything else raises ValueError."""
+            if isinstance(devices, str) and devices.strip("- ").isdigit():
+                devices = int(devices)
+            if devices in (1, -1, "auto") or (isinstance(devices, list | tuple) and list(devices) == [0]):
+                return [0]
+            raise ValueError(
+                f"devices={devices!r}: a process drives one device, tpu:0. Use devices=1, and start one process per "
+                "device (torchrun) for more."
+            )
+
+        @staticmethod
+        def get_parallel_devices(devices: list[int]) -> list[torch.device]:
+            return [torch.device("tpu", index) for index in devices]
+
+        @staticmethod
+        def auto_device_count() -> int:
+            return 1
+
+        @staticmethod
+        def is_available() -> bool:
+            return True
+
+        @staticmethod
+        def name() -> str:
+            return "tpu"
+
+    return TpuAccelerator
+
+
+def _hook_connector(module: Any) -> None:
+    connector_name, registry_name, plugin_name, precision_name = _CONNECTORS[module.__name__]
+    version = __import__(module.__name__.partition(".")[0]).__version__
+    warn_unchecked("lightning", version, CHECKED)
+    accelerator, connector = _accelerator(module.Accelerator), getattr(module, connector_name)
+    registry = getattr(module, registry_name)
+    registry.register("tpu", accelerator, description="tpu:0, by lazytpu", override=True)
+    choose_auto, choose_strategy = connector._choose_auto_accelerator, connector._choose_strategy
+    check_precision = connector._check_and_init_precision
+
+    def auto() -> str:
+        found = choose_auto()
+        return "tpu" if found == "cpu" else found
+
+    @wraps(choose_strategy)
+    def strategy(self: Any) -> Any:
+        if isinstance(self.accelerator, accelerator):
+            return module.SingleDeviceStrategy(device=self._parallel_devices[0])
+        return choose_strategy(self)
+
+    @wraps(check_precision)
+    def precision(self: Any) -> Any:
+        wanted = getattr(self, precision_name)
+        mixed = wanted in ("16-mixed", "bf16-mixed") and getattr(self, plugin_name, None) is None
+        if mixed and isinstance(self.accelerator, accelerator):
+            return module.MixedPrecision(wanted, "tpu")
+        return check_precision(self)
+
+    connector._choose_auto_accelerator = staticmethod(auto)
+    connector._choose_strategy, connector._check_and_init_precision = strategy, precision
+
+
+def _hook_logging(module: Any) -> None:
+    log = module._log_device_info
+
+    @wraps(log)
+    def log_device_info(trainer: Any) -> None:
+        if trainer.accelerator.name() == "tpu":
+            module.rank_zero_info("TPU available: True, used: True (tpu:0, by lazytpu)")
+        else:
+            log(trainer)
+
+    module._log_device_info = log_device_info
+
+
+def _hook_seeds(module: Any) -> None:
+    """`isolate_rng`, around validation before the first step, restores the device's random numbers too."""
+    collect, restore = module._collect_rng_states, module._set_rng_states
+
+    @wraps(collect)
+    def collect_rng_states(include_cuda: bool = True) -> dict[str, Any]:
+        return {**collect(include_cuda), "torch.tpu": torch.get_device_module("tpu").get_rng_state_all()}
+
+    @wraps(restore)
+    def set_rng_states(rng_state_dict: dict[str, Any]) -> None:
+        restore(rng_state_dict)
+        if "torch.tpu" in rng_state_dict:
+            torch.get_device_module("tpu").set_rng_state_all(rng_state_dict["torch.tpu"])
+
+    module._collect_rng_states, module._set_rng_states = collect_rng_states, set_rng_states
+
+
+def install() -> None:
+    """Hook Lightning's modules when they are imported."""
+    hooks: Any = ((_CONNECTORS, _hook_connector), (_LOGGING, _hook_logging), (_SEEDS, _hook_seeds))
+    for names, hook in hooks:
+        for name in names:
+            when_imported(name, hook)

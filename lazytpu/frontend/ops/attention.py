@@ -1,0 +1,180 @@
+"""Scaled dot-product attention as one record, forward and backward.
+
+torch's function asks a device in C++ for the implementation to use, which a device in Python cannot answer, and takes
+the "math" path: products and a softmax. So the function itself is taken over: what fits goes to torch's op for other
+devices' attention, `_scaled_dot_product_fused_attention_overrideable`, for the sake of its derivative, and everything
+else to torch's own function. That op has nine results, two of them integers: recorded are ops of our own, with the
+results that are used. A GPT of 6 layers then has 198 records a step and not 336, at the same CPU time on the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend
+
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.torch_private import attention_by_device, transforms
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+_OPERANDS = "Tensor query, Tensor key, Tensor value, Tensor? bias"
+LIBRARY.define(f"attention({_OPERANDS}, bool causal, float? scale) -> Tensor")
+LIBRARY.define(
+    f"attention_dropout({_OPERANDS}, bool causal, float? scale, float dropout) "
+    "-> (Tensor output, Tensor seed, Tensor offset)"
+)
+LIBRARY.define(
+    f"attention_backward(Tensor grad, {_OPERANDS}, Tensor output, Tensor? seed, Tensor? offset, bool causal, "
+    "float? scale, float dropout, bool of_bias) -> (Tensor query, Tensor key, Tensor value, Tensor bias)"
+)
+OPS: Any = torch.ops.lazytpu
+
+MATH, OVERRIDEABLE = SDPBackend.MATH.value, SDPBackend.OVERRIDEABLE.value
+
+_function = torch.ops.aten.scaled_dot_product_attention.default
+_fused = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """aten::scaled_dot_product_attention; a mask of bools goes into the op as it is."""
+    if attn_mask is None or (not is_causal and _masks(attn_mask, query, key)):
+        choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if choice == OVERRIDEABLE:
+            return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
+    return _function.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+
+def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
+    """Whether the mask is one that the op takes: bools or numbers of the query's dtype that broadcast to the scores."""
+    if mask.device != query.device or mask.dtype not in (torch.bool, query.dtype) or not 2 <= mask.dim() <= 4:
+        return False
+    scores = (*query.shape[:-1], key.shape[-2]) if key.dim() > 1 else ()
+    return all(n in (1, m) for n, m in zip(reversed(mask.shape), reversed(scores), strict=False))
+
+
+def choose(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> int:
+    """aten::_fused_sdp_choice: ours for [batch, heads, length, width], else the math path.
+
+    That takes other ranks, broadcast batches and heads, what `sdpa_kernel` forbids us, and what torch has no derivative
+    of the op for: forward mode, and the transforms of torch.func. (Nor has it second derivatives, as for all fused
+    attention; they are computed under `sdpa_kernel(SDPBackend.MATH)`.)
+    """
+    shape, of_key, of_value = query.shape, key.shape, value.shape
+    if len(shape) != 4 or len(of_key) != 4 or len(of_value) != 4 or 0 in shape or 0 in of_key or 0 in of_value:
+        return MATH
+    heads, shared = shape[1], of_key[1]
+    fits = shape[0] == of_key[0] == of_value[0] and shape[3] == of_key[3] and of_key[1:3] == of_value[1:3]
+    if not fits or (heads != shared and (not enable_gqa or heads % shared)):
+        return MATH
+    if not attention_by_device() or transforms() is not None or forward_ad._current_level >= 0:
+        return MATH
+    return OVERRIDEABLE if query.dtype == key.dtype == value.dtype and query.is_floating_point() else MATH
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """(output, no logsumexp, nothing, nothing, L, S, seed, offset, nothing); seed and offset with dropout only."""
+    if dropout_p > 0:
+        call = kernel(OPS.attention_dropout.default).call
+        output, seed, offset = call(query, key, value, attn_bias, is_causal, scale, dropout_p)
+    else:
+        output = kernel(OPS.attention.default).call(query, key, value, attn_bias, is_causal, scale)
+        seed = offset = None
+    return output, None, None, None, query.shape[2], key.shape[2], seed, offset, None
+
+
+def attention_backward(
+    grad_out: torch.Tensor | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_bias: torch.Tensor | None,
+    grad_input_mask: list[bool],
+    out: torch.Tensor,
+    logsumexp: torch.Tensor | None,
+    cum_seq_q: torch.Tensor | None,
+    cum_seq_k: torch.Tensor | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: torch.Tensor | None,
+    philox_offset: torch.Tensor | None,
+    *,
+    scale: float | None = None,
+) -> Any:
+    """Gradients of (query, key, value, attn_bias); none of them where the output got none."""
+    if grad_out is None:
+        return None, None, None, None
+    of_bias = attn_bias is not None and grad_input_mask[3]
+    call = kernel(OPS.attention_backward.default).call
+    rest = (is_causal, scale, dropout_p, of_bias)
+    return call(grad_out, query, key, value, attn_bias, out, philox_seed, philox_offset, *rest)
+
+
+def _output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """As the CPU's kernel has it: in the layout of the query."""
+    if query.shape[3] == value.shape[3]:
+        return torch.empty_like(query)
+    return query.new_empty((*query.shape[:3], value.shape[3]))
+
+
+@override("lazytpu.attention.default")
+def _attention(query: torch.Tensor, value: torch.Tensor, **rest: Any) -> torch.Tensor:
+    return _output(query, value)
+
+
+@override("lazytpu.attention_dropout.default")
+def _attention_dropout(query: torch.Tensor, value: torch.Tensor, **rest: Any) -> tuple[torch.Tensor, ...]:
+    number = query.new_empty((), dtype=torch.int64)
+    return _output(query, value).contiguous(), number, number
+
+
+@override("lazytpu.attention_backward.default")
+def _attention_backward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, of_bias: bool, **rest: Any
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients are laid out [batch, length, heads, width], as the CPU's are."""
+    made = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
+    return *made, torch.empty_like(bias) if of_bias and bias is not None else None
+
+
+KERNELS: dict[str, Any] = {
+    "_fused_sdp_choice": choose,
+    "_scaled_dot_product_fused_attention_overrideable": attention,
+    "_scaled_dot_product_fused_attention_overrideable_backward": attention_backward,
+}
+
+COMPOSITES: dict[str, Any] = {"scaled_dot_product_attention": scaled_dot_product_attention}

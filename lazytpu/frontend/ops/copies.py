@@ -1,0 +1,200 @@
+"""Kernels that copy: between tpu tensors, from the CPU and to the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import ports, tensors
+from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.ops.creation import check_device
+from lazytpu.frontend.overlap import check_no_internal_overlap
+from lazytpu.frontend.torch_private import neg_view
+from lazytpu.trace.value import EMPTY, Value, again, resident
+
+aten = torch.ops.aten
+
+
+def materialize(value: Value) -> Any:
+    """The buffer of a value, cutting the trace it is pending in (a host read)."""
+    if value.buffer is None:
+        assert value.recorder is not None
+        value.recorder.cut()
+    buffer: Any = value.buffer
+    if buffer.error is not None:
+        raise again(buffer.error)
+    return buffer
+
+
+def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor with the size, stride and contents of a tpu tensor, in memory of its own."""
+    value = tensors.value_of(tensor)
+    kind = value.layout
+    size = tensors.extent(kind.shape, kind.stride)
+    if value.buffer is EMPTY:
+        flat = torch.zeros(size, dtype=kind.dtype)
+    else:
+        flat = ports.engine().download(materialize(value), kind.dtype)
+    if tensor.dtype is not kind.dtype:
+        flat = flat.view(torch.uint8)
+        flat = flat[: flat.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize].view(tensor.dtype)
+    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def from_cpu(tensor: torch.Tensor) -> Value:
+    """A value with a snapshot of a CPU tensor; its layout is the tensor's when that is dense, else contiguous."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+    if not tensors.is_dense(shape, stride):
+        tensor = tensor.contiguous()
+        stride = tuple(tensor.stride())
+    flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+    kind = tensors.layout(tensor.dtype, shape, stride)
+    return resident(kind, ports.engine().upload(flat, kind))
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The values that a lazily conjugated or negated tensor stands for, or None when its memory is what it is."""
+    conjugated, negated = tensor.is_conj(), tensor.is_neg()
+    if not conjugated and not negated:
+        return None
+    plain = tensor
+    if negated:
+        plain = neg_view(plain)  # undoes the bit: a view of the memory as it is
+    if conjugated:
+        plain = plain.conj()
+    if conjugated:
+        plain = kernel(aten._conj_physical.default).call(plain)
+    return kernel(aten.neg.default).call(plain) if negated else plain
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """aten::_copy_from, what `target.copy_(source)` comes down to when either is on tpu."""
+    plain = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
+    source = source if plain is None else plain
+    if target.is_neg():
+        return copy_from(source.neg(), neg_view(target))
+    if target.is_conj():
+        return copy_from(source.conj_physical(), target.conj())
+    if target.device.type != "tpu":
+        if target.device.type == "meta":
+            return target
+        return target.copy_(to_cpu(source))
+    storage: Any = target.untyped_storage()
+    kind = storage._value.layout
+    whole = tensors.is_natural(target, kind)
+    if not whole:
+        check_no_internal_overlap(target)
+    if source.device.type == "cpu":
+        _check_broadcast(source, target)
+        if source.numel() == 1 and target.numel() != 1:
+            return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
+        ready = source.detach().to(target.dtype).expand(target.shape)
+        if whole:
+            storage._value = from_cpu(_laid_out(ready, target))
+            return target
+        source = tensors.wrap(from_cpu(ready))
+    elif source.device.type != "tpu":
+        raise RuntimeError(f"cannot copy a tensor on {source.device} to {target.device}")
+    elif whole and source.shape == target.shape and source.dtype is target.dtype:
+        held = tensors.value_of(source)
+        if source.stride() == target.stride() and tensors.is_natural(source, held.layout):
+            storage._value = held  # values are immutable: a copy of the whole shares it
+            return target
+    if target.numel() == 0:
+        _check_broadcast(source, target)
+        return target
+    return kernel(aten.copy_.default).call(target, source)
+
+
+def _check_broadcast(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Raise torch's RuntimeError when the source's shape does not broadcast to the target's."""
+    if source.shape != target.shape:
+        torch.empty(target.shape, device="meta").copy_(torch.empty(source.shape, device="meta"))
+
+
+def _laid_out(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The CPU tensor with the strides of the tpu tensor it goes to."""
+    if source.stride() == target.stride():
+        return source
+    return torch.empty_strided(target.shape, target.stride(), dtype=target.dtype).copy_(source)
+
+
+def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """aten::_copy_from_and_resize"""
+    return target.resize_(source.shape).copy_(source)
+
+
+def local_scalar_dense(tensor: torch.Tensor) -> Any:
+    """aten::_local_scalar_dense, what `.item()` comes down to."""
+    return to_cpu(tensor).item()
+
+
+def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """aten::clone: shares the value when the clone has the layout of the storage, else copies the view."""
+    stride = _cloned_stride(tensor, memory_format)
+    plain = _resolved(tensor)
+    if plain is not None and plain.stride() == stride:
+        return plain
+    return _laid_out_as(tensor if plain is None else plain, stride)
+
+
+def conj_physical(tensor: torch.Tensor) -> torch.Tensor:
+    """aten::_conj_physical: torch hands it lazily conjugated tensors, whose conjugate is their memory."""
+    return clone(tensor.conj()) if tensor.is_conj() else kernel(aten._conj_physical.default).call(tensor)
+
+
+def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy with these strides."""
+    kind = tensors.value_of(tensor).layout
+    if tensors.is_natural(tensor, kind) and stride == kind.stride:
+        return tensors.wrap(tensors.value_of(tensor))
+    made = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
+    return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
+
+
+def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
+    """A clone keeps the strides of a tensor that fills its memory, and else the order of its dims."""
+    if memory_format in (None, torch.preserve_format) and aten.is_non_overlapping_and_dense.default(tensor):
+        return tuple(tensor.stride())
+    meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return tuple(torch.empty_like(meta, memory_format=memory_format or torch.preserve_format).stride())
+
+
+def to_copy(
+    tensor: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """aten::_to_copy, with either side on tpu."""
+    check_device(device)
+    device = tensor.device if device is None else device
+    if tensor.device.type == "tpu" and (plain := _resolved(tensor)) is not None:
+        tensor = plain
+    dtype = dtype or tensor.dtype
+    if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
+        return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
+    stride = _cloned_stride(tensor, memory_format)
+    if device.type == "tpu":
+        made = tensors.empty(tuple(tensor.shape), stride, dtype)
+        if tensor.device.type == "tpu":
+            return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
+        return copy_from(tensor, made)
+    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
+    return made if device.type == "meta" else made.copy_(to_cpu(tensor))
+
+
+KERNELS: dict[str, Any] = {
+    "_copy_from": copy_from,
+    "_copy_from_and_resize": copy_from_and_resize,
+    "_local_scalar_dense": local_scalar_dense,
+    "clone": clone,
+    "_conj_physical": conj_physical,
+    "_to_copy": to_copy,
+}

@@ -1,0 +1,128 @@
+"""Determinants, solves and pseudo-inverses, recorded as the factorizations they are made of.
+
+torch's derivatives of determinants use the LU factors, and expect those of the transpose where the matrix is contiguous
+and real (`use_A_T` in FunctionsManual.cpp): only the call knows that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.linalg import LAPACK
+from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.ops import least_squares
+
+aten = torch.ops.aten
+
+
+def _check(op: OpOverload, matrix: torch.Tensor) -> None:
+    """Raise what `op` does for a matrix that is not square, or of a dtype that LAPACK has not."""
+    if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.dtype not in LAPACK:
+        infer(op, {"A": matrix})
+
+
+def _factored(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(LU, pivots) that a determinant's derivative expects."""
+    flipped = matrix.is_contiguous() and not matrix.is_complex()
+    factors, pivots, _ = torch.linalg.lu_factor_ex(matrix.mT if flipped else matrix)
+    return factors, pivots
+
+
+def _parity(pivots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The determinant of the permutation: -1 for an odd number of exchanges."""
+    untouched = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
+    return (1 - 2 * ((pivots != untouched).sum(-1) % 2)).to(dtype)
+
+
+def linalg_det(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """aten::_linalg_det: (determinant, LU, pivots)."""
+    _check(aten._linalg_det.default, A)
+    lu, pivots = _factored(A)
+    return lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _parity(pivots, A.dtype), lu, pivots
+
+
+def linalg_slogdet(A: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """aten::_linalg_slogdet: (sign, log|determinant|, LU, pivots)."""
+    _check(aten._linalg_slogdet.default, A)
+    lu, pivots = _factored(A)
+    diagonal = lu.diagonal(dim1=-2, dim2=-1)
+    sign = diagonal.sgn().prod(-1) * _parity(pivots, A.dtype)
+    return sign, diagonal.abs().log().sum(-1), lu, pivots
+
+
+def linalg_solve_ex(
+    A: torch.Tensor, B: torch.Tensor, left: bool = True, check_errors: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """aten::_linalg_solve_ex: (X with A X = B or X A = B, LU, pivots, info)."""
+    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(f"linalg.solve: A must be batches of square matrices, but they are {list(A.shape)} matrices")
+    lu, pivots, info = torch.linalg.lu_factor_ex(A)
+    if check_errors:
+        aten._linalg_check_errors.default(info, "torch.linalg.solve_ex", is_matrix=A.dim() == 2)
+    vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
+    if vector and not left:
+        raise RuntimeError("linalg.solve: Vector broadcasting of the left hand side is not supported for left=False.")
+    rhs = B.unsqueeze(-1) if vector else B
+    solution = torch.linalg.lu_solve(lu, pivots, rhs, left=left)
+    if vector:
+        solution = solution.squeeze(-1)
+        if solution.dim() > 1:  # the CPU keeps a batch of vectors as one matrix, column-major
+            solution = solution.mT.contiguous().mT
+    return solution, lu, pivots, info
+
+
+def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
+    """aten::linalg_solve_triangular, which torch hands lazily conjugated and negated tensors."""
+    operands = [t.resolve_conj().resolve_neg() for t in (self, B)]
+    return kernel(aten.linalg_solve_triangular.default).call(*operands, **flags)
+
+
+def _tolerances(
+    matrix: torch.Tensor, atol: torch.Tensor | None, rtol: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Absolute 0, and relative eps max(m, n) if no absolute one is given."""
+    real = matrix.real.dtype if matrix.is_complex() else matrix.dtype
+    zero = torch.zeros((), dtype=real, device=matrix.device)
+    if rtol is None:
+        rtol = zero + torch.finfo(real).eps * max(matrix.shape[-2:])
+        if atol is not None:
+            rtol = torch.where(atol > 0, zero, rtol)
+    return zero if atol is None else atol, rtol
+
+
+def linalg_pinv(
+    self: torch.Tensor, atol: torch.Tensor | None = None, rtol: torch.Tensor | None = None, hermitian: bool = False
+) -> torch.Tensor:
+    """aten::linalg_pinv.atol_rtol_tensor: by the singular values (or eigenvalues) above the tolerance."""
+    if self.dim() < 2 or self.dtype not in LAPACK:
+        raise RuntimeError(
+            f"linalg.pinv({self.dtype}{list(self.shape)}): expected a tensor with 2 or more dimensions of float, "
+            "double, cfloat or cdouble types"
+        )
+    if self.numel() == 0:
+        return self.new_empty((*self.shape[:-2], self.shape[-1], self.shape[-2]))
+    absolute, relative = (t.unsqueeze(-1) for t in _tolerances(self, atol, rtol))
+    if hermitian:
+        values, left = torch.linalg.eigh(self)
+        right = left
+    else:
+        left, values, vh = torch.linalg.svd(self, full_matrices=False)
+        right = vh.mH
+    size = values.abs()
+    above = size > torch.maximum(absolute, relative * size.amax(-1, keepdim=True))
+    inverse = torch.where(above, values.reciprocal(), torch.zeros_like(values))
+    return (right * inverse.unsqueeze(-2)) @ left.mH
+
+
+KERNELS: dict[str, Any] = {
+    **least_squares.KERNELS,
+    "_linalg_det": linalg_det,
+    "_linalg_slogdet": linalg_slogdet,
+    "_linalg_solve_ex": linalg_solve_ex,
+    "linalg_solve_triangular": linalg_solve_triangular,
+    "linalg_pinv.atol_rtol_tensor": linalg_pinv,
+}

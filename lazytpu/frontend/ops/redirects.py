@@ -1,0 +1,64 @@
+"""Ops that PyTorch hands to a device under one name and that are recorded under another, better described one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import lazytpu.frontend.inference.convolution
+import lazytpu.frontend.inference.recurrent  # noqa: F401 (their meta functions register)
+from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.ops import attention, transformer
+
+aten = torch.ops.aten
+
+
+def convolution(*args: Any) -> torch.Tensor:
+    """aten::convolution_overrideable, the hook of devices without a convolution of their own."""
+    return kernel(aten.convolution.default).call(*args)
+
+
+def convolution_backward(
+    grad: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    output_mask: list[bool],
+) -> Any:
+    """aten::convolution_backward_overrideable"""
+    bias = [weight.shape[1] * groups if transposed else weight.shape[0]] if output_mask[2] else None
+    settings = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
+    return kernel(aten.convolution_backward.default).call(grad, input, weight, bias, *settings)
+
+
+def native_batch_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """aten::native_batch_norm writes the running statistics and its schema does not say so; its `legit` form does."""
+    if running_mean is None or running_var is None:
+        return kernel(aten._native_batch_norm_legit.no_stats).call(input, weight, bias, training, momentum, eps)
+    return kernel(aten._native_batch_norm_legit.default).call(
+        input, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+
+
+KERNELS: dict[str, Any] = {
+    **attention.KERNELS,
+    **transformer.KERNELS,
+    "convolution_overrideable": convolution,
+    "convolution_backward_overrideable": convolution_backward,
+    "native_batch_norm": native_batch_norm,
+}

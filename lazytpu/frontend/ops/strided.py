@@ -1,0 +1,86 @@
+"""Copies that keep the memory of a view, gaps included: they are recorded as the views and copies that they stand for.
+
+The sizes and strides of as_strided_copy and as_strided_scatter refer to that memory; the other scatters give their
+result the strides of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.ops.copies import clone
+from lazytpu.frontend.ops.metadata import as_strided
+from lazytpu.frontend.overlap import Internal, internal_overlap
+from lazytpu.frontend.tensors import extent, is_dense, value_of
+
+aten = torch.ops.aten
+
+
+def as_strided_copy(
+    tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
+) -> torch.Tensor:
+    """aten::as_strided_copy, contiguous."""
+    return clone(as_strided(tensor, size, stride, storage_offset), memory_format=torch.contiguous_format)
+
+
+def _clone_of_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of all the memory behind a tensor, seen as the tensor sees it; of the tensor alone if it overlaps itself
+    (`clone_preserve_strides` in TensorShape.cpp)."""
+    if internal_overlap(tensor) is Internal.YES:
+        return clone(tensor)
+    kind = value_of(tensor).layout
+    held = extent(kind.shape, kind.stride) * kind.dtype.itemsize // tensor.dtype.itemsize
+    memory = clone(as_strided(tensor, [held], [1], 0))
+    return as_strided(memory, list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset()))
+
+
+def as_strided_scatter(
+    tensor: torch.Tensor,
+    source: torch.Tensor,
+    size: list[int],
+    stride: list[int],
+    storage_offset: int | None = None,
+) -> torch.Tensor:
+    """aten::as_strided_scatter. Raises RuntimeError, as torch does, for a source that is not of `size`."""
+    result = _clone_of_memory(tensor)
+    part = as_strided(result, size, stride, storage_offset)
+    if part.shape != source.shape:
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(source.shape)}, slice size = {list(part.shape)}"
+        )
+    part.copy_(source)
+    return result
+
+
+def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The kernel of a scatter into `view`: recorded as it is, unless the input has gaps, which the result then has."""
+
+    def scatter(tensor: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if is_dense(tuple(tensor.shape), tuple(tensor.stride())) or internal_overlap(tensor) is Internal.YES:
+            return kernel(op).call(tensor, source, *args, **kwargs)
+        result = _clone_of_memory(tensor)
+        part = view(result, *args, **kwargs)
+        if part.shape != source.shape:
+            raise RuntimeError(
+                "expected src to have a size equal to the slice of self. src size = "
+                f"{list(source.shape)}, slice size = {list(part.shape)}"
+            )
+        part.copy_(source)
+        return result
+
+    return scatter
+
+
+KERNELS: dict[str, Any] = {
+    "as_strided_copy": as_strided_copy,
+    "as_strided_scatter": as_strided_scatter,
+    "select_scatter": _scattering(aten.select_scatter.default, aten.select.int),
+    "slice_scatter": _scattering(aten.slice_scatter.default, aten.slice.Tensor),
+    "diagonal_scatter": _scattering(aten.diagonal_scatter.default, aten.diagonal.default),
+}
