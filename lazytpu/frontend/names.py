@@ -26,18 +26,22 @@ _optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictiona
 
 def install() -> None:
     """Note every module and optimizer from now on."""
-    register_module_parameter_registration_hook(_note_module)
-    register_module_module_registration_hook(_note_module)
-    register_module_buffer_registration_hook(_note_module)
-    register_optimizer_step_pre_hook(_note_optimizer)
+    register_module_parameter_registration_hook(note_module)
+    register_module_module_registration_hook(note_module)
+    register_module_buffer_registration_hook(note_module)
+    register_optimizer_step_pre_hook(note_optimizer)
 
 
-def _note_module(module: nn.Module, name: str, member: Any) -> None:
-    _modules[id(module)] = module
+def note_module(module: nn.Module, name: str, member: Any) -> None:
+    """The hook of modules; dynamo traces it, and sees nothing in it."""
+    if not torch.compiler.is_compiling():
+        _modules[id(module)] = module
 
 
-def _note_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    _optimizers[id(optimizer)] = optimizer
+def note_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """The hook of optimizers, likewise."""
+    if not torch.compiler.is_compiling():
+        _optimizers[id(optimizer)] = optimizer
 
 
 def slot_names(epoch: int) -> dict[int, str]:

@@ -18,10 +18,13 @@ from lazytpu.options import options
 
 def install() -> None:
     """End the step of the calling thread after every optimizer's step from now on."""
-    register_optimizer_step_post_hook(_ended)
+    register_optimizer_step_post_hook(note_end)
 
 
-def _ended(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def note_end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """The hook of optimizers. Dynamo traces it, and sees nothing in it: a compiled step has no end of its own."""
+    if torch.compiler.is_compiling():
+        return
     if options.mode != "fused" or not is_stashed(STASH):
         return
     if backward_id() != -1:  # optimizers that step inside backward, one for each parameter: the step is not over

@@ -151,3 +151,27 @@ def test_importing_lazytpu_imports_neither_dynamo_nor_libraries() -> None:
     code = f"import lazytpu, sys; print([name for name in {names} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class Registering(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.register_buffer("doubled", x * 2, persistent=False)
+        return x + self.doubled
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_hooks_on_modules_break_no_graph(device: str) -> None:
+    x = torch.ones(3, device=device)
+    assert torch.compile(Registering(), backend="eager", fullgraph=True)(x).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_hooks_on_optimizers_break_no_graph(device: str) -> None:
+    weight = torch.nn.Parameter(torch.ones(3, device=device))
+    weight.grad = torch.ones(3, device=device)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    torch.compile(optimizer.step, backend="eager")()
+    assert weight.tolist() == [0.5, 0.5, 0.5]
+    assert not [reason for reason in counters["graph_break"] if "lazytpu" in reason]  # torch's own step has some

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import names, step_ends
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.libraries.on_import import when_imported
 
@@ -73,9 +74,12 @@ def _describe_device(module: Any) -> None:
     module.TpuInterface = Interface
 
 
-def _skip_lazytpu(module: ModuleType) -> None:
-    """Dynamo calls functions of lazytpu (mark_step and the like) and does not look into them."""
+def _skip_lazytpu(module: Any) -> None:
+    """Dynamo calls functions of lazytpu (mark_step and the like) and does not look into them, but for the hooks that
+    torch calls for every module and optimizer: each such call would break a graph."""
     module.add("lazytpu")
+    for hook in (names.note_module, names.note_optimizer, step_ends.note_end):
+        module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
 
 
 def install() -> None:
