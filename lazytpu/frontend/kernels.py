@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 import lazytpu.frontend.inference.formats
+import lazytpu.frontend.inference.fourier
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.infer import OVERRIDES, override
-from lazytpu.frontend.torch_private import meta_fft, sorted_fft_dims, suggest_memory_format
+from lazytpu.frontend.torch_private import suggest_memory_format
 
 aten = torch.ops.aten
 
@@ -77,11 +77,3 @@ _sorted_like_self(aten.sort.default)
 _sorted_like_self(aten.sort.stable)
 _like_self(aten.huber_loss.default)
 _like_self(aten.binary_cross_entropy.default)
-
-
-@override("aten._fft_c2c.default")
-def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
-    """All dims in one pass, the innermost first; torch's own meta function counts the passes of another device."""
-    if not dim or not self.is_complex():
-        return aten._fft_c2c.default(self, dim, normalization, forward)
-    return meta_fft(self.new_empty(self.shape), self, self.shape, sorted_fft_dims(self, dim), forward=forward)

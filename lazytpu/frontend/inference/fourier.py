@@ -1,0 +1,35 @@
+"""Strides of Fourier transforms as the CPU has them (torch's mkl/SpectralOps.cpp): transformed dims lie innermost, in
+the order in which they are transformed. torch's own meta functions count the passes of other devices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.torch_private import meta_fft, sorted_fft_dims
+
+aten = torch.ops.aten
+
+
+@override("aten._fft_c2c.default")
+def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
+    """All dims in one pass, the innermost first."""
+    if not dim or not self.is_complex():
+        return aten._fft_c2c.default(self, dim, normalization, forward)
+    return meta_fft(self.new_empty(self.shape), self, self.shape, sorted_fft_dims(self, dim), forward=forward)
+
+
+@override("aten._fft_r2c.default")
+def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
+    """The last dim first, which is halved if `onesided`, then the others as in `fft_c2c`."""
+    made = aten._fft_r2c.default(self, dim, normalization, onesided)
+    return meta_fft(made, self, list(made.shape), sorted_fft_dims(self, dim, exclude_last=True), forward=True)
+
+
+@override("aten._fft_c2r.default")
+def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
+    """A complex transform of all dims but the last, then one of the last, of the size asked for."""
+    made = aten._fft_c2r.default(self, dim, normalization, last_dim_size)
+    inner = self if len(dim) == 1 else fft_c2c(self, dim[:-1], normalization, False)
+    return meta_fft(made, inner, list(made.shape), [dim[-1]], forward=False)
