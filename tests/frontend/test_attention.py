@@ -155,3 +155,15 @@ def test_wrong_operands_are_refused_as_on_the_cpu() -> None:
             F.scaled_dot_product_attention(*arguments)
         with pytest.raises(type(expected.value)):
             F.scaled_dot_product_attention(*(t.to("tpu") for t in arguments))
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (1, 6), (2, 1, 4, 6)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_a_mask_and_causal_hide_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 6, 8), torch.randn(2, 3, 6, 8)
+    mask = torch.rand(shape) > 0.2
+    mask[..., 0] = True
+    mask = mask if dtype is torch.bool else mask * 0.5
+    found = F.scaled_dot_product_attention(*(t.to("tpu") for t in (q, k, v)), mask.to("tpu"), is_causal=True)
+    torch.testing.assert_close(found.cpu(), F.scaled_dot_product_attention(q, k, v, mask, is_causal=True))

@@ -50,9 +50,11 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """aten::scaled_dot_product_attention; a mask of bools goes into the op as it is."""
-    if attn_mask is None or (not is_causal and _masks(attn_mask, query, key)):
+    if attn_mask is None or _masks(attn_mask, query, key):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if choice == OVERRIDEABLE:
+            if attn_mask is not None and is_causal:  # the CPU's fused kernel applies both
+                attn_mask, is_causal = _with_causal(attn_mask, query, key), False
             return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]
     return _function.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
@@ -63,6 +65,12 @@ def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
         return False
     scores = (*query.shape[:-1], key.shape[-2]) if key.dim() > 1 else ()
     return all(n in (1, m) for n, m in zip(reversed(mask.shape), reversed(scores), strict=False))
+
+
+def _with_causal(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The mask that hides what `mask` hides, and of the keys those after each query."""
+    seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=mask.device).tril()
+    return mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
 
 
 def choose(
