@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.contractions import contract
 from lazytpu.aten.dims import along
-from lazytpu.aten.pointwise import full, wide
+from lazytpu.aten.pointwise import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -157,7 +157,6 @@ def attention_backward(
     key: SSAValue,
     value: SSAValue,
     bias: SSAValue | None,
-    output: SSAValue,
     seed: SSAValue | None,
     offset: SSAValue | None,
     causal: bool,
@@ -165,8 +164,8 @@ def attention_backward(
     dropout: float,
     of_bias: bool,
 ) -> tuple[SSAValue | None, ...]:
-    """Gradients of (query, key, value, bias). With P the probabilities, D = Σ grad·output over the width:
-    ∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D)."""
+    """Gradients of (query, key, value, bias). With P the probabilities and D = Σ P·(grad·valueᵀ) over the keys:
+    ∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D). D is Σ grad·output as well, but the output was rounded."""
     of, dtype = _heads(b, query, key, value), dtype_of(query)
     probabilities = _softmax(b, _scores(b, of, bias, causal, scale), hidden_rows=bias is not None)
     stream = None
@@ -176,12 +175,10 @@ def attention_backward(
     grad = of.by_key_head(b, grad)
     of_value = _product(b, b.convert(b.reshape(used, of.grouped), dtype), grad, (2, 2))
 
-    computed = wide(dtype)
     spread = b.reshape(_product(b, grad, of.value, (3, 3)), of.scores)
     if stream is not None:
         spread = _dropout(b, spread, dropout, stream)
-    dots = b.mul(b.convert(grad, computed), b.convert(of.by_key_head(b, output), computed))
-    common = b.reshape(b.reduce("add", dots, [3]), of.scores[:3])
+    common = b.reduce("add", b.mul(probabilities, spread), [3])
     of_scores = b.mul(probabilities, b.sub(spread, along(b, common, of.scores, [3])))
     gradient_of_bias = None
     if bias is not None and of_bias:

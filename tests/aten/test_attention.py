@@ -49,7 +49,7 @@ def compare(
     wanted = [*leaves, mask] if mask is not None and mask.requires_grad else leaves
     gradients = torch.autograd.grad(expected, wanted, grad)
     rest = (None, None, options.get("is_causal", False), options.get("scale"), 0.0, len(wanted) == 4)
-    ours = run(OPS.attention_backward.default, grad, *operands, bias, made, *rest, outs=list(wanted))
+    ours = run(OPS.attention_backward.default, grad, *operands, bias, *rest, outs=list(wanted))
     torch.testing.assert_close(ours, list(gradients), rtol=close * 5, atol=close * 5)
 
 
@@ -105,6 +105,6 @@ def test_dropout_drops_the_same_in_both_directions() -> None:
     assert 0.2 < zero.float().mean() < 0.3
     torch.testing.assert_close(dropped[~zero], kept[~zero] / 0.75)
     rest = (seed, offset, False, None, 0.25, False)
-    grads = run(OPS.attention_backward.default, v, q, k, v, None, dropped, *rest, outs=[q, k, v])
+    grads = run(OPS.attention_backward.default, v, q, k, v, None, *rest, outs=[q, k, v])
     torch.testing.assert_close(grads[2], dropped.transpose(2, 3))
     assert forward(q, k, v, dropout=1.0)[0].eq(0).all()

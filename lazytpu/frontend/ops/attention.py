@@ -27,7 +27,7 @@ LIBRARY.define(
     "-> (Tensor output, Tensor seed, Tensor offset)"
 )
 LIBRARY.define(
-    f"attention_backward(Tensor grad, {_OPERANDS}, Tensor output, Tensor? seed, Tensor? offset, bool causal, "
+    f"attention_backward(Tensor grad, {_OPERANDS}, Tensor? seed, Tensor? offset, bool causal, "
     "float? scale, float dropout, bool of_bias) -> (Tensor query, Tensor key, Tensor value, Tensor bias)"
 )
 OPS: Any = torch.ops.lazytpu
@@ -149,7 +149,7 @@ def attention_backward(
     of_bias = attn_bias is not None and grad_input_mask[3]
     call = kernel(OPS.attention_backward.default).call
     rest = (is_causal, scale, dropout_p, of_bias)
-    return call(grad_out, query, key, value, attn_bias, out, philox_seed, philox_offset, *rest)
+    return call(grad_out, query, key, value, attn_bias, philox_seed, philox_offset, *rest)
 
 
 def _output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
