@@ -124,7 +124,7 @@ def differ(x: Any, y: Any) -> bool:
     return not all(a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True) for a, b in pairs)
 
 
-# Ops whose kernel on the CPU writes out of bounds where `out=` has other strides (tril, triu and lu_unpack, torch 2.13).
+# Ops whose kernel on the CPU writes out of bounds where `out=` has other strides (torch 2.13).
 OUT_OF_BOUNDS = frozenset({"lu_unpack", "linalg.lu", "tril", "triu"})
 # Shape and strides of what `out=` is given, for a result.
 LAYOUTS: dict[str, Callable[[torch.Tensor], tuple[Sequence[int], Sequence[int]]]] = {
