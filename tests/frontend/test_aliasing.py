@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.frontend.alike import attempt, same, seen
+
 A = torch.ops.aten
 CASES: list[Callable[[str], Any]] = []
 
@@ -24,40 +26,6 @@ def case(function: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def ramp(d: str, n: int = 12) -> Tensor:
     return torch.arange(float(n)).to(d)
-
-
-def numbers(d: str) -> Tensor:
-    return torch.complex(torch.arange(6.0), torch.arange(6.0).flip(0)).reshape(2, 3).to(d)
-
-
-def attempt(call: Callable[[], Any]) -> Any:
-    """The result, or the type of the error."""
-    try:
-        return call()
-    except (RuntimeError, ValueError, IndexError) as error:
-        return type(error)
-
-
-def seen(value: Any) -> Any:
-    """All that can be seen of results; tensors become (metadata, values)."""
-    if isinstance(value, Tensor):
-        bits = value.is_conj(), value.is_neg()
-        plain = value.detach().cpu().resolve_conj().resolve_neg()
-        return (value.dtype, value.shape, value.stride(), value.storage_offset(), *bits), plain
-    if isinstance(value, list | tuple):
-        return [seen(v) for v in value]
-    return value
-
-
-def same(got: Any, wanted: Any) -> None:
-    if isinstance(wanted, Tensor):
-        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
-    elif isinstance(wanted, list | tuple):
-        assert len(got) == len(wanted)
-        for g, w in zip(got, wanted, strict=True):
-            same(g, w)
-    else:
-        assert got == wanted
 
 
 def together(a: Tensor, b: Tensor) -> bool:
@@ -358,44 +326,6 @@ def resized_storages(d: str) -> list[Any]:
         storage.resize_(size)
         sizes.append(storage.nbytes())
     return [*sizes, x.element_size(), x.shape]
-
-
-@case
-def conjugated_operands(d: str) -> list[Any]:
-    z = numbers(d)
-    c, m = z.conj(), z.mH
-    found = [c + 1, c * z, m @ z, z @ m, torch.addmm(torch.zeros(3, 3, dtype=z.dtype, device=d), m, z), c.abs()]
-    found += [torch.einsum("ij,kj->ik", z, c), torch.bmm(m[None], z[None]), c.real, c.imag + 1, c.imag, c.clone()]
-    found += [c.contiguous(), m.contiguous(), c.conj_physical(), m.conj_physical(), torch.cat([c, z]), c.view(-1)]
-    found += [torch.dot(c[0], z[0]), torch.vdot(c[0], z[0]), torch.outer(c[0], z[1]), c.imag.neg(), c.imag.clone()]
-    found += [torch.where(c.real > 1, c, z), F.linear(z, c), torch.matmul(c, m[None]), c.cumsum(0), torch.zeros_like(c)]
-    return [*found, c.tolist(), c.imag.tolist(), *A._foreach_mul([c, z], 2.0), torch.fft.fft(c)]
-
-
-@case
-def conjugated_views_that_are_written(d: str) -> list[Any]:
-    z = numbers(d)
-    z.conj()[:, torch.tensor([0, 2], device=d)] = torch.tensor(1j)
-    z.conj().masked_fill_(z.real > 3, 4j)
-    z.conj().index_add_(0, torch.tensor([1], device=d), z[:1].clone())
-    z.conj().addmm_(z[:, :2].clone(), z.clone())
-    z.mH.mul_(1j)
-    n = z.conj().imag
-    n.t().mul_(2)
-    n[0, 0] = 50
-    targets = [torch.zeros(n, dtype=z.dtype, device=d) for n in ((2, 3), (2, 2), (3,))]
-    torch.mul(z, 2, out=targets[0].conj())
-    torch.mm(z, z.mH, out=targets[1].conj())
-    torch.sum(z, 0, out=targets[2].conj())
-    torch.mul(z.real, 2, out=targets[0].conj().imag)
-    return [z, n, *targets]
-
-
-@case
-def gradients_of_conjugates(d: str) -> Any:
-    z = numbers(d).requires_grad_()
-    ((z.mH @ z).abs().square().sum() + (z.conj().imag * 3).sum()).backward()
-    return z.grad
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,43 @@
+"""What can be seen of results, and whether two devices agree about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def numbers(d: str) -> Tensor:
+    return torch.complex(torch.arange(6.0), torch.arange(6.0).flip(0)).reshape(2, 3).to(d)
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """The result, or the type of the error."""
+    try:
+        return call()
+    except (RuntimeError, ValueError, IndexError) as error:
+        return type(error)
+
+
+def seen(value: Any) -> Any:
+    """All that can be seen of results; tensors become (metadata, values)."""
+    if isinstance(value, Tensor):
+        bits = value.is_conj(), value.is_neg()
+        plain = value.detach().cpu().resolve_conj().resolve_neg()
+        return (value.dtype, value.shape, value.stride(), value.storage_offset(), *bits), plain
+    if isinstance(value, list | tuple):
+        return [seen(v) for v in value]
+    return value
+
+
+def same(got: Any, wanted: Any) -> None:
+    if isinstance(wanted, Tensor):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
+    elif isinstance(wanted, list | tuple):
+        assert len(got) == len(wanted)
+        for g, w in zip(got, wanted, strict=True):
+            same(g, w)
+    else:
+        assert got == wanted
