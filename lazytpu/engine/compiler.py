@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +28,7 @@ from lazytpu.options import options
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.value import again
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +51,45 @@ class Compiled:
     timing: Timing
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A trace as XLA is given it: what is left is to compile `module`, whose text is `text`, on any thread."""
+
+    number: int
+    name: str
+    records: int
+    module: Any
+    text: str
+    packer: Packer
+    packs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    donated: frozenset[int]
+    live: tuple[int, ...]
+    checks: tuple[Check, ...]
+
+
 class Compiler:
-    """Compiles traces; programs whose StableHLO is the same are compiled once."""
+    """Compiles traces in two halves: `prepare` is Python's and happens at the cut, on its thread, one at a time;
+    `build` is XLA's, may take minutes, and holds no lock. Programs whose StableHLO is the same are compiled once."""
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]]):
         self.slot_names = slot_names
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.compiles = 0
         self.compile_ms = 0.0
+        self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
+        self._building: dict[str, Future[Program]] = {}
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
         """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
-        with _no_collection():
-            return self._compile(trace, live, dead)
+        return self.build(self.prepare(trace, live, dead))
 
-    def _compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
+    def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
+        """The trace through import, passes and lowering. Raises ImportFailure and PassError."""
+        with self._preparing, _no_collection():
+            return self._prepare(trace, live, dead)
+
+    def _prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         records = trace.state.records()
         name = _name(records)
         imported = import_trace(records, live, dead, self.slot_names(trace.epoch), bounds_checks=options.bounds_check)
@@ -75,7 +102,6 @@ class Compiler:
         )
         packs = len(imported.packer.packs)
         kept, aliased = drop_unused_arguments(imported.module)
-        inputs = tuple(i - packs for i in kept if i >= packs)
         module = emit(imported.module)
         text = stablehlo_text(module)
         graph = Graph(number, name, print_module(imported.module), text, history)
@@ -83,28 +109,73 @@ class Compiler:
         if options.dump:
             dumps.write(options.dump, number, name, "lazytpu", graph.text())
             dumps.write(options.dump, number, name, "stablehlo", text)
-        program = self.programs.get(text)
-        if program is None:
-            start = time.perf_counter()
-            program = Program.compile(module, name=name)
-            elapsed = 1e3 * (time.perf_counter() - start)
-            self.compiles += 1
-            self.compile_ms += elapsed
-            self.programs[text] = program
-            debug.compiled(number, name, len(records), elapsed)
-        sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
-        donated = frozenset(kept[i] - packs for i in aliased)
-        return Compiled(
-            program,
+        return Prepared(
+            number,
+            name,
+            len(records),
+            module,
+            text,
             imported.packer,
             tuple(i for i in kept if i < packs),
-            inputs,
-            donated,
+            tuple(i - packs for i in kept if i >= packs),
+            frozenset(kept[i] - packs for i in aliased),
             live,
-            sizes[:-1],
             imported.checks,
+        )
+
+    def build(self, prepared: Prepared) -> Compiled:
+        """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
+
+        Raises CompileError.
+        """
+        program = self._program(prepared)
+        sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
+        return Compiled(
+            program,
+            prepared.packer,
+            prepared.packs,
+            prepared.inputs,
+            prepared.donated,
+            prepared.live,
+            sizes[:-1],
+            prepared.checks,
             Timing(),
         )
+
+    def _program(self, prepared: Prepared) -> Program:
+        text = prepared.text
+        while True:
+            program = self.programs.get(text)
+            if program is not None:
+                return program
+            mine: Future[Program] = Future()
+            other = self._building.setdefault(text, mine)
+            if other is mine:
+                break
+            try:
+                return other.result()
+            except CancelledError:  # an interrupt stopped that thread: this one compiles
+                continue
+        try:
+            program = self.programs.get(text) or self._compiled(prepared)  # another thread may just be done
+            self.programs[text] = program
+            mine.set_result(program)
+            return program
+        except Exception as error:
+            mine.set_exception(again(error))
+            raise
+        finally:
+            mine.cancel()  # nothing to cancel unless an interrupt came
+            del self._building[text]
+
+    def _compiled(self, prepared: Prepared) -> Program:
+        start = time.perf_counter()
+        program = Program.compile(prepared.module, name=prepared.name)
+        elapsed = 1e3 * (time.perf_counter() - start)
+        self.compiles += 1
+        self.compile_ms += elapsed
+        debug.compiled(prepared.number, prepared.name, prepared.records, elapsed)
+        return program
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Any
@@ -36,7 +35,6 @@ class Engine:
         self.traces = Traces()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
-        self._compiling = threading.RLock()
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
@@ -130,8 +128,7 @@ class Engine:
         if fitting:
             found = min(fitting, key=lambda c: (len(c.live), -len(c.donated)))
         else:
-            with self._compiling:
-                found = self.compiler.compile(trace, live, dead)
+            found = self.compiler.compile(trace, live, dead)
             self.metrics.compiles = self.compiler.compiles
             self.metrics.compile_ms = self.compiler.compile_ms
         plan.programs[live, dead] = found
