@@ -19,6 +19,7 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.importer import Check, import_trace
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.inflight import Timing
+from lazytpu.engine.origins import origins
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.ir.text import print_module
@@ -26,6 +27,7 @@ from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.runtime.buffer import Origin
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import again
@@ -37,7 +39,7 @@ class Compiled:
 
     `live` are the slots of its results (its last result is the status); `packs` the positions of the packs it takes,
     `inputs` the indices of the trace's inputs it takes, after them; `donated` the inputs (indices into the trace's)
-    whose memory it takes; `nbytes` the size of each result.
+    whose memory it takes; `nbytes` the size of each result, `origins` the op and line that made it.
     """
 
     program: Program
@@ -47,6 +49,7 @@ class Compiled:
     donated: frozenset[int]
     live: tuple[int, ...]
     nbytes: tuple[int, ...]
+    origins: tuple[Origin, ...]
     checks: tuple[Check, ...]
     timing: Timing
 
@@ -65,6 +68,7 @@ class Prepared:
     inputs: tuple[int, ...]
     donated: frozenset[int]
     live: tuple[int, ...]
+    origins: tuple[Origin, ...]
     checks: tuple[Check, ...]
 
 
@@ -120,6 +124,7 @@ class Compiler:
             tuple(i - packs for i in kept if i >= packs),
             frozenset(kept[i] - packs for i in aliased),
             live,
+            origins(records, live, name),
             imported.checks,
         )
 
@@ -138,6 +143,7 @@ class Compiler:
             prepared.donated,
             prepared.live,
             sizes[:-1],
+            prepared.origins,
             prepared.checks,
             Timing(),
         )

@@ -18,7 +18,7 @@ from lazytpu.engine.failures import explain
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
-from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
@@ -149,13 +149,14 @@ class Engine:
         for i in compiled.donated:
             buffers[i].release()
         if len(held) == len(compiled.live):
-            for (_, value), array, size in zip(held, results, compiled.nbytes, strict=False):
-                value.buffer = Buffer(array, size)
+            made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
+            for (_, value), array, size, origin in made:
+                value.buffer = Buffer(array, size, origin)
         else:
             position = {slot: i for i, slot in enumerate(compiled.live)}
             for slot, value in held:
                 i = position[slot]
-                value.buffer = Buffer(results[i], compiled.nbytes[i])
+                value.buffer = Buffer(results[i], compiled.nbytes[i], compiled.origins[i])
         self.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
 
     def fell_back(self) -> None:
@@ -164,10 +165,10 @@ class Engine:
 
     # -- data
 
-    def upload(self, flat: torch.Tensor, layout: Layout) -> Buffer:
-        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order)."""
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Buffer:
+        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it."""
         array = to_numpy(flat).reshape(layout.memory_shape)
-        return Buffer(client.to_device(array), array.nbytes)
+        return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""

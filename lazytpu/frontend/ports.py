@@ -46,9 +46,9 @@ class Engine(Protocol):
         """Give the trace's live values their buffers."""
         ...
 
-    def upload(self, flat: torch.Tensor, layout: Layout) -> Any:
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
         """A device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in memory
-        order)."""
+        order). `line` is the user's line that asked for it."""
         ...
 
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 
 from lazytpu.frontend import ports, tensors
 from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
@@ -51,7 +52,7 @@ def from_cpu(tensor: torch.Tensor) -> Value:
         stride = tuple(tensor.stride())
     flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
     kind = tensors.layout(tensor.dtype, shape, stride)
-    return resident(kind, ports.engine().upload(flat, kind))
+    return resident(kind, ports.engine().upload(flat, kind, call_site()))
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
