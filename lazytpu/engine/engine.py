@@ -17,6 +17,7 @@ from lazytpu.engine.compiler import Compiled, Compiler
 from lazytpu.engine.failures import explain
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.packs import Packs
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.trace.eviction import Traces
@@ -33,6 +34,7 @@ class Engine:
         self.compiler = Compiler(slot_names)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
+        self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
 
@@ -139,7 +141,7 @@ class Engine:
         arrays: list[Any] = []
         if compiled.packs:
             packs = compiled.packer(trace.numbers)
-            arrays.extend(client.to_device(packs[i]) for i in compiled.packs)
+            arrays.extend([self.packs.upload(packs[i]) for i in compiled.packs])
         arrays.extend([buffers[i].array for i in compiled.inputs])
         program = compiled.program
         memory = program.memory

@@ -13,8 +13,10 @@ from lazytpu.aten.importer import Check
 from lazytpu.engine.failures import failed_check
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
+from lazytpu.runtime.errors import RunError
 
 LIMIT = 16  # runs the host may be ahead of the device: enough to never starve it, and memory stays bounded
+BATCH = 8  # of these are settled at once: one wait for all of them costs a third of a wait for each
 
 
 @dataclass(slots=True)
@@ -66,7 +68,8 @@ class Inflight:
         return Launch(None if before is None or client.is_ready(before) else before, time.perf_counter())
 
     def add(self, status: Any, checks: tuple[Check, ...], timing: Timing, launch: Launch | None) -> None:
-        """A program was launched; when the host is `LIMIT` runs ahead, wait for the oldest."""
+        """A program was launched; when the host is `LIMIT` runs ahead, wait for the oldest. Raises nothing: what failed
+        is told at the next read, and not to the trace that happens to be cut now."""
         run = Run(status, checks)
         if launch is not None:
             if client.is_ready(status):  # ran while it was launched, as small programs do on the CPU
@@ -75,7 +78,7 @@ class Inflight:
                 self._watch_on_thread((launch, timing, status))
         self.runs.append(run)
         if len(self.runs) > LIMIT:
-            self._settle(self.runs.popleft())
+            self._settle(BATCH)
 
     def settle(self) -> None:
         """Wait for all runs.
@@ -84,17 +87,32 @@ class Inflight:
         of bounds), and RunError when a run failed.
         """
         while self.runs:
-            self._settle(self.runs.popleft())
+            self._settle(len(self.runs))
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
-    def _settle(self, run: Run) -> None:
+    def _settle(self, count: int) -> None:
+        """Wait for the oldest runs, and keep the first failure among them."""
+        runs = self._oldest(count)
         with self.metrics.waiting():
-            status = int(client.to_host(run.status, copy=False))
-        if status < len(run.checks) and self.failure is None:
-            check = run.checks[status]
-            self.failure = failed_check(check)
+            try:
+                client.wait([run.status for run in runs])
+                suspects = [run for run in runs if run.checks]
+            except RunError:
+                suspects = runs
+            for run in suspects:
+                if self.failure is None:
+                    self.failure = _failure_of(run)
+
+    def _oldest(self, count: int) -> list[Run]:
+        runs: list[Run] = []
+        try:
+            while len(runs) < count:
+                runs.append(self.runs.popleft())
+        except IndexError:  # there are no more: another thread may settle them, too
+            return runs
+        return runs
 
     def _measured(self, timing: Timing, seconds: float) -> None:
         timing.last_ms = 1e3 * seconds
@@ -119,3 +137,15 @@ class Inflight:
             except RuntimeError:
                 continue  # reported at the host's next read, with the run's own error
             self._measured(timing, time.perf_counter() - start)
+
+
+def _failure_of(run: Run) -> Exception | None:
+    """Why a run failed, once it is done; None when it did not."""
+    try:
+        if not run.checks:
+            client.wait([run.status])
+            return None
+        status = int(client.to_host(run.status, copy=False))
+    except RunError as error:
+        return error.with_traceback(None)
+    return failed_check(run.checks[status]) if status < len(run.checks) else None

@@ -7,6 +7,7 @@ its arguments costs about twice as much. `source(op, facts)` shows what is run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import indent
 
 from torch._ops import OpOverload
 
@@ -70,6 +71,13 @@ _TOKENS = {
                         and not {a}.storage_offset() and {a}.dtype is _o.dtype):
                     {k} = ({k}, {a}.shape, {a}.stride(), {a}.storage_offset(), {a}.dtype)
 """,
+    "tensor or number": """\
+            _n = type({a})
+            if _n is float or _n is int:
+                _r.numbers.append({a})
+                {k} = _n
+            else:
+{tensor}""",
     "tensors": "            {k} = operands(_r, {a})\n",
     "number": """\
             if {a} is None or {a} is ABSENT:
@@ -113,7 +121,7 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     lines.append("    with _r.lock:\n        try:\n            _e = _r.epoch\n")
     tokens: list[str] = []
     for i, a in enumerate(args):
-        lines.append(_TOKENS[a.kind].format(a=a.name, k=f"_k{i}"))
+        lines.append(_token(a, f"_k{i}", facts))
         if a.kind != "generator":
             tokens.append(f"_k{i}")
     if facts.random:
@@ -121,9 +129,10 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     if facts.uses_precision:
         tokens.append("precision()")
     lines.append(f"            _key = (NAME, {''.join(t + ', ' for t in tokens)})\n")
-    lines.append("            _s = _r.state.next.get(_key)\n            if _s is None:\n")
-    lines.append(f"                _s = miss(KERNEL, _r, _key, ({''.join(a.name + ', ' for a in args)}))\n")
-    lines.append("            _r.state = _s\n")
+    lines.append("            _p = _r.state\n            _s = _p.expected\n            if _s.key != _key:\n")
+    lines.append("                _s = _p.next.get(_key)\n                if _s is None:\n")
+    lines.append(f"                    _s = miss(KERNEL, _r, _key, ({''.join(a.name + ', ' for a in args)}))\n")
+    lines.append("                _p.expected = _s\n            _r.state = _s\n")
     made, result = _results(op)
     lines.append(made)
     lines.extend(_write(a) for a in args if a.written)
@@ -138,6 +147,13 @@ def source(op: OpOverload, facts: OpFacts) -> str:
         lines.extend(f"    wrote({a.name})\n" for a in args if a.written and a.kind == "tensors")
     lines.append(result)
     return "".join(lines)
+
+
+def _token(a: Argument, token: str, facts: OpFacts) -> str:
+    tensor = _TOKENS["tensor"].format(a=a.name, k=token)
+    if a.kind == "tensor" and a.name in facts.numbers:  # x * 2.0 comes as mul.Tensor: that it is no tensor costs 2 us
+        return _TOKENS["tensor or number"].format(a=a.name, k=token, tensor=indent(tensor, "    "))
+    return _TOKENS[a.kind].format(a=a.name, k=token)
 
 
 def _through_memory(op: OpOverload, args: list[Argument], written: Argument) -> str:

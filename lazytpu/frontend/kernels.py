@@ -247,7 +247,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
     if fused:
         watch(state)
-    parent.next[key] = state
+    parent.add(key, state)
     return state
 
 

@@ -65,9 +65,7 @@ def _remove(end: State, path: set[int]) -> int:
     state = end
     while state.parent is not None and not state.next and state.plan is None and id(state) not in path:
         parent = state.parent
-        for key, child in list(parent.next.items()):
-            if child is state:
-                del parent.next[key]
+        parent.remove(state)
         gone += 1
         state = parent
     return gone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lazytpu.trace.value import Layout
 
@@ -50,15 +50,45 @@ class Record:
     in_backward: bool = False
 
 
+class Nowhere:
+    """Stands for the child of a state that has none yet: no edge leads to it."""
+
+    key = None
+
+
+NOWHERE: Final = Nowhere()
+
+
 class State:
     """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
 
     `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state.
+    `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
+    edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
     """
 
-    __slots__ = ("depth", "ends", "inputs", "loop", "next", "numbers", "outs", "parent", "plan", "record", "slots")
+    __slots__ = (
+        "depth",
+        "ends",
+        "expected",
+        "inputs",
+        "key",
+        "loop",
+        "next",
+        "numbers",
+        "outs",
+        "parent",
+        "plan",
+        "record",
+        "slots",
+    )
+
+    key: tuple[Any, ...] | None
+    expected: State | Nowhere
 
     def __init__(self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int):
+        self.key = None
+        self.expected = NOWHERE
         self.next: dict[tuple[Any, ...], State] = {}
         self.parent = parent
         self.record = record
@@ -70,6 +100,18 @@ class State:
         self.plan: CutPlan | None = None
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends = False
+
+    def add(self, key: tuple[Any, ...], child: State) -> None:
+        """Let an edge with this key lead to `child`."""
+        child.key = key
+        self.next[key] = child
+
+    def remove(self, child: State) -> None:
+        """Take a child out of the trie."""
+        assert child.key is not None
+        del self.next[child.key]
+        if self.expected is child:
+            self.expected = NOWHERE
 
     def records(self) -> list[Record]:
         """The records from the root to this state, in order."""

@@ -42,7 +42,7 @@ def test_names_of_a_kernel_and_of_its_arguments_do_not_clash(op: Any) -> None:
     assert {codegen.safe(a.name) for a in op._schema.arguments} == given
     assert not any(name.startswith("_") for name in given), "a kernel's own names do"
     assert not given & kernels._NAMESPACE.keys(), "an argument hides no helper"
-    builtins = {"type", "tuple", "map", "BaseException", "RuntimeError", "AttributeError", "_error"}
+    builtins = {"type", "float", "int", "tuple", "map", "BaseException", "RuntimeError", "AttributeError", "_error"}
     assert names <= given | made | kernels._NAMESPACE.keys() | builtins | {"KERNEL", "NAME", "DEFAULTS"}
 
 

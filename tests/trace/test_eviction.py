@@ -10,7 +10,8 @@ def extend(state: State, *keys: str) -> State:
     for key in keys:
         found = state.next.get((key,))
         if found is None:
-            found = state.next[(key,)] = State(state, None, None, 0, 0, 0)
+            found = State(state, None, None, 0, 0, 0)
+            state.add((key,), found)
         state = found
     return state
 

@@ -46,7 +46,7 @@ class Session:
                 name, {"x": Operand(value.slot, None)}, (value.layout,), (r.slots,), {}, admitted, "test.py:1"
             )
             state = State(parent, made, value.layout, r.slots + 1, len(r.buffers), len(r.numbers))
-            parent.next[key] = state
+            parent.add(key, state)
         r.state = state
         return r.produce(state.outs)
 
