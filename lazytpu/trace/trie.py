@@ -68,6 +68,7 @@ class State:
     """
 
     __slots__ = (
+        "__weakref__",
         "depth",
         "ends",
         "expected",

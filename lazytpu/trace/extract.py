@@ -1,0 +1,182 @@
+"""Parts of a trace as traces of their own: what a host read needs, what it leaves pending, or a single record.
+
+A part is numbered anew from 0 and depends on structure alone, so that the plan of a part is made once for a state, and
+equal parts of different traces are one state with one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+from weakref import WeakValueDictionary
+
+from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.value import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A part of a trace.
+
+    `state` ends a chain of states of its own. `origins[new]` is the slot in the whole trace of the part's slot `new`,
+    and `slots` the inverse. Its inputs, in the order of its buffers, are the slots `inputs` of the whole trace;
+    `given` says for each its place among the inputs of the whole trace, or None when a record outside the part made it.
+    `numbers` are the places of its run-time numbers among those of the whole trace.
+    """
+
+    state: State
+    origins: tuple[int, ...]
+    slots: dict[int, int]
+    inputs: tuple[int, ...]
+    given: tuple[int | None, ...]
+    numbers: tuple[int, ...]
+
+
+class Slots:
+    """What the records of a trace say of its slots: the layout of each, which were empty, which are inputs (and the
+    how many-th), and the record that made each."""
+
+    def __init__(self, records: Sequence[Record]):
+        self.layouts: dict[int, Layout] = {}
+        self.empty: set[int] = set()
+        self.inputs: dict[int, int] = {}
+        self.makers: dict[int, int] = {}
+        for index, record in enumerate(records):
+            for slot, layout, empty in record.admitted:
+                self.layouts[slot] = layout
+                if empty:
+                    self.empty.add(slot)
+                else:
+                    self.inputs[slot] = len(self.inputs)
+            made = [layout for layout in record.outs if layout is not None]
+            for slot, layout in zip(record.out_slots, made, strict=True):
+                self.layouts[slot] = layout
+                self.makers[slot] = index
+            for name, slots in record.written.items():
+                for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
+                    self.layouts[slot] = self.layouts[operand.slot]
+                    self.makers[slot] = index
+
+
+def operands(argument: Any) -> Iterator[Operand]:
+    """The operands in an argument of a record."""
+    values = cast("list[Any]", argument) if isinstance(argument, list) else [argument]
+    for value in values:
+        if isinstance(value, Operand):
+            yield value
+
+
+def closure(records: Sequence[Record], slot: int, known: Slots) -> set[int]:
+    """The indices of the records that the value of `slot` depends on."""
+    needed: set[int] = set()
+    pending = [slot]
+    while pending:
+        maker = known.makers.get(pending.pop())
+        if maker is not None and maker not in needed:
+            needed.add(maker)
+            pending.extend(o.slot for argument in records[maker].arguments.values() for o in operands(argument))
+    return needed
+
+
+def extract(records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None) -> Extracted:
+    """The part of a trace that consists of the records at the indices `chosen`, which ascend.
+
+    What others made becomes an input of the part. `known` saves looking through all records when a trace is taken apart
+    record by record.
+    """
+    return _Extraction(Slots(records) if known is None else known).run([records[i] for i in chosen])
+
+
+# The ends of the chains that are in use, by the keys of all their records.
+_known: WeakValueDictionary[tuple[Any, ...], State] = WeakValueDictionary()
+
+
+class _Extraction:
+    def __init__(self, known: Slots):
+        self.known = known
+        self.origins: list[int] = []
+        self.slots: dict[int, int] = {}
+        self.inputs: list[int] = []
+        self.numbers: list[int] = []
+        self.admitted: list[tuple[int, Layout, bool]] = []
+
+    def run(self, chosen: list[Record]) -> Extracted:
+        renumbered = [(self._record(record), *self._sizes()) for record in chosen]
+        key = tuple([_key(record) for record, *_ in renumbered])
+        state = _known.get(key)
+        if state is None:
+            state = State(None, None, None, 0, 0, 0)
+            for record, slots, inputs, numbers in renumbered:
+                state = State(state, record, None, slots, inputs, numbers)
+            _known[key] = state
+        given = tuple([self.known.inputs.get(slot) for slot in self.inputs])
+        return Extracted(state, tuple(self.origins), self.slots, tuple(self.inputs), given, tuple(self.numbers))
+
+    def _sizes(self) -> tuple[int, int, int]:
+        return len(self.origins), len(self.inputs), len(self.numbers)
+
+    def _record(self, record: Record) -> Record:
+        """The record with its slots and numbers, numbered as its kernel would: operands, results, what is written."""
+        self.admitted = []
+        arguments = {name: self._argument(value) for name, value in record.arguments.items()}
+        rng = None
+        if record.rng is not None:
+            rng = self._number(record.rng)
+            self._number(record.rng + 1)
+        return replace(
+            record,
+            arguments=arguments,
+            out_slots=tuple([self._slot(slot) for slot in record.out_slots]),
+            written={name: tuple([self._slot(slot) for slot in slots]) for name, slots in record.written.items()},
+            admitted=tuple(self.admitted),
+            rng=rng,
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Operand):
+            slot = self.slots.get(value.slot)
+            return Operand(self._admit(value.slot) if slot is None else slot, value.view)
+        if isinstance(value, Number):
+            return Number(self._number(value.index), value.kind, value.dtype)
+        if isinstance(value, list):
+            return [self._argument(v) for v in cast("list[Any]", value)]
+        return value
+
+    def _admit(self, old: int) -> int:
+        """A slot for a value that the part has not made: an input, or memory that nothing has written."""
+        slot, empty = self._slot(old), old in self.known.empty
+        self.admitted.append((slot, self.known.layouts[old], empty))
+        if not empty:
+            self.inputs.append(old)
+        return slot
+
+    def _slot(self, old: int) -> int:
+        slot = self.slots[old] = len(self.origins)
+        self.origins.append(old)
+        return slot
+
+    def _number(self, old: int) -> int:
+        self.numbers.append(old)
+        return len(self.numbers) - 1
+
+
+def _key(record: Record) -> tuple[Any, ...]:
+    """What two records have in common when one program serves both: everything but their source lines."""
+    return (
+        record.op,
+        tuple([(name, _exact(value)) for name, value in record.arguments.items()]),
+        tuple([None if layout is None else layout.key for layout in record.outs]),
+        tuple([(slot, layout.key, empty) for slot, layout, empty in record.admitted]),
+        record.rng,
+        record.settings,
+    )
+
+
+def _exact(value: Any) -> Any:
+    """A hashable form of an argument that tells types, NaNs and signs of zeros apart (R2)."""
+    if isinstance(value, list | tuple):
+        return (type(cast("object", value)), *[_exact(v) for v in cast("Sequence[Any]", value)])
+    if isinstance(value, int | float | complex):
+        return (type(value), repr(value))
+    return value
