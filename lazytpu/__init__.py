@@ -53,7 +53,7 @@ def metrics() -> dict[str, Any]:
     `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and bytes of device memory `live_bytes` and
     `peak_bytes` (the peak includes the temporaries of programs)."""
     from lazytpu import wiring
-    from lazytpu.aten.views import gathers
+    from lazytpu.aten.gathers import gathers
     from lazytpu.runtime.buffer import MEMORY
 
     return wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())

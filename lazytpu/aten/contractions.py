@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.registry import broadcast_shape, rule
+from lazytpu.aten.promotion import broadcast_shape
+from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_integer, shape_of
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from lazytpu.aten import registry
 from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, functional, signature
+from lazytpu.aten.support import decomposition, missing_rule, supported
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -31,50 +31,6 @@ class Outcome:
 
     returns: list[Any]
     writes: dict[str, Any]
-
-
-def missing_rule(op: OpOverload) -> NotImplementedError:
-    """The error of an op that nothing expresses: its name, and the three lines that would add it."""
-    arguments = ", ".join(signature(op).names)
-    return NotImplementedError(
-        f"'{op}' has no rule on 'tpu' and torch has no decomposition of it. To add one, in a file of lazytpu/aten/:\n"
-        f'    @rule("{op}")\n'
-        f"    def {op._schema.name.partition('::')[2]}(b, {arguments}):\n"
-        f"        return ...  # built from b.add, b.reduce, b.template, …; see docs/adding-an-op.md"
-    )
-
-
-@functools.cache
-def decomposition(op: OpOverload) -> Callable[..., Any] | None:
-    """torch's own decomposition of `op` into other ops, or None.
-
-    That of a composite op is what the CPU runs too; of the others, those meant for compilers come first.
-    """
-    from torch._decomp import core_aten_decompositions, decomposition_table
-
-    try:
-        if op._can_decompose():
-            return op.decompose
-    except RuntimeError:  # an overload that only TorchScript has (aten.ldexp.default, of two numbers)
-        return None
-    for table in (_core_table(core_aten_decompositions), decomposition_table):
-        if op in table:
-            return table[op]
-    return None
-
-
-@functools.cache
-def _core_table(make: Callable[[], Any]) -> dict[Any, Callable[..., Any]]:
-    return dict(make())
-
-
-def supported(op: OpOverload) -> bool:
-    """Whether `op` can be expressed at all (its decomposition's own ops are checked when it is imported)."""
-    name, rules = str(op), registry.load()
-    if name in rules or decomposition(op) is not None:
-        return True
-    other = functional(op) if signature(op).written else None
-    return other is not None and supported(other)
 
 
 def evaluate(

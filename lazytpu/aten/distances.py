@@ -9,7 +9,8 @@ from lazytpu.aten.dims import along
 from lazytpu.aten.indexing import take
 from lazytpu.aten.masks import flat_positions, ranks
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.registry import broadcast_shape, rule
+from lazytpu.aten.promotion import broadcast_shape
+from lazytpu.aten.registry import rule
 from lazytpu.aten.statistics import norm
 from lazytpu.ir.types import dtype_of, shape_of
 

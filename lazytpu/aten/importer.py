@@ -26,6 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
 from lazytpu.aten.views import Base, View, read, write
@@ -51,24 +52,6 @@ class Imported:
     module: ModuleOp
     packer: Packer
     checks: tuple[Check, ...]
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check of values: its message, the name of the exception that carries it, and where the user's op is."""
-
-    message: str
-    error: str
-    op: str
-    line: Any
-
-
-class ImportFailure(Exception):
-    """A record could not be imported: carries it, so that the error can name the op and the user's line."""
-
-    def __init__(self, record: Record, cause: BaseException):
-        super().__init__(f"{record.op} at {record.line}: {type(cause).__name__}: {cause}")
-        self.record = record
 
 
 def import_trace(
@@ -101,11 +84,11 @@ class _Importer:
         self.bases: dict[int, Base] = {}
         self.inputs: list[tuple[int, SSAValue]] = []  # slot and argument of each input, in order of admission
         self.successors: dict[int, int] = {}  # slot -> the slot that overwrote its storage
-        self.lines: list[Record] = []
+        self.checking: list[int] = []  # of each check, the index of its record
         self.recomputation = Recomputation()
 
     def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
-        for record in self.records:
+        for index, record in enumerate(self.records):
             try:
                 with self.b.at(location_of(record.line)):
                     self.record(record)
@@ -113,6 +96,7 @@ class _Importer:
                 raise
             except (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError) as error:
                 raise ImportFailure(record, error) from error
+            self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))
         results = [self.memory[slot] for slot in live]
         checks = self._checks(results)
         self._settle_packs()
@@ -139,9 +123,7 @@ class _Importer:
         rng = None
         if record.rng is not None:
             rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
-        before = len(self.b.checks)
         outcome = evaluate(self.b, record.op, bound, metas, rng)
-        self.lines.extend([record] * (len(self.b.checks) - before))
         made = _flatten(outcome.returns)
         layouts = [o for o in record.outs if o is not None]
         made = [v for v in made if v is not None]
@@ -230,8 +212,8 @@ class _Importer:
             first = b.select(ok, first, b.constant(i, "i32"))
         results.append(first)
         return tuple(
-            Check(message, error, str(record.op), record.line)
-            for (_, message, error), record in zip(found, self.lines, strict=False)
+            Check(message, error, str(self.records[index].op), self.records[index].line, index)
+            for (_, message, error), index in zip(found, self.checking, strict=False)
         )
 
     def _settle_packs(self) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front, without
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.registry import broadcast_shape, rule
+from lazytpu.aten.promotion import broadcast_shape
+from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:

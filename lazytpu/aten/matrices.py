@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.registry import broadcast_shape
+from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import torch
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.promotion import promote
+from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
 

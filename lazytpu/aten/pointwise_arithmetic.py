@@ -20,7 +20,8 @@ from lazytpu.aten.pointwise import (
     result_type,
 )
 from lazytpu.aten.pointwise_unary import signbit, trunc
-from lazytpu.aten.registry import broadcast_shape, rule
+from lazytpu.aten.promotion import broadcast_shape
+from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 

@@ -9,7 +9,8 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten.pointwise import Operand, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise_unary import signbit
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.promotion import promote
+from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from lazytpu.aten.pointwise import finish, full, operands, pointwise, wide, with_number
 from lazytpu.aten.pointwise_activations import KAPPA, decay, gelu_inner, halve, within
 from lazytpu.aten.pointwise_complex import conjugate
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.promotion import promote
+from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
 SIXTH = 0.1666666716337204  # 1.0f / 6.0f: the CPU's kernel has it in single precision, for doubles too

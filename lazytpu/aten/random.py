@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise import full, number, wide, with_number
+from lazytpu.aten.promotion import promote
 from lazytpu.aten.random_draws import chance, exponential, normal, open_unit, stream, unit
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import REAL_OF, dtype_of, is_complex, is_float, shape_of
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazytpu.aten.pointwise import full, wide
+from lazytpu.aten.promotion import promote
 from lazytpu.aten.random_draws import key
-from lazytpu.aten.registry import promote, rule
+from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
 if TYPE_CHECKING:

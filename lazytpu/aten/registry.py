@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import dtype_of, shape_of
-
-if TYPE_CHECKING:
-    from xdsl.ir import SSAValue
-
-    from lazytpu.ir.builder import Builder
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,6 +23,14 @@ class Rule:
     random: bool
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What recording needs to know of a rule; see `Rule`."""
+
+    numbers: frozenset[str]
+    random: bool
+
+
 RULES: dict[str, Rule] = {}
 
 
@@ -41,6 +41,8 @@ def rule(*names: str, numbers: Iterable[str] = (), random: bool = False) -> Call
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if not _is_ours(function):
+            load()  # so that a second rule of an op is refused here, and not where the first is needed
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has a rule already, in {RULES[name].function.__module__}")
@@ -50,7 +52,12 @@ def rule(*names: str, numbers: Iterable[str] = (), random: bool = False) -> Call
     return register
 
 
+def _is_ours(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith("lazytpu.")
+
+
 _families: list[str] = []
+_remembered: dict[str, Facts] = {}
 
 
 def load() -> dict[str, Rule]:
@@ -63,28 +70,18 @@ def load() -> dict[str, Rule]:
     return RULES
 
 
-def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """numpy's broadcast of shapes; raises ValueError naming both when they do not fit."""
-    rank = max((len(s) for s in shapes), default=0)
-    result = [1] * rank
-    for shape in shapes:
-        for i, size in enumerate(shape, rank - len(shape)):
-            if size != 1:
-                if result[i] not in (1, size):
-                    raise ValueError(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
-                result[i] = size
-    return tuple(result)
+def remember(table: dict[str, Facts]) -> None:
+    """Take `table` for what `load` would find in this package, so that recording alone does not import the rules."""
+    _remembered.update(table)
 
 
-def promote(
-    b: Builder, *args: SSAValue | Scalar, to: str, shape: tuple[int, ...] | None = None
-) -> tuple[SSAValue, ...]:
-    """Operands of a pointwise op: converted to dtype `to`, and broadcast to one shape (their own, or `shape`)."""
-    values = [b.scalar(a, to) if isinstance(a, Scalar) else b.convert(a, to) for a in args]
-    common = broadcast_shape(*map(shape_of, values)) if shape is None else shape
-    return tuple(b.broadcast_to(v, common) for v in values)
+def facts() -> Mapping[str, Facts | Rule]:
+    """The facts of all rules, by the op's name. Imports the rules only when nothing was remembered."""
+    if _families or not _remembered:
+        return load()
+    return {**_remembered, **RULES} if RULES else _remembered
 
 
-def dtype_and_shape(value: SSAValue) -> tuple[str, tuple[int, ...]]:
-    """What a value is, for comparing with `b.out`."""
-    return dtype_of(value), shape_of(value)
+def foreign() -> list[str]:
+    """The ops whose rules were registered from outside lazytpu."""
+    return [name for name, found in RULES.items() if not _is_ours(found.function)]

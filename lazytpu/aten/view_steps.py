@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from lazytpu.aten.gathers import note_gather
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 Shape: TypeAlias = tuple[int, ...]
 
 INDEX = "i32"  # XLA:TPU has no 64-bit addresses; a dim of 2**31 elements does not fit a device anyway
-_gathers = 0
-
-
-def gathers() -> int:
-    """How many views this process could only express as a gather or scatter (a slow path on TPU)."""
-    return _gathers
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +173,7 @@ class Take:
         return b.reshape(total, (prod(self.counts),))
 
     def _along(self, b: Builder, x: SSAValue, shape: Shape, numbers: SSAValue) -> SSAValue:
-        global _gathers
-        _gathers += 1
+        note_gather()
         axis, rank = self.axis, len(shape)
         (count,) = shape_of(numbers)
         return b.gather(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten import view_steps
 from lazytpu.aten.view_plan import plan
-from lazytpu.aten.view_steps import Plan, Shape, gathers
+from lazytpu.aten.view_steps import Plan, Shape
 from lazytpu.aten.view_units import units
 from lazytpu.ir.types import REAL_OF, dtype_of, shape_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-__all__ = ["Base", "View", "gathers", "read", "write"]
+__all__ = ["Base", "View", "read", "write"]
 
 
 @dataclass(frozen=True)

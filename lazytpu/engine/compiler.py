@@ -10,27 +10,23 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
-from xdsl.dialects.func import FuncOp
-
-from lazytpu.aten.importer import Check, import_trace
+from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.inflight import Timing
 from lazytpu.engine.origins import origins
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
-from lazytpu.ir.text import print_module
-from lazytpu.lowering.emit import emit
-from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
-from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.buffer import Origin
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import again
+
+if TYPE_CHECKING:
+    from lazytpu.engine.translate import Translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +52,15 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A trace as XLA is given it: what is left is to compile `module`, whose text is `text`, on any thread."""
+    """A trace as XLA is given it, program `number` of the process: what is left is to compile `made.module`, on any
+    thread."""
 
     number: int
     name: str
     records: int
-    module: Any
-    text: str
-    packer: Packer
-    packs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    donated: frozenset[int]
     live: tuple[int, ...]
+    made: Translated
     origins: tuple[Origin, ...]
-    checks: tuple[Check, ...]
 
 
 class Compiler:
@@ -94,39 +85,19 @@ class Compiler:
             return self._prepare(trace, live, dead)
 
     def _prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
+        from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
+
         records = trace.state.records()
         name = _name(records)
-        imported = import_trace(records, live, dead, self.slot_names(trace.epoch), bounds_checks=options.bounds_check)
+        made = translate(
+            records, live, dead, self.slot_names(trace.epoch), name=name, bounds_check=options.bounds_check
+        )
         number = len(GRAPHS)
-        history = run_pipeline(
-            imported.module,
-            verify=options.verify,
-            keep="all" if options.debug >= 4 else "nothing",
-            observer=debug.observer(name),
-        )
-        packs = len(imported.packer.packs)
-        kept, aliased = drop_unused_arguments(imported.module)
-        module = emit(imported.module)
-        text = stablehlo_text(module)
-        graph = Graph(number, name, print_module(imported.module), text, history)
-        GRAPHS.append(graph)
+        GRAPHS.append(Graph(number, name, made.text, made.stablehlo, made.passes))
         if options.dump:
-            dumps.write(options.dump, number, name, "lazytpu", graph.text())
-            dumps.write(options.dump, number, name, "stablehlo", text)
-        return Prepared(
-            number,
-            name,
-            len(records),
-            module,
-            text,
-            imported.packer,
-            tuple(i for i in kept if i < packs),
-            tuple(i - packs for i in kept if i >= packs),
-            frozenset(kept[i] - packs for i in aliased),
-            live,
-            origins(records, live, name),
-            imported.checks,
-        )
+            dumps.write(options.dump, number, name, "lazytpu", made.text)
+            dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
+        return Prepared(number, name, len(records), live, made, origins(records, live, name))
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
@@ -135,21 +106,22 @@ class Compiler:
         """
         program = self._program(prepared)
         sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
+        made = prepared.made
         return Compiled(
             program,
-            prepared.packer,
-            prepared.packs,
-            prepared.inputs,
-            prepared.donated,
+            made.packer,
+            made.packs,
+            made.inputs,
+            made.donated,
             prepared.live,
             sizes[:-1],
             prepared.origins,
-            prepared.checks,
+            made.checks,
             Timing(),
         )
 
     def _program(self, prepared: Prepared) -> Program:
-        text = prepared.text
+        text = prepared.made.stablehlo
         while True:
             program = self.programs.get(text)
             if program is not None:
@@ -176,7 +148,7 @@ class Compiler:
 
     def _compiled(self, prepared: Prepared) -> Program:
         start = time.perf_counter()
-        program = Program.compile(prepared.module, name=prepared.name)
+        program = Program.compile(prepared.made.module, name=prepared.name)
         elapsed = 1e3 * (time.perf_counter() - start)
         self.compiles += 1
         self.compile_ms += elapsed
@@ -196,22 +168,6 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:
-    """Remove the arguments of `@main` that nothing reads.
-
-    Returns the original positions of those that stay, and which of these (by new position) are aliased by a result.
-    """
-    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
-    block, attributes = function.body.block, list(function.arg_attrs or ())
-    kept = [i for i, argument in enumerate(block.args) if argument.uses]
-    for argument in [a for a in block.args if not a.uses]:
-        block.erase_arg(argument)
-    attributes = [attributes[i] for i in kept]
-    function.arg_attrs = ArrayAttr(attributes)
-    function.function_type = FunctionType.from_lists([a.type for a in block.args], list(function.function_type.outputs))
-    return kept, [i for i, a in enumerate(attributes) if "lazytpu.alias" in a.data]
 
 
 def _name(records: list[Any]) -> str:

@@ -11,8 +11,8 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
-from lazytpu.aten.dispatch import missing_rule, supported
 from lazytpu.aten.schema import functional, signature
+from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.compiler import Compiled, Compiler
 from lazytpu.engine.failures import explain
 from lazytpu.engine.inflight import Inflight
@@ -54,7 +54,7 @@ class Engine:
         """
         if not supported(op):
             raise missing_rule(op)
-        rules = registry.load()
+        rules = registry.facts()
         found = rules.get(str(op))
         if found is None and signature(op).written:
             other = functional(op)
@@ -65,7 +65,7 @@ class Engine:
 
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
-        return registry.load().keys()
+        return registry.facts().keys()
 
     def functional(self, op: OpOverload) -> OpOverload | None:
         """The overload that computes what the mutating `op` writes, if there is one."""

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
-from lazytpu.aten.importer import Check, ImportFailure
-from lazytpu.passes.failure import PassError
+from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.runtime.errors import CompileError, RunError
 from lazytpu.trace.trie import State
 
@@ -16,6 +15,8 @@ _VALID = "Tensors made before this trace are unchanged and the device stays usab
 
 def explain(error: BaseException, state: State) -> BaseException:
     """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line."""
+    from lazytpu.passes.failure import PassError  # imports xDSL, which a process that compiles nothing does without
+
     if isinstance(error, ImportFailure):
         return RuntimeError(f"lazytpu could not import {error}\n{_VALID}")
     if isinstance(error, PassError | CompileError | RunError):

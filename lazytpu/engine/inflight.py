@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.aten.importer import Check
+from lazytpu.aten.failures import Check
 from lazytpu.engine.failures import failed_check
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client

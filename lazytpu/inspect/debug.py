@@ -1,17 +1,19 @@
 """What LAZYTPU_DEBUG prints, to standard error.
 
 1: each compilation. 2: also the time of each pass. 3: also the IR before and after the pipeline. 4: the IR after
-every pass.
+every pass. A process that prints nothing, and compiles nothing, loads neither rich nor xDSL.
 """
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
+from typing import TYPE_CHECKING
 
-from lazytpu.inspect.highlight import console, mlir
-from lazytpu.ir.text import print_module
 from lazytpu.options import options
-from lazytpu.passes.pipeline import Observer, PassRecord
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from lazytpu.passes.pipeline import Observer, PassRecord
 
 
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
@@ -33,6 +35,9 @@ def observer(name: str) -> Observer | None:
             _line(f"  {record.name:<18}{1e3 * record.seconds:9.1f} ms {record.ops_after:>8,} ops ({change:+,})")
         if options.debug >= 4 or (options.debug == 3 and record.number in (0, record.total)):
             where = "before the passes" if record.number == 0 else f"after {record.name}"
+            from lazytpu.inspect.highlight import console, mlir
+            from lazytpu.ir.text import print_module
+
             _line(f"program {name} {where}:")
             console(stderr=True).print(mlir(print_module(module)))
 
@@ -40,4 +45,6 @@ def observer(name: str) -> Observer | None:
 
 
 def _line(text: str) -> None:
+    from lazytpu.inspect.highlight import console
+
     console(stderr=True).print(f"lazytpu: {text}", markup=False)

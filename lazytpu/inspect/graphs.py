@@ -6,8 +6,10 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from lazytpu.passes.pipeline import PassRecord
+if TYPE_CHECKING:
+    from lazytpu.passes.pipeline import PassRecord
 
 KEPT_BYTES = 64 << 20
 "Compressed text that the process keeps: some 500 training steps of 3,000 ops."
