@@ -12,6 +12,7 @@ The variables are read once, when lazytpu is first imported. Settings hold for t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class Values(TypedDict, total=False):
     trace_limit: int
     cpu_fallback: bool
     platform: str | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_limit: int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Setting:
     allowed: str
     meaning: str
     read: Callable[[Any], Any]
+    empty: bool = False
+    """Whether an empty variable is a value of its own; of the others it means the default."""
 
     @property
     def variable(self) -> str:
@@ -104,6 +109,23 @@ def _platform(given: Any) -> str | None:
     return _one_of("cpu", "tpu", "gpu", "cuda", "rocm")(given) if given else None
 
 
+def _cache_folder(given: Any) -> Path | None:
+    if given is None or str(given).strip().lower() in ("", "off"):
+        return None
+    return Path(given)
+
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)")
+
+
+def _bytes(given: Any) -> int:
+    match = _SIZE.fullmatch(str(given).strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
 _ALL = (
     Setting(
         "mode",
@@ -157,6 +179,21 @@ _ALL = (
         "where XLA compiles for and runs; read when the first tensor is made",
         _platform,
     ),
+    Setting(
+        "cache_dir",
+        Path("~/.cache/lazytpu"),
+        "a folder of its own, made if it does not exist; empty or off for none",
+        "where compiled programs are kept for the processes that follow; lazytpu in $XDG_CACHE_HOME if that is set",
+        _cache_folder,
+        empty=True,
+    ),
+    Setting(
+        "cache_limit",
+        10 * 10**9,
+        "bytes, or a number with kB, MB, GB, KiB, MiB or GiB; 0 for no limit",
+        "how large that folder may grow before the programs not used for longest are removed",
+        _bytes,
+    ),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 
@@ -164,7 +201,18 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 class Options:
     """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
-    __slots__ = ("bounds_check", "cpu_fallback", "debug", "dump", "mode", "platform", "trace_limit", "verify")
+    __slots__ = (
+        "bounds_check",
+        "cache_dir",
+        "cache_limit",
+        "cpu_fallback",
+        "debug",
+        "dump",
+        "mode",
+        "platform",
+        "trace_limit",
+        "verify",
+    )
 
     mode: str
     """When recorded ops run (LAZYTPU_MODE): at host reads and mark_step(); "fused", also by themselves after each
@@ -183,12 +231,21 @@ class Options:
     """Run ops that nothing expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
+    cache_dir: Path | None
+    """Where compiled programs are kept for the processes that follow (LAZYTPU_CACHE_DIR); None keeps none on disk. The
+    default is $XDG_CACHE_HOME/lazytpu where that variable is set."""
+    cache_limit: int
+    """Bytes that `cache_dir` may hold before what was not used for longest goes (LAZYTPU_CACHE_LIMIT); 0: any."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
-        """The settings of an environment; an unset or empty variable means the default. Raises ValueError."""
+        """The settings of an environment. An unset variable means the default, and so does an empty one, except where
+        `Setting.empty` says otherwise. Raises ValueError."""
         for setting in _ALL:
-            text = environment.get(setting.variable, "").strip()
-            value = setting.parse(text, setting.variable) if text else setting.default
+            text = environment.get(setting.variable)
+            if text is None or not (text.strip() or setting.empty):
+                value = setting.default
+            else:
+                value = setting.parse(text.strip(), setting.variable)
             object.__setattr__(self, setting.name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -13,6 +13,7 @@ def test_defaults():
     made = Options({})
     assert (made.mode, made.debug, made.dump, made.verify) == ("fused", 0, None, False)
     assert (made.bounds_check, made.trace_limit, made.platform) == (True, 50_000, None)
+    assert (made.cache_dir, made.cache_limit) == (Path("~/.cache/lazytpu"), 10_000_000_000)
 
 
 def test_environment_is_read(tmp_path: Path):
@@ -36,6 +37,19 @@ def test_an_empty_variable_is_the_default():
     assert Options({"LAZYTPU_DEBUG": "", "LAZYTPU_DUMP": " "}).debug == 0
 
 
+@pytest.mark.parametrize("text", ["", " ", "off", "OFF"])
+def test_no_cache_folder_is_none(text: str):
+    """The one variable where empty is not the default: it says that nothing is to be kept on disk."""
+    assert Options({"LAZYTPU_CACHE_DIR": text}).cache_dir is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("4096", 4096), ("1_000", 1000), ("2 GB", 2 * 10**9), ("1.5MiB", 3 * 2**19)]
+)
+def test_sizes(text: str, size: int):
+    assert Options({"LAZYTPU_CACHE_LIMIT": text}).cache_limit == size
+
+
 BAD = {
     "mode": ("eager", "fused or lazy"),
     "debug": ("5", "0 to 4"),
@@ -44,6 +58,7 @@ BAD = {
     "trace_limit": ("0", "at least 1"),
     "platform": ("abacus", "cpu, tpu, gpu"),
     "cpu_fallback": ("perhaps", "0 or 1"),
+    "cache_limit": ("2 terabytes", "kB, MB, GB"),
 }
 
 

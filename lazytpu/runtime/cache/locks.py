@@ -1,0 +1,84 @@
+"""One process at a time: locks on files, which the kernel takes from a process that dies.
+
+`flock` holds for one opening of a file, so two threads of a process exclude each other as two processes do.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Pauses between two looks at a lock that is held, in seconds: from the first, by the factor, to the last.
+FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
+
+
+def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False) -> int | None:
+    """Takes the lock that the file `path` stands for; the file is there only while someone has it.
+
+    Returns what `release` wants, or None without the lock: when `enough()` became true while someone else held it, or
+    when `patience` seconds were not enough.
+
+    Raises:
+        OSError: the file cannot be made, or its file system has no locks.
+    """
+    deadline = time.monotonic() + patience
+    pause = FIRST_PAUSE
+    while True:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if try_lock(opened):
+                if _is(path, opened):
+                    os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+                    return opened
+                # The one who held it has removed the file in between: the next opening makes a new one.
+                os.close(opened)
+                continue
+        except BaseException:
+            os.close(opened)
+            raise
+        os.close(opened)
+        if enough() or time.monotonic() >= deadline:
+            return None
+        time.sleep(pause)
+        pause = min(LAST_PAUSE, FACTOR * pause)
+
+
+def release(path: Path, opened: int) -> None:
+    """Gives the lock back. Raises OSError when the file cannot be removed; the lock is free all the same."""
+    try:
+        path.unlink(missing_ok=True)  # while it is locked, so that it is ours
+    finally:
+        # Closing alone is not enough when the process has forked meanwhile: the child has the file open, too.
+        fcntl.flock(opened, fcntl.LOCK_UN)
+        os.close(opened)
+
+
+def holder(path: Path) -> str:
+    """Who holds a lock, for messages: "process 4711 on host"."""
+    try:
+        return path.read_text().strip() or "a process"
+    except OSError:
+        return "a process that is done by now"
+
+
+def try_lock(opened: int) -> bool:
+    """Locks an open file at once, until it is closed; False when someone else has it."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is(path: Path, opened: int) -> bool:
+    """Whether `path` still is the file that was opened."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(opened)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
