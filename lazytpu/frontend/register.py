@@ -112,6 +112,7 @@ def _register_kernels() -> None:
         attention,
         copies,
         counting,
+        creation,
         ctc,
         data_dependent,
         linear_algebra,
@@ -154,6 +155,8 @@ def _register_kernels() -> None:
     }
     for name, function in by_hand.items():
         aten.impl(name, function, "PrivateUse1")
+    for name, function in creation.KERNELS.items():
+        _implement(aten, name, function)  # from here on without the kernel of the first use
     for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would hand it a copy
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     composites = {**attention.COMPOSITES, **ctc.COMPOSITES, **splitting.COMPOSITES}  # made of ops that autograd sees

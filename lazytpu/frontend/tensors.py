@@ -13,7 +13,7 @@ from lazytpu.frontend import ports
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
-from lazytpu.trace.value import EMPTY, Layout, Value, resident
+from lazytpu.trace.value import EMPTY, Layout, Value, resident, row_major
 
 DEVICE = torch.device("tpu", 0)
 STASH = "lazytpu.recorder"
@@ -51,7 +51,7 @@ def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether the strides cover a block of memory without gaps or overlap, in some order of the dimensions."""
-    if 0 in shape:
+    if 0 in shape or stride == row_major(shape):
         return True
     step = 1
     for size, s in sorted(zip(shape, stride, strict=True), key=lambda d: (d[1], d[0])):

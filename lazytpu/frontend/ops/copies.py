@@ -163,6 +163,9 @@ def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | No
     return tuple(torch.empty_like(meta, memory_format=memory_format or torch.preserve_format).stride())
 
 
+_KEEPING = (None, torch.preserve_format)
+
+
 def to_copy(
     tensor: torch.Tensor,
     *,
@@ -179,6 +182,9 @@ def to_copy(
     if tensor.device.type == "tpu" and (plain := _resolved(tensor)) is not None:
         tensor = plain
     dtype = dtype or tensor.dtype
+    if device.type == "tpu" and tensor.device.type == "cpu" and dtype is tensor.dtype and memory_format in _KEEPING:
+        if tensor.layout is torch.strided and tensors.is_dense(tuple(tensor.shape), tuple(tensor.stride())):
+            return tensors.wrap(from_cpu(tensor))  # a batch on its way in: half the time of the general way below
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
     stride = _cloned_stride(tensor, memory_format)
@@ -187,6 +193,11 @@ def to_copy(
         if tensor.device.type == "tpu":
             return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
         return copy_from(tensor, made)
+    if device.type == "cpu" and dtype is tensor.dtype and not pin_memory:
+        read = to_cpu(tensor)
+        if read.stride() == stride and read.untyped_storage().nbytes() == read.nbytes:
+            return read  # its memory is its own already
+        return torch.empty_strided(tensor.shape, stride, dtype=dtype).copy_(read)
     made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
     return made if device.type == "meta" else made.copy_(to_cpu(tensor))
 
