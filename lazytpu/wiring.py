@@ -8,6 +8,7 @@ from lazytpu.engine.engine import Engine
 from lazytpu.frontend import ports
 from lazytpu.frontend.device import device_port
 from lazytpu.frontend.names import slot_names
+from lazytpu.frontend.owners import owners
 
 ENGINE: Engine | None = None
 
@@ -16,7 +17,7 @@ def start() -> Engine:
     """Make the engine, once."""
     global ENGINE
     if ENGINE is None:
-        ENGINE = Engine(slot_names, ports.OpFacts)
+        ENGINE = Engine(slot_names, ports.OpFacts, owners)
         ports.install(ENGINE)
         device_port.install(Device(device_port.Properties))
     return ENGINE

@@ -14,8 +14,10 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.compiler import Compiled, Compiler
+from lazytpu.engine.device import capacity
 from lazytpu.engine.failures import explain
 from lazytpu.engine.inflight import Inflight
+from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.packs import Packs
 from lazytpu.runtime import client
@@ -29,7 +31,7 @@ from lazytpu.trace.value import Layout, Value, again
 class Engine:
     """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`."""
 
-    def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any]):
+    def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any], owners: Owners):
         self.metrics = Metrics()
         self.compiler = Compiler(slot_names)
         self.inflight = Inflight(self.metrics)
@@ -37,6 +39,7 @@ class Engine:
         self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
+        self.owners = owners
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
@@ -44,6 +47,13 @@ class Engine:
         self._waited = 0.0
         self.compiler.compiles, self.compiler.compile_ms = 0, 0.0
         MEMORY.reset_peak()
+
+    def memory(self) -> MemoryReport:
+        """What is alive on the device."""
+        programs = list(self.compiler.programs.values())
+        code = Amount(sum(program.memory.code for program in programs), len(programs))
+        beside = {"cached constants": self.packs.kept(), "programs": code}
+        return report(self.owners, *capacity(), beside)
 
     # -- what ops mean
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.memory import Amount
 from lazytpu.runtime import client
 
 SMALL = 64  # bytes: the packs of one op, or of a few, which are often the constants of the script
@@ -20,6 +21,11 @@ class Packs:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, bytes], Any] = {}
+
+    def kept(self) -> Amount:
+        """How many are kept, and their bytes."""
+        arrays = list(self._kept.values())
+        return Amount(sum(array.nbytes for array in arrays), len(arrays))
 
     def upload(self, pack: np.ndarray[Any, Any]) -> Any:
         """The device array of a 1-D pack."""

@@ -7,7 +7,8 @@ costs half a second a compile.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
@@ -18,6 +19,8 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from lazytpu.trace.value import Value
 
 # By id: a module may define equality, and is then no key.
 _modules: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
@@ -44,32 +47,57 @@ def note_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> 
         _optimizers[id(optimizer)] = optimizer
 
 
-def slot_names(epoch: int) -> dict[int, str]:
-    """The names of the values that trace `epoch` knows, by slot. Runs on a miss only."""
-    found: dict[int, str] = {}
+class Named(NamedTuple):
+    """A tensor that a module or an optimizer holds. `kind` is "parameter", "buffer", "gradient" or "state"; `name` is
+    None for those of parameters that no module has."""
+
+    kind: str
+    name: str | None
+    tensor: Any
+
+
+def named() -> Iterator[Named]:
+    """All that modules and optimizers hold. Of one tensor the outermost module's name, the longest, comes last."""
     modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
     inner = {id(child) for module in modules for child in module.children()}
-    by_parameter: dict[int, str] = {}
+    names: dict[int, str] = {}
     for module in modules:
         if id(module) in inner:
             continue
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if len(name) > len(by_parameter.get(id(tensor), "")):  # the outermost module's name is the longest
-                by_parameter[id(tensor)] = name
-                _note(found, epoch, tensor, name)
-                if tensor.is_leaf:  # torch warns about the .grad of others
-                    _note(found, epoch, tensor.grad, f"{name}.grad")
+        members = [("parameter", *member) for member in module.named_parameters()]
+        members += [("buffer", *member) for member in module.named_buffers()]
+        for kind, name, tensor in members:
+            if len(name) > len(names.get(id(tensor), "")):
+                names[id(tensor)] = name
+                yield from _with_gradient(kind, name, tensor)
     for optimizer in list(_optimizers.values()):
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) not in names:
+                yield from _with_gradient("parameter", None, parameter)
         for parameter, state in optimizer.state.items():
-            name = by_parameter.get(id(parameter))
-            if name is not None:
-                for key, tensor in state.items():
-                    _note(found, epoch, tensor, f"{name}.{key}")
+            name = names.get(id(parameter))
+            for key, tensor in state.items():
+                yield Named("state", None if name is None else f"{name}.{key}", tensor)
+
+
+def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor) -> Iterator[Named]:
+    yield Named(kind, name, tensor)
+    if tensor.is_leaf:  # torch warns about the .grad of others
+        yield Named("gradient", None if name is None else f"{name}.grad", tensor.grad)
+
+
+def slot_names(epoch: int) -> dict[int, str]:
+    """The names of the values that trace `epoch` knows, by slot. Runs on a miss only."""
+    found: dict[int, str] = {}
+    for _, name, tensor in named():
+        value = value_of(tensor)
+        if name is not None and value is not None and value.epoch == epoch:
+            found[value.slot] = name
     return found
 
 
-def _note(found: dict[int, str], epoch: int, tensor: Any, name: str) -> None:
+def value_of(tensor: Any) -> Value | None:
+    """The value that a tensor's storage holds; None for anything that is not a dense tensor on tpu."""
     if isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu" and tensor.layout is torch.strided:
-        value = getattr(tensor.untyped_storage(), "_value", None)
-        if value is not None and value.epoch == epoch:
-            found[value.slot] = name
+        return getattr(tensor.untyped_storage(), "_value", None)
+    return None

@@ -49,6 +49,7 @@ StorageBase = torch._C.StorageBase
 TensorBase = torch._C.TensorBase
 AUTOCAST = KeySet(Key.AutocastPrivateUse1)  # pyright: ignore[reportAttributeAccessIssue]
 to_dlpack = torch._C._to_dlpack
+without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses are tensors like any other
 swap_tensor_impl = torch._C._swap_tensor_impl
 
 # torch.compile: the class behind the backend "inductor", and modules that frontend/libraries/compile.py waits for

@@ -30,6 +30,10 @@ class Device(Protocol):
         """The dtypes that tensors of the device may have."""
         ...
 
+    def free_bytes(self) -> int:
+        """Bytes of the device's memory that nobody uses now."""
+        ...
+
     def live_bytes(self) -> int:
         """Bytes of device memory that values hold now."""
         ...

@@ -50,8 +50,8 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device; starts the engine."""
-    total = device_port.device().properties().total_memory
-    return max(total - memory_allocated(device), 0), total
+    found = device_port.device()
+    return found.free_bytes(), found.properties().total_memory
 
 
 def empty_cache() -> None:
