@@ -187,6 +187,8 @@ def to_copy(
             return tensors.wrap(from_cpu(tensor))  # a batch on its way in: half the time of the general way below
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
+    if device.type == "tpu" and tensor.device.type == "tpu" and memory_format in _KEEPING:
+        return kernel(aten._to_copy.default).call(tensor, dtype=dtype)
     stride = _cloned_stride(tensor, memory_format)
     if device.type == "tpu":
         made = tensors.empty(tuple(tensor.shape), stride, dtype)
