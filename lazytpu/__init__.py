@@ -14,9 +14,22 @@ from lazytpu.options import options
 
 if TYPE_CHECKING:
     from lazytpu.engine.memory import MemoryReport
+    from lazytpu.frontend.modes import Mode
     from lazytpu.inspect.graphs import Graph
+    from lazytpu.trace.cuts import Cuts
 
-__all__ = ["graphs", "mark_step", "memory", "metrics", "options", "reset_metrics", "sync"]
+__all__ = [
+    "explain_cut",
+    "graphs",
+    "mark_step",
+    "memory",
+    "metrics",
+    "mode",
+    "options",
+    "reset_metrics",
+    "set_mode",
+    "sync",
+]
 __version__ = "0.1.0"
 
 register()
@@ -29,9 +42,11 @@ def mark_step() -> None:
     on the same shapes finds its program; a new one is compiled.
     """
     activate()
+    from lazytpu.frontend.lines import call_site
     from lazytpu.frontend.tensors import recorder
+    from lazytpu.trace.cuts import MARK
 
-    recorder().cut()
+    recorder().cut(MARK, call_site())
 
 
 def sync() -> None:
@@ -40,12 +55,37 @@ def sync() -> None:
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
     activate()
-    from lazytpu.frontend import ports
-    from lazytpu.frontend.tensors import recorders
+    from lazytpu.frontend.device.streams import synchronize
 
-    for each in recorders():
-        each.cut()
-    ports.engine().wait()
+    synchronize()
+
+
+def set_mode(mode: str) -> None:
+    """Set the mode of the process: "debug", "strict", "fused" or "lazy"; the same as `lazytpu.options.mode = mode`.
+
+    It holds for all threads but those inside a block of `lazytpu.mode`. What is pending is cut first.
+    """
+    options.mode = mode
+
+
+def mode(mode: str) -> Mode:
+    """A context manager: the calling thread, and backward passes that it starts, work in `mode` inside the block."""
+    activate()
+    from lazytpu.frontend.modes import Mode
+
+    return Mode(mode)
+
+
+def explain_cut(last: int = 1) -> Cuts:
+    """The `last` cuts of the calling thread, oldest first: print it for the cause, the line, and the ops of each.
+
+    A cut that strict and debug mode make after every op is not among them.
+    """
+    activate()
+    from lazytpu.frontend.tensors import recorder
+    from lazytpu.trace.cuts import Cuts
+
+    return Cuts(list(recorder().cuts)[-last:])
 
 
 def metrics() -> dict[str, Any]:

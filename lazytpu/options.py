@@ -130,9 +130,10 @@ _ALL = (
     Setting(
         "mode",
         "fused",
-        "fused or lazy",
-        "when recorded ops run: at reads and mark_step(); fused also after optimizer.step() and where a loop repeats",
-        _one_of("fused", "lazy"),
+        "debug, strict, fused or lazy",
+        "when recorded ops run: lazy at reads and mark_step(), fused also where a step begins and ends, strict each at "
+        "once, debug the same and waits",
+        _one_of("debug", "strict", "fused", "lazy"),
     ),
     Setting(
         "debug",
@@ -173,6 +174,13 @@ _ALL = (
         _flag,
     ),
     Setting(
+        "nan_check",
+        False,
+        "0 or 1",
+        "in debug mode, raise FloatingPointError at an op that makes a NaN or an infinity from finite operands",
+        _flag,
+    ),
+    Setting(
         "platform",
         None,
         "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
@@ -209,14 +217,17 @@ class Options:
         "debug",
         "dump",
         "mode",
+        "nan_check",
         "platform",
         "trace_limit",
         "verify",
     )
 
     mode: str
-    """When recorded ops run (LAZYTPU_MODE): at host reads and mark_step(); "fused", also by themselves after each
-    optimizer.step(), as soon as something more is recorded, and where a loop without one repeats; "lazy" not."""
+    """When recorded ops run (LAZYTPU_MODE), in threads that chose no mode of their own (`lazytpu.mode`): "lazy" at host
+    reads and mark_step(); "fused" also by themselves after each optimizer.step(), as soon as something more is
+    recorded, where a step begins, and where a loop without steps repeats; "strict" each at once; "debug" each, and
+    waits."""
     debug: int
     """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
     dump: Path | None
@@ -227,6 +238,8 @@ class Options:
     """Look for indices out of range on the device (LAZYTPU_BOUNDS_CHECK)."""
     trace_limit: int
     """Ops recorded without a cut before lazytpu cuts by itself (LAZYTPU_TRACE_LIMIT)."""
+    nan_check: bool
+    """In debug mode, raise FloatingPointError at an op that makes NaNs from finite operands (LAZYTPU_NAN_CHECK)."""
     cpu_fallback: bool
     """Run ops that nothing expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
     platform: str | None
@@ -251,6 +264,9 @@ class Options:
     def __setattr__(self, name: str, value: Any) -> None:
         setting = _setting(name)
         object.__setattr__(self, name, setting.parse(value, f"lazytpu.options.{name}"))
+        if self is options:
+            for changed in _watchers.get(name, ()):
+                changed()
 
     def __call__(self, **values: Unpack[Values]) -> Override:
         """A context manager that sets `values` for its block. Raises ValueError at once for a bad value."""
@@ -288,6 +304,14 @@ def _setting(name: str) -> Setting:
         return SETTINGS[name]
     except KeyError:
         raise AttributeError(f"lazytpu has no setting {name!r}; there are {', '.join(SETTINGS)}") from None
+
+
+_watchers: dict[str, list[Callable[[], None]]] = {}
+
+
+def watch(name: str, changed: Callable[[], None]) -> None:
+    """Call `changed` whenever the process's setting `name` was set, from then on."""
+    _watchers.setdefault(name, []).append(changed)
 
 
 options = Options()

@@ -145,6 +145,8 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     lines.append("        finally:\n            del _failure\n")  # its traceback holds this frame (R4)
     if "foreach" in str(op):  # torch counts the writes to a tensor, but not those to tensors in a list
         lines.extend(f"    wrote({a.name})\n" for a in args if a.written and a.kind == "tensors")
+    # What is overwritten is dead, and may be donated, once no name here holds it (R4).
+    lines.append(f"    if _r.eager:\n{'' if made is _ONE else '        _v = None' + chr(10)}        run_now(_r)\n")
     lines.append(result)
     return "".join(lines)
 

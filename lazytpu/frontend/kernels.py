@@ -17,10 +17,11 @@ import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
 from lazytpu.frontend import codegen, ports
+from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.inference.infer import infer
-from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.lines import call_site, user_line
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.out import out_kernel, out_names
@@ -28,6 +29,7 @@ from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
 from lazytpu.frontend.writes import check_writes
 from lazytpu.options import options
+from lazytpu.trace.cuts import BLOCK, LIMIT, STEP, THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Ended, Number, Operand, Record, State
@@ -45,7 +47,11 @@ ABSENT = Absent()
 
 
 class TraceEnds(Exception):
-    """The trace is at its size limit, or its step is over: it is cut and the op recorded anew (never seen by users)."""
+    """The trace ends before this op, for a `cause`: it is cut and the op recorded anew (never seen by users)."""
+
+    def __init__(self, cause: str):
+        super().__init__(cause)
+        self.cause = cause
 
 
 @dataclass
@@ -177,11 +183,11 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
-        owner.cut()
+        owner.cut(THREAD, call_site())
         if error.value.buffer is None:
             raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
     elif isinstance(error, TraceEnds):
-        r.cut()
+        r.cut(error.cause, call_site())
     else:
         try:
             raise error
@@ -197,14 +203,16 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
 def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
     """A record this state has not seen: check it, infer its results, and add the state to the trie."""
     parent = r.state
-    fused = options.mode == "fused"
-    if isinstance(parent, Ended) or (parent.ends and fused):
-        raise TraceEnds
+    fused = r.mode == "fused"
+    if isinstance(parent, Ended):
+        raise TraceEnds(STEP)
+    if parent.ends and fused:
+        raise TraceEnds(BLOCK)
     if parent.depth >= options.trace_limit:
         from lazytpu.frontend.limits import warn_full
 
         warn_full(parent.depth)
-        raise TraceEnds
+        raise TraceEnds(LIMIT)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:
@@ -354,6 +362,7 @@ _NAMESPACE: dict[str, Any] = {
     "produce_all": produce_all,
     "recorder": recorder,
     "ref": weakref.ref,
+    "run_now": run_now,
     "thread_stash": thread_stash,
     "undraw": _undraw,
     "wrote": increment_version,

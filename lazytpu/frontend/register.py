@@ -93,11 +93,12 @@ def activate() -> None:
 
             wiring.start()
             _register_kernels()
-            from lazytpu.frontend import autocast, printing
+            from lazytpu.frontend import autocast, modes, printing
             from lazytpu.frontend.ops import transformer
 
             autocast.install()
             printing.install()
+            modes.install()
             transformer.install()
         except BaseException:
             _activated = False  # the next tensor raises it again

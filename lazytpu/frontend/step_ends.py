@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
-from lazytpu.options import options
 
 
 def install() -> None:
@@ -25,9 +25,12 @@ def note_end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """The hook of optimizers. Dynamo traces it, and sees nothing in it: a compiled step has no end of its own."""
     if torch.compiler.is_compiling():
         return
-    if options.mode != "fused" or not is_stashed(STASH):
+    if not is_stashed(STASH):
+        return
+    recorder = thread_stash(STASH)
+    if recorder.mode != "fused":
         return
     if backward_id() != -1:  # optimizers that step inside backward, one for each parameter: the step is not over
         return
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
-        thread_stash(STASH).end()
+        recorder.end(call_site())

@@ -6,10 +6,13 @@ import itertools
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lazytpu.options import options
+from lazytpu.trace.cuts import KEPT, MARK, MODE, STEP, Cut
 from lazytpu.trace.trie import Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
@@ -45,6 +48,9 @@ class Recorder:
 
     Results are held weakly and inputs' buffers strongly until the cut (R4), so what is alive at a cut is a result and
     what is dead may be donated. `cut_trace` is called with the Trace when it ends.
+
+    `mode` is how its ops run: `own_mode`, or that of the process. `eager` says that each op is cut at once, which
+    kernels look at after recording one. `cuts` are the last ones that were not of this kind.
     """
 
     __slots__ = (
@@ -53,9 +59,14 @@ class Recorder:
         "buffers",
         "cut_lock",
         "cut_trace",
+        "cuts",
+        "eager",
+        "ended_at",
         "epoch",
         "lock",
+        "mode",
         "numbers",
+        "own_mode",
         "root",
         "slots",
         "state",
@@ -67,7 +78,26 @@ class Recorder:
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
         self.root = root
         self.cut_trace = cut_trace
+        self.cuts: deque[Cut] = deque(maxlen=KEPT)
+        self.ended_at: Any = None  # where the user's program ended the step
+        self.own_mode: str | None = None
+        self._set_mode(options.mode)
         self._begin()
+
+    def _set_mode(self, mode: str) -> None:
+        self.mode = mode
+        self.eager = mode in ("strict", "debug")
+
+    def choose_mode(self, own: str | None, place: Any = None) -> None:
+        """Use `own`, or from now on the mode of the process (None). What is pending is cut first, and should that fail,
+        the mode is changed all the same."""
+        self.own_mode = own
+        mode = options.mode if own is None else own
+        if mode != self.mode:
+            try:
+                self.cut(MODE, place)
+            finally:
+                self._set_mode(mode)
 
     def _begin(self) -> None:
         self.begun = time.perf_counter()
@@ -119,15 +149,19 @@ class Recorder:
         del self.buffers[state.inputs :]
         del self.numbers[state.numbers :]
 
-    def end(self) -> None:
+    def end(self, place: Any = None) -> None:
         """The step ends here: the next record, or a read, cuts the trace. What dies before that is no result (R4)."""
         with self.lock:
             state = self.state
             if state is not self.root and not isinstance(state, Ended):
                 self.state = Ended(state)
+                self.ended_at = place
 
-    def cut(self) -> None:
-        """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done."""
+    def cut(self, cause: str | None = None, place: Any = None) -> None:
+        """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done.
+
+        `cause` is one of `lazytpu.trace.cuts`, remembered with the place in the user's program; None is not remembered.
+        """
         with self.cut_lock:
             with self.lock:
                 state = self.state
@@ -135,6 +169,10 @@ class Recorder:
                     return
                 if isinstance(state, Ended):
                     state = state.parent
+                    if cause is not MARK:
+                        cause, place = STEP, self.ended_at
                 trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun)
+                if cause is not None:
+                    self.cuts.append(Cut(cause, place, state.depth, 0))
                 self._begin()
             self.cut_trace(trace)

@@ -51,13 +51,14 @@ def test_sizes(text: str, size: int):
 
 
 BAD = {
-    "mode": ("eager", "fused or lazy"),
+    "mode": ("eager", "debug, strict, fused or lazy"),
     "debug": ("5", "0 to 4"),
     "verify": ("maybe", "0 or 1"),
     "bounds_check": ("2", "0 or 1"),
     "trace_limit": ("0", "at least 1"),
     "platform": ("abacus", "cpu, tpu, gpu"),
     "cpu_fallback": ("perhaps", "0 or 1"),
+    "nan_check": ("inf", "0 or 1"),
     "cache_limit": ("2 terabytes", "kB, MB, GB"),
 }
 

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.device.facades import facade
+from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
+from lazytpu.trace.cuts import SYNC
 
 
 def synchronize() -> None:
@@ -26,8 +28,9 @@ def synchronize() -> None:
     from lazytpu.frontend.tensors import recorders
 
     if device_port.installed() is not None:
+        place = call_site()
         for recorder in recorders():
-            recorder.cut()
+            recorder.cut(SYNC, place)
         ports.engine().wait()
 
 
@@ -35,8 +38,9 @@ def launch() -> None:
     """Run what every thread recorded, without waiting."""
     from lazytpu.frontend.tensors import recorders
 
+    place = call_site()
     for recorder in recorders():
-        recorder.cut()
+        recorder.cut(SYNC, place)
 
 
 class TpuEvent(NativeEvent):

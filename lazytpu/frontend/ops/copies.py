@@ -12,6 +12,7 @@ from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
+from lazytpu.trace.cuts import READ
 from lazytpu.trace.value import EMPTY, Value, again, resident
 
 aten = torch.ops.aten
@@ -21,7 +22,7 @@ def materialize(value: Value) -> Any:
     """The buffer of a value, cutting the trace it is pending in (a host read)."""
     if value.buffer is None:
         assert value.recorder is not None
-        value.recorder.cut()
+        value.recorder.cut(READ, call_site())
     buffer: Any = value.buffer
     if buffer.error is not None:
         raise again(buffer.error)

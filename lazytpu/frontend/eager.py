@@ -1,0 +1,34 @@
+"""Strict and debug mode: each record is a trace of its own, cut as soon as it is made."""
+
+from __future__ import annotations
+
+from lazytpu.frontend import ports
+from lazytpu.frontend.lines import user_line
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.value import again
+
+
+def run_now(recorder: Recorder) -> None:
+    """Called by a kernel whose recorder is eager, after it made its record: strict mode launches it, debug mode waits.
+
+    Raises in debug mode what only values decide, such as an index out of range, at the op's own call.
+    """
+    if recorder.mode == "strict":
+        recorder.cut()
+        return
+    record = recorder.state.record
+    recorder.cut()
+    try:
+        ports.engine().wait()
+    except Exception as error:
+        if record is None or record.line is None:
+            raise
+        # The record is that of the op's first call with these shapes, wherever that was.
+        raise _moved(error, str(record.line), str(user_line())) from None
+
+
+def _moved(error: Exception, line: str, here: str) -> BaseException:
+    """The error with the line of this call."""
+    found = again(error)
+    found.args = tuple(a.replace(f" at {line})", f" at {here})") if isinstance(a, str) else a for a in error.args)
+    return found
