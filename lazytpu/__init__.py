@@ -11,14 +11,17 @@ import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend
 
 from lazytpu.frontend.register import activate, register
 from lazytpu.options import options
+from lazytpu.version import VERSION
 
 if TYPE_CHECKING:
     from lazytpu.engine.memory import MemoryReport
     from lazytpu.frontend.modes import Mode
     from lazytpu.inspect.graphs import Graph
+    from lazytpu.runtime.cache.api import cache
     from lazytpu.trace.cuts import Cuts
 
 __all__ = [
+    "cache",
     "explain_cut",
     "graphs",
     "mark_step",
@@ -30,9 +33,18 @@ __all__ = [
     "set_mode",
     "sync",
 ]
-__version__ = "0.1.0"
+__version__ = VERSION
 
 register()
+
+
+def __getattr__(name: str) -> Any:
+    """`lazytpu.cache`, the cache of compiled programs on disk, which is loaded when it is asked for."""
+    if name != "cache":
+        raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
+    from lazytpu.runtime.cache.api import cache
+
+    return cache
 
 
 def mark_step() -> None:
@@ -83,21 +95,25 @@ def explain_cut(last: int = 1) -> Cuts:
     """
     activate()
     from lazytpu.frontend.tensors import recorder
+    from lazytpu.runtime.cache.api import cache
     from lazytpu.trace.cuts import Cuts
 
     return Cuts(list(recorder().cuts)[-last:])
 
 
 def metrics() -> dict[str, Any]:
-    """Counters since the start: `steps`, `hits`, `misses`, `compiles` (XLA compilations), `records` (ops), wall
-    milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`,
-    `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), and bytes of device memory `live_bytes` and
-    `peak_bytes` (the peak includes the temporaries of programs)."""
+    """Counters since the start: `steps`, `hits`, `misses`, `compiles` (XLA compilations), `cache_hits` (programs that
+    were on disk) and `cache_misses` (that were not, and were compiled), `records` (ops), wall milliseconds `trace_ms`
+    (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the
+    CPU, see `options.cpu_fallback`), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the
+    temporaries of programs)."""
     from lazytpu import wiring
     from lazytpu.aten.gathers import gathers
     from lazytpu.runtime.buffer import MEMORY
+    from lazytpu.runtime.cache.programs import TRAFFIC
 
-    return wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())
+    counted = wiring.start().metrics.as_dict(MEMORY.live, MEMORY.peak, gathers())
+    return {**counted, "cache_hits": TRAFFIC.hits, "cache_misses": TRAFFIC.misses}
 
 
 def reset_metrics() -> None:

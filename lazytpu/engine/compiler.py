@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.options import options
 from lazytpu.runtime.buffer import Origin
+from lazytpu.runtime.cache.programs import obtain, program_key
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import again
@@ -121,13 +121,13 @@ class Compiler:
         )
 
     def _program(self, prepared: Prepared) -> Program:
-        text = prepared.made.stablehlo
+        key = program_key(prepared.made.module)
         while True:
-            program = self.programs.get(text)
+            program = self.programs.get(key)
             if program is not None:
                 return program
             mine: Future[Program] = Future()
-            other = self._building.setdefault(text, mine)
+            other = self._building.setdefault(key, mine)
             if other is mine:
                 break
             try:
@@ -135,8 +135,8 @@ class Compiler:
             except CancelledError:  # an interrupt stopped that thread: this one compiles
                 continue
         try:
-            program = self.programs.get(text) or self._compiled(prepared)  # another thread may just be done
-            self.programs[text] = program
+            program = self.programs.get(key) or self._obtained(prepared, key)  # another thread may just be done
+            self.programs[key] = program
             mine.set_result(program)
             return program
         except Exception as error:
@@ -144,16 +144,17 @@ class Compiler:
             raise
         finally:
             mine.cancel()  # nothing to cancel unless an interrupt came
-            del self._building[text]
+            del self._building[key]
 
-    def _compiled(self, prepared: Prepared) -> Program:
-        start = time.perf_counter()
-        program = Program.compile(prepared.made.module, name=prepared.name)
-        elapsed = 1e3 * (time.perf_counter() - start)
-        self.compiles += 1
-        self.compile_ms += elapsed
-        debug.compiled(prepared.number, prepared.name, prepared.records, elapsed)
-        return program
+    def _obtained(self, prepared: Prepared, key: str) -> Program:
+        found = obtain(prepared.made.module, key, name=prepared.name)
+        if found.compiled:
+            self.compiles += 1
+            self.compile_ms += found.milliseconds
+            debug.compiled(prepared.number, prepared.name, prepared.records, found.milliseconds)
+        else:
+            debug.loaded(prepared.number, prepared.name, prepared.records, found.milliseconds)
+        return found.program
 
 
 @contextmanager

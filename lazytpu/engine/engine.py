@@ -22,6 +22,7 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.packs import Packs
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
@@ -47,6 +48,7 @@ class Engine:
         self._waited = 0.0
         self.compiler.compiles, self.compiler.compile_ms = 0, 0.0
         MEMORY.reset_peak()
+        TRAFFIC.reset()
 
     def memory(self) -> MemoryReport:
         """What is alive on the device."""

@@ -1,7 +1,8 @@
 """What LAZYTPU_DEBUG prints, to standard error.
 
-1: each compilation. 2: also the time of each pass. 3: also the IR before and after the pipeline. 4: the IR after
-every pass. A process that prints nothing, and compiles nothing, loads neither rich nor xDSL.
+1: each compilation, and each program loaded from the cache. 2: also the time of each pass. 3: also the IR before and
+after the pipeline. 4: the IR after every pass. A process that prints nothing, and compiles nothing, loads neither rich
+nor xDSL.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: XLA compiled program `number` of a trace of `records` ops."""
     if options.debug >= 1:
         _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
+
+
+def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
+    """Level 1: program `number` of a trace of `records` ops was in the cache on disk."""
+    if options.debug >= 1:
+        _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
 
 
 def observer(name: str) -> Observer | None:

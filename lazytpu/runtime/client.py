@@ -17,14 +17,14 @@ import jax
 import numpy as np
 from jax._src import compiler, core, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
+from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
 from lazytpu.options import options
-from lazytpu.runtime.errors import CompileError, PlatformError, run_error
+from lazytpu.runtime.errors import CompileError, LoadError, PlatformError, run_error
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
 
@@ -172,16 +172,8 @@ def compile_module(
     Raises:
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
-    target, device_list, _ = _placement(device)
-    overrides: Any = dict(options) if options else None
-    compile_options = compiler.get_compile_options(
-        num_replicas=1,
-        num_partitions=1,
-        device_assignment=np.array([[target.id]]),
-        env_options_overrides=overrides,
-        detailed_logging=False,
-        backend=client(),
-    )
+    _, device_list, _ = _placement(device)
+    compile_options = _compile_options(device, options)
     start = time.perf_counter()
     try:
         executable = client().compile_and_load(module, device_list, compile_options)
@@ -189,6 +181,71 @@ def compile_module(
         raise CompileError(name, str(error)) from error
     COMPILATIONS.add(time.perf_counter() - start)
     return executable
+
+
+def _compile_options(device: int, options: Mapping[str, bool | int | str] | None) -> Any:
+    overrides: Any = dict(options) if options else None
+    return compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=1,
+        device_assignment=np.array([[_placement(device)[0].id]]),
+        env_options_overrides=overrides,
+        detailed_logging=False,
+        backend=client(),
+    )
+
+
+def options_bytes(options: Mapping[str, bool | int | str] | None = None) -> bytes:
+    """All that XLA compiles with besides the module, for the key of a cache: these options, the flags of XLA_FLAGS,
+    jax's configuration. Equal for all devices of a kind, and whatever XLA is to dump."""
+    wanted = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
+    made = _compile_options(0, wanted)
+    made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
+    debug = made.executable_build_options.debug_options
+    for name in (each for each in dir(debug) if each.startswith("xla_dump_")):
+        setattr(debug, name, type(getattr(debug, name))())  # False, 0 or ""
+    debug.xla_gpu_cuda_data_dir = ""
+    return made.SerializeAsString()
+
+
+def serialize(executable: Executable) -> bytes | None:
+    """The executable for `deserialize` in another process; None where it, or its platform, cannot be."""
+    try:
+        return bytes(executable.serialize())
+    except (XlaError, RuntimeError, NotImplementedError, ValueError):
+        return None
+
+
+def deserialize(
+    data: bytes, *, device: int = 0, options: Mapping[str, bool | int | str] | None = None
+) -> Executable:
+    """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
+    hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
+
+    Raises:
+        LoadError: XLA refused them.
+    """
+    _, device_list, _ = _placement(device)
+    try:
+        return client().deserialize_executable(data, device_list, _compile_options(device, options))
+    except (XlaError, RuntimeError, ValueError) as error:
+        raise LoadError(str(error)) from error
+
+
+def topology() -> str:
+    """What XLA compiles for, as a fingerprint of its own: the kind and arrangement of the devices; on a CPU, the
+    features of its instruction set that XLA may use."""
+    kinds = sorted({str(device.device_kind) for device in devices()})
+    try:
+        found = xla_client.get_topology_for_devices(devices())
+        return f"{', '.join(kinds)} {found.fingerprint():016x}"
+    except XlaError:  # a platform without descriptions of topologies
+        return f"{', '.join(kinds)} x{len(client().devices())}"
+
+
+def platform_version() -> str:
+    """The platform's own version: of libtpu, of CUDA; "cpu" on a CPU."""
+    return str(client().platform_version)
 
 
 def memory_of(executable: Executable) -> Memory:

@@ -21,6 +21,10 @@ class CompileError(RuntimeError):
         super().__init__(f"XLA could not compile {program}: {reason}")
 
 
+class LoadError(RuntimeError):
+    """XLA refused the bytes of a compiled program."""
+
+
 class RunError(RuntimeError):
     """A program failed while it ran, or was refused before it could run.
 

@@ -17,12 +17,21 @@ class Program:
     `Program` never changes after it is made, so threads may share it.
 
     Attributes: `name` (for messages), `signature` (dtypes and shapes of arguments and results, donated positions),
-    `memory` (bytes by XLA's own analysis), `executable`.
+    `memory` (bytes by XLA's own analysis), `executable`, `key` (its name in the cache, None for one that is not).
     """
 
-    __slots__ = ("__weakref__", "_checked", "_execute", "_handlers", "executable", "memory", "name", "signature")
+    __slots__ = ("__weakref__", "_checked", "_execute", "_handlers", "executable", "key", "memory", "name", "signature")
 
-    def __init__(self, executable: Executable, signature: Signature, *, name: str = "program", device: int = 0) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        signature: Signature,
+        *,
+        name: str = "program",
+        device: int = 0,
+        key: str | None = None,
+    ) -> None:
+        self.key = key
         self.executable = executable
         self.signature = signature
         self.name = name
@@ -39,6 +48,7 @@ class Program:
         name: str = "program",
         device: int = 0,
         options: Mapping[str, bool | int | str] | None = None,
+        key: str | None = None,
     ) -> Program:
         """Compiles a module whose public function is `@main`.
 
@@ -47,9 +57,8 @@ class Program:
         """
         with module.context:
             found = signature(module)
-        return cls(
-            client.compile_module(module, name=name, device=device, options=options), found, name=name, device=device
-        )
+        executable = client.compile_module(module, name=name, device=device, options=options)
+        return cls(executable, found, name=name, device=device, key=key)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Runs the program; the arrays at `signature.donated` are gone afterwards.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -41,6 +42,25 @@ class Signature:
     results: tuple[TensorSpec, ...]
     donated: tuple[int, ...]
     """Positions of the arguments that a run may overwrite."""
+
+
+def to_json(found: Signature) -> dict[str, Any]:
+    """The signature as JSON, element types by their MLIR names."""
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    return {
+        "arguments": [[names[dtype], list(shape)] for dtype, shape in found.arguments],
+        "results": [[names[dtype], list(shape)] for dtype, shape in found.results],
+        "donated": list(found.donated),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> Signature:
+    """The inverse of `to_json`. Raises KeyError, TypeError or ValueError for what is no signature."""
+    specs = {
+        part: tuple((_DTYPES[name], tuple(int(n) for n in shape)) for name, shape in described[part])
+        for part in ("arguments", "results")
+    }
+    return Signature(specs["arguments"], specs["results"], tuple(int(i) for i in described["donated"]))
 
 
 def element_dtype(kind: ir.RankedTensorType) -> np.dtype[Any]:

@@ -76,6 +76,10 @@ class Store:
             (self.stats.misses if entry is None else self.stats.hits)[kind] += 1
         return entry
 
+    def has(self, kind: str, key: str) -> bool:
+        """Whether there is an entry of that name, whatever is in it."""
+        return self._may_read() and self._path(_name(kind, key)).exists()
+
     def put(self, kind: str, key: str, payload: bytes, about: Mapping[str, Any]) -> bool:
         """Stores an entry, in place of one of the same name; whether it was. Other processes see all of it or nothing.
 
@@ -87,7 +91,7 @@ class Store:
         name = _name(kind, key)
         parts = encode(Entry(kind, key, payload, about, time.time(), 0))
         size, limit = sum(map(len, parts)), self._limit()
-        if (limit and size > limit) or not self._may_write():
+        if (limit and size > limit) or not self.writable():
             return False
         assert self.root is not None
         try:
@@ -104,6 +108,19 @@ class Store:
             self._rejected.discard(name)
         return True
 
+    def writable(self) -> bool:
+        """Whether entries can be written, having made the folder if there is none."""
+        if self._writable is None and self.root is not None:
+            try:
+                folder.make(self.root)
+                if self._may_read():
+                    folder.fill(self.root)
+                    ledger.sweep(self.root)
+                    self._writable = True
+            except OSError as error:
+                self._give_up(error)
+        return bool(self._writable)
+
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[bool]:
         """Holds the lock of one name against other processes and threads; gives True. Look again with `get` inside.
@@ -112,7 +129,7 @@ class Store:
         warning), or when there can be no lock: then do it oneself. A holder that dies loses the lock at once.
         """
         name = _name(kind, key)
-        if not self._may_write():
+        if not self.writable():
             yield False
             return
         assert self.root is not None
@@ -239,19 +256,6 @@ class Store:
                     if mended:
                         self._warn(mended)
             return bool(self._readable)
-
-    def _may_write(self) -> bool:
-        """Whether entries can be written, having made the folder if there is none."""
-        if self._writable is None and self.root is not None:
-            try:
-                folder.make(self.root)
-                if self._may_read():
-                    folder.fill(self.root)
-                    ledger.sweep(self.root)
-                    self._writable = True
-            except OSError as error:
-                self._give_up(error)
-        return bool(self._writable)
 
     def _give_up(self, error: OSError) -> None:
         """No more writing in this process: a full disk would fail again, each time after the work of serializing."""

@@ -1,0 +1,62 @@
+"""`lazytpu.cache`: the cache on disk as a user sees it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lazytpu.options import options
+from lazytpu.runtime.cache.files import Listed
+from lazytpu.runtime.cache.store import Store, store
+
+
+class Cache:
+    """The folder that `options.cache_dir` names now."""
+
+    @property
+    def directory(self) -> Path | None:
+        """Its absolute path, None when nothing is kept on disk. It need not exist yet."""
+        return self._store.root
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return self._store.size()
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """What this process did there: `hits`, `misses`, `stored` and `rejected` by kind of entry ("program" is an
+        executable), `evicted`, and `waited`, the seconds spent waiting for other processes' compilations."""
+        return {
+            name: dict(value) if isinstance(value, dict) else value for name, value in asdict(self._store.stats).items()
+        }
+
+    def entries(self, kind: str | None = None) -> list[Listed]:
+        """What is in it (of one kind), the one not used for longest first."""
+        return self._store.entries(kind)
+
+    def clear(self) -> int:
+        """Remove everything, and say how many entries that were. Programs in use stay in memory. Raises OSError."""
+        return self._store.clear()
+
+    def evict(self, limit: int | None = None) -> int:
+        """Remove the entries not used for longest until at most `limit` bytes (by default `options.cache_limit`) are
+        left, and say how many went. Raises OSError."""
+        wanted = options.cache_limit if limit is None else limit
+        return self._store.evict(wanted) if wanted or limit == 0 else 0
+
+    def verify(self) -> list[Listed]:
+        """Read every entry whole, remove the damaged ones, and give these: `damage` says what is wrong. Raises
+        OSError."""
+        return self._store.verify()
+
+    @property
+    def _store(self) -> Store:
+        return store()
+
+    def __repr__(self) -> str:
+        return f"<lazytpu.cache in {self.directory}>" if self.directory else "<lazytpu.cache: off>"
+
+
+cache = Cache()

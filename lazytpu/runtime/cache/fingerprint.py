@@ -1,0 +1,79 @@
+"""What a compiled program depends on besides its module: where it may run, and who compiled it with which flags."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform as host
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from lazytpu.runtime import client
+from lazytpu.version import VERSION
+
+# Flags that say what XLA prints and dumps, not what it compiles.
+_SILENT = ("--xla_dump_", "--xla_gpu_cuda_data_dir", "--xla_hlo_profile")
+
+# What /proc/cpuinfo says of a core's kind, on x86 and on ARM; the rest (MHz, microcode) changes and matters to nobody.
+_CPU = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
+_CPU |= {"Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"}
+
+
+@cache
+def environment() -> Mapping[str, str]:
+    """What a program was compiled for and by, in words: programs of two processes may be exchanged when all of it is
+    equal. Flags are those of the process's start, as for XLA itself."""
+    found = {
+        "lazytpu": VERSION,
+        "jaxlib": metadata.version("jaxlib"),
+        "platform": client.platform(),
+        "platform_version": client.platform_version(),
+        "topology": client.topology(),
+        "xla_flags": flags("XLA_FLAGS"),
+    }
+    if found["platform"] == "cpu":
+        # The number of cores decides into how many parts XLA cuts a loop.
+        found["host"] = f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+    if found["platform"] == "tpu":
+        found["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
+        found["libtpu"] = metadata.version("libtpu")
+    return found
+
+
+@cache
+def environment_digest() -> str:
+    """`environment()` in 64 hexadecimal digits."""
+    made = hashlib.sha256()
+    for name, value in sorted(environment().items()):
+        made.update(f"{name}={value}\n".encode())
+    return made.hexdigest()
+
+
+@cache
+def source_digest() -> str:
+    """A digest of all of lazytpu's own Python files: what turns a trace into a module. 10 ms, once."""
+    made = hashlib.sha256()
+    root = Path(__file__).parents[2]
+    for path in sorted(root.rglob("*.py")):
+        made.update(f"{path.relative_to(root)}\n".encode())
+        made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def flags(variable: str) -> str:
+    """The flags of an environment variable that can change code, in their order (the last of two wins)."""
+    return " ".join(flag for flag in os.environ.get(variable, "").split() if not flag.startswith(_SILENT))
+
+
+def processor() -> str:
+    """The kind of this machine's processor: its name, and a digest of all it can do."""
+    try:
+        core = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        core = ""
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in core.splitlines())}
+    kept = [f"{name}={facts[name]}" for name in facts if name in _CPU]
+    digest = hashlib.sha256("\n".join([host.machine(), *kept]).encode()).hexdigest()
+    return f"{facts.get('model name', host.machine())} {digest[:16]}"

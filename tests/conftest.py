@@ -1,0 +1,31 @@
+"""Tests use a cache on disk of their own: one for the session, that workers and the programs tests start share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_WORKER = "PYTEST_XDIST_WORKER" in os.environ  # its session made the folder
+if not _WORKER:
+    os.environ["LAZYTPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazytpu-cache-")
+
+
+def pytest_unconfigure() -> None:
+    if not _WORKER:
+        shutil.rmtree(os.environ["LAZYTPU_CACHE_DIR"], ignore_errors=True)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Nothing on disk: what the test needs is compiled, here and in programs it starts. The folder of that cache."""
+    from lazytpu.options import options
+
+    folder = tmp_path / "empty cache"
+    monkeypatch.setenv("LAZYTPU_CACHE_DIR", str(folder))
+    with options(cache_dir=folder):
+        yield folder
