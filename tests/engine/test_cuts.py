@@ -9,6 +9,8 @@ import torch
 
 import lazytpu
 
+pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
+
 
 def compiles() -> int:
     return lazytpu.metrics()["compiles"]

@@ -63,6 +63,7 @@ def test_infinite_losses() -> None:
         assert losses[:2].tolist() == [0.0, 0.0] and losses[2].item() > 0
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_new_lengths_are_no_new_program() -> None:
     x, targets = logits().log_softmax(-1).to("tpu"), PADDED.to("tpu")
     before = 0

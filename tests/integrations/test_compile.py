@@ -112,6 +112,7 @@ def test_ops_of_many_kinds_are_captured_whole() -> None:
         torch.testing.assert_close(g.cpu(), e.cpu())
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_a_graph_on_the_device_compiles_no_program_of_its_own() -> None:
     model, x = make().to("tpu"), torch.ones(4, 8).to("tpu")
     with torch.no_grad():

@@ -97,6 +97,7 @@ def train(
     return [float(loss) for loss in losses], compiled
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_agrees_with_the_cpu_and_compiles_at_most_twice(name: str, optimizer: str) -> None:
