@@ -95,7 +95,6 @@ def explain_cut(last: int = 1) -> Cuts:
     """
     activate()
     from lazytpu.frontend.tensors import recorder
-    from lazytpu.runtime.cache.api import cache
     from lazytpu.trace.cuts import Cuts
 
     return Cuts(list(recorder().cuts)[-last:])
