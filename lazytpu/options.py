@@ -32,6 +32,7 @@ class Values(TypedDict, total=False):
     bounds_check: bool
     trace_limit: int
     cpu_fallback: bool
+    background_compile: float
     platform: str | None
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
@@ -94,6 +95,15 @@ def _flag(given: Any) -> bool:
         return _FLAGS[str(given).strip().lower()]
     except KeyError:
         raise ValueError from None
+
+
+def _seconds(given: Any) -> float:
+    if isinstance(given, bool):
+        raise TypeError
+    seconds = float(given)
+    if not seconds >= 0:  # NaN neither
+        raise ValueError
+    return seconds
 
 
 def _folder(given: Any) -> Path | None:
@@ -181,6 +191,14 @@ _ALL = (
         _flag,
     ),
     Setting(
+        "background_compile",
+        5.0,
+        "seconds, 0 or more; inf",
+        "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
+        "the first use, without a thread",
+        _seconds,
+    ),
+    Setting(
         "platform",
         None,
         "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
@@ -210,6 +228,7 @@ class Options:
     """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
     __slots__ = (
+        "background_compile",
         "bounds_check",
         "cache_dir",
         "cache_limit",
@@ -242,6 +261,9 @@ class Options:
     """In debug mode, raise FloatingPointError at an op that makes NaNs from finite operands (LAZYTPU_NAN_CHECK)."""
     cpu_fallback: bool
     """Run ops that nothing expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
+    background_compile: float
+    """Seconds that a step of fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
+    runs op by op, while the compilation goes on; 0 compiles before the first use, without a thread."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
     cache_dir: Path | None

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.inflight import Timing
+from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.origins import origins
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
@@ -67,11 +68,10 @@ class Compiler:
     """Compiles traces in two halves: `prepare` is Python's and happens at the cut, on its thread, one at a time;
     `build` is XLA's, may take minutes, and holds no lock. Programs whose StableHLO is the same are compiled once."""
 
-    def __init__(self, slot_names: Callable[[int], dict[int, str]]):
+    def __init__(self, slot_names: Callable[[int], dict[int, str]], metrics: Metrics):
         self.slot_names = slot_names
+        self.metrics = metrics
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
-        self.compiles = 0
-        self.compile_ms = 0.0
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
         self._building: dict[str, Future[Program]] = {}
 
@@ -89,9 +89,8 @@ class Compiler:
 
         records = trace.state.records()
         name = _name(records)
-        made = translate(
-            records, live, dead, self.slot_names(trace.epoch), name=name, bounds_check=options.bounds_check
-        )
+        names = self.slot_names(trace.epoch) if trace.epoch else {}
+        made = translate(records, live, dead, names, name=name, bounds_check=options.bounds_check)
         number = len(GRAPHS)
         GRAPHS.append(Graph(number, name, made.text, made.stablehlo, made.passes))
         if options.dump:
@@ -149,8 +148,7 @@ class Compiler:
     def _obtained(self, prepared: Prepared, key: str) -> Program:
         found = obtain(prepared.made.module, key, name=prepared.name)
         if found.compiled:
-            self.compiles += 1
-            self.compile_ms += found.milliseconds
+            self.metrics.compiled(found.milliseconds)
             debug.compiled(prepared.number, prepared.name, prepared.records, found.milliseconds)
         else:
             debug.loaded(prepared.number, prepared.name, prepared.records, found.milliseconds)

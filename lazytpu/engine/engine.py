@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
+from lazytpu.aten.failures import Check
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
+from lazytpu.engine.background import Background, Job
 from lazytpu.engine.compiler import Compiled, Compiler
 from lazytpu.engine.device import capacity
 from lazytpu.engine.failures import explain
@@ -20,6 +22,8 @@ from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.packs import Packs
+from lazytpu.engine.stepwise import Stepwise
+from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -34,7 +38,9 @@ class Engine:
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any], owners: Owners):
         self.metrics = Metrics()
-        self.compiler = Compiler(slot_names)
+        self.compiler = Compiler(slot_names, self.metrics)
+        self.background = Background(self.compiler.build)
+        self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
         self.packs = Packs()
@@ -44,9 +50,8 @@ class Engine:
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
-        self.metrics = self.inflight.metrics = Metrics()
+        self.metrics = self.inflight.metrics = self.compiler.metrics = Metrics()
         self._waited = 0.0
-        self.compiler.compiles, self.compiler.compile_ms = 0, 0.0
         MEMORY.reset_peak()
         TRAFFIC.reset()
 
@@ -110,7 +115,10 @@ class Engine:
                 hit = compiled is not None
                 if compiled is None:
                     compiled, hit = self._select(plan, trace, live, dead)
-                self._run(compiled, trace, held)
+                if isinstance(compiled, Job):
+                    self._run_stepwise(compiled, plan, trace, held, dead)
+                else:
+                    self._run(compiled, trace, held)
                 metrics.steps += 1
                 metrics.hits += hit
                 metrics.misses += not hit
@@ -120,8 +128,9 @@ class Engine:
                 else:
                     metrics.miss_ms += elapsed
         except BaseException as error:  # noqa: BLE001  (an interrupt, too, leaves the results without values)
-            failure = explain(error, state)
-            for _, value in held:
+            lost = [value for _, value in held if value.buffer is None]
+            failure = explain(error, state, bool(lost))
+            for value in lost:
                 value.buffer = _spoiled(failure)
             try:
                 raise failure from (None if failure is error else error)
@@ -133,35 +142,43 @@ class Engine:
 
     def _select(
         self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
-    ) -> tuple[Compiled, bool]:
-        """A program that computes at least `live` and takes at most `dead`, the one with the fewest extra results; if
-        there is none, a new one. When garbage is collected can therefore never cause a compile (R4)."""
+    ) -> tuple[Compiled | Job, bool]:
+        """The program to run, or the job of a program that is not compiled yet, and whether it was there already."""
+        found = self.fitting(plan, live, dead)
+        hit = found is not None
+        if found is None:
+            patience = options.background_compile if trace.mode == "fused" else 0.0
+            if not patience:
+                found = self.compiler.compile(trace, live, dead)
+            else:
+                found, hit = self.background.program(
+                    plan, live, dead, patience, lambda: self.compiler.prepare(trace, live, dead)
+                )
+        if not isinstance(found, Job):
+            plan.programs[live, dead] = found
+            plan.steps.clear()
+        return found, hit
+
+    def _run_stepwise(
+        self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
+    ) -> None:
+        """Run a trace without its program. If that could not be compiled, this is where it is told, with the trace's
+        results computed: the steps before it had theirs, too."""
+        self.stepwise.run(plan, trace, held, dead)
+        self.metrics.stepwise += 1
+        if job.error is not None:
+            raise again(job.error)
+
+    def fitting(self, plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:
+        """A program that computes at least `live` and takes at most `dead`, the one with the fewest extra results. When
+        garbage is collected can therefore never cause a compile (R4)."""
         needed, free = frozenset(live), frozenset(dead)
         programs = list(plan.programs.values())  # at once: another thread may add one
         fitting = [c for c in programs if needed.issubset(c.live) and c.donated <= free]
-        if fitting:
-            found = min(fitting, key=lambda c: (len(c.live), -len(c.donated)))
-        else:
-            found = self.compiler.compile(trace, live, dead)
-            self.metrics.compiles = self.compiler.compiles
-            self.metrics.compile_ms = self.compiler.compile_ms
-        plan.programs[live, dead] = found
-        return found, bool(fitting)
+        return min(fitting, key=lambda c: (len(c.live), -len(c.donated)), default=None)
 
     def _run(self, compiled: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
-        buffers = trace.buffers
-        arrays: list[Any] = []
-        if compiled.packs:
-            packs = compiled.packer(trace.numbers)
-            arrays.extend([self.packs.upload(packs[i]) for i in compiled.packs])
-        arrays.extend([buffers[i].array for i in compiled.inputs])
-        program = compiled.program
-        memory = program.memory
-        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
-        launch = self.inflight.begin(compiled.timing)
-        results = program.run(arrays)
-        for i in compiled.donated:
-            buffers[i].release()
+        results, launch = self._launch(compiled, trace.buffers, trace.numbers)
         if len(held) == len(compiled.live):
             made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
             for (_, value), array, size, origin in made:
@@ -172,6 +189,29 @@ class Engine:
                 i = position[slot]
                 value.buffer = Buffer(results[i], compiled.nbytes[i], compiled.origins[i])
         self.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
+
+    def launch(
+        self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]
+    ) -> list[Any]:
+        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`."""
+        results, launch = self._launch(compiled, buffers, numbers)
+        self.inflight.add(results[-1], checks, compiled.timing, launch)
+        return results
+
+    def _launch(self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Any], Any]:
+        arrays: list[Any] = []
+        if compiled.packs:
+            packs = compiled.packer(numbers)
+            arrays.extend([self.packs.upload(packs[i]) for i in compiled.packs])
+        arrays.extend([buffers[i].array for i in compiled.inputs])
+        program = compiled.program
+        memory = program.memory
+        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
+        launch = self.inflight.begin(compiled.timing)
+        results = program.run(arrays)
+        for i in compiled.donated:
+            buffers[i].release()
+        return results, launch
 
     def fell_back(self) -> None:
         """Count an op that was run on the CPU."""

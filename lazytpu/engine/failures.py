@@ -11,16 +11,18 @@ from lazytpu.runtime.errors import CompileError, RunError
 from lazytpu.trace.trie import State
 
 _VALID = "Tensors made before this trace are unchanged and the device stays usable; the results of this trace are lost."
+_KEPT = "It ran op by op instead: all tensors are valid, and the device stays usable."
 
 
-def explain(error: BaseException, state: State) -> BaseException:
-    """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line."""
+def explain(error: BaseException, state: State, lost: bool) -> BaseException:
+    """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line.
+    `lost` says whether results of the trace have no value."""
     from lazytpu.passes.failure import PassError  # imports xDSL, which a process that compiles nothing does without
 
     if isinstance(error, ImportFailure):
         return RuntimeError(f"lazytpu could not import {error}\n{_VALID}")
     if isinstance(error, PassError | CompileError | RunError):
-        note = f"In the trace {_span(state)}. {_VALID}"
+        note = f"In the trace {_span(state)}. {_VALID if lost else _KEPT}"
         error.add_note(note)
         return error
     return error

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_COMPILED = threading.Lock()  # several threads compile at a time, and none of the counters below may be lost
+
 
 @dataclass
 class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
-    `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not; `compiles` XLA
-    compilations; `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording),
-    without waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
-    `wait_ms` the host waited for the device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU
-    (`lazytpu.options.cpu_fallback`).
+    `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not, and `stepwise` of
+    these ran op by op while it was compiled in the background; `compiles` XLA compilations; `records` ops recorded;
+    `trace_ms` the host's time between cuts (the script's Python and recording), without waiting; `launch_ms` in cuts
+    that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling); `wait_ms` the host waited for the
+    device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU (`lazytpu.options.cpu_fallback`).
     """
 
     steps: int = 0
     hits: int = 0
     misses: int = 0
+    stepwise: int = 0
     compiles: int = 0
     records: int = 0
     trace_ms: float = 0.0
@@ -32,6 +36,12 @@ class Metrics:
     wait_ms: float = 0.0
     device_ms: float = 0.0
     cpu_fallbacks: int = 0
+
+    def compiled(self, milliseconds: float) -> None:
+        """XLA compiled a program, on this thread, in so much wall time."""
+        with _COMPILED:
+            self.compiles += 1
+            self.compile_ms += milliseconds
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

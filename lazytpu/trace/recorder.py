@@ -33,7 +33,8 @@ class PendingElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a cut takes from the recorder: the state it ended in, and this step's inputs, numbers and values."""
+    """What a cut takes from the recorder: the state it ended in, and this step's inputs, numbers and values, and the
+    mode it was recorded in."""
 
     state: State
     epoch: int
@@ -41,6 +42,7 @@ class Trace:
     numbers: list[Any]
     values: list[Callable[[], Value | None]]
     begun: float
+    mode: str = "lazy"
 
 
 class Recorder:
@@ -171,7 +173,7 @@ class Recorder:
                     state = state.parent
                     if cause is not MARK:
                         cause, place = STEP, self.ended_at
-                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun)
+                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
                 if cause is not None:
                     self.cuts.append(Cut(cause, place, state.depth, 0))
                 self._begin()

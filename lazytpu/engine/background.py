@@ -1,0 +1,151 @@
+"""Compilation on threads of its own: a step whose program takes long runs op by op until the program is there.
+
+A cut that misses waits for its program as long as `options.background_compile` says, so that small programs are simply
+compiled. What takes longer goes on compiling while the script goes on, and is used by the first cut after it is done.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from lazytpu.engine.compiler import Compiled, Prepared
+from lazytpu.engine.progress import QUIET, Progress, say
+from lazytpu.runtime.exits import abandon_compilations
+from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.value import again
+
+AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
+AT_EXIT = 5.0  # seconds that the end of the process waits for programs: a cache on disk then has them
+
+
+class Job:
+    """A program that a thread compiles, for the slots and inputs of `prepared`: once `done`, `compiled` or `error`.
+
+    `late` says that a cut went on without it.
+    """
+
+    __slots__ = ("began", "compiled", "done", "error", "late", "prepared")
+
+    def __init__(self, prepared: Prepared):
+        self.prepared = prepared
+        self.began = time.perf_counter()
+        self.done = threading.Event()
+        self.compiled: Compiled | None = None
+        self.error: BaseException | None = None
+        self.late = False
+
+    def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
+        """Whether its program will compute these slots, and take no inputs but these."""
+        return needed.issubset(self.prepared.live) and self.prepared.made.donated <= free
+
+    @property
+    def seconds(self) -> float:
+        """Since it was asked for."""
+        return time.perf_counter() - self.began
+
+
+class Background:
+    """The programs that are being compiled. `build` compiles one, on any thread, and raises what went wrong."""
+
+    def __init__(self, build: Callable[[Prepared], Compiled], at_exit: float = AT_EXIT):
+        self.build = build
+        self.at_exit = at_exit
+        self.progress = Progress(self.unfinished)
+        self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._process = os.getpid()
+        self._closed = False
+        atexit.register(self.close)
+
+    def unfinished(self) -> list[Job]:
+        """What is not compiled yet, oldest first."""
+        return list(self._jobs)
+
+    def program(
+        self,
+        plan: CutPlan,
+        live: Collection[int],
+        dead: Collection[int],
+        patience: float,
+        prepare: Callable[[], Prepared],
+    ) -> tuple[Compiled | Job, bool]:
+        """The program of a plan that computes at least the slots `live` and takes at most the inputs `dead`, and
+        whether it was compiled before now; `prepare` is called when nothing compiles one yet.
+
+        When it is not there `patience` seconds after it began, its job. When it cannot be compiled, the error is
+        raised; but once a cut was given the job, the next is given it again, with `error` set. Then it is tried anew.
+        """
+        needed, free = frozenset(live), frozenset(dead)
+        job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
+        hit = job is not None and job.done.is_set()
+        if job is None:
+            job = self._start(plan, prepare())
+        if not self._wait(job, patience):
+            job.late = True
+            return job, False
+        if job in plan.jobs:
+            plan.jobs.remove(job)
+        if job.error is not None and not job.late:
+            raise again(job.error)
+        return (job if job.compiled is None else job.compiled), hit
+
+    def _wait(self, job: Job, patience: float) -> bool:
+        if job.done.wait(max(0.0, min(patience, QUIET) - job.seconds)):
+            return True
+        self.progress.show()
+        return job.done.wait(max(0.0, patience - job.seconds))
+
+    def _start(self, plan: CutPlan, prepared: Prepared) -> Job:
+        """Compile for a plan, from now on. At the end of the process, when no thread can start, it is done here."""
+        job = Job(prepared)
+        self._jobs[job] = None
+        try:
+            if self._closed:
+                self._compile(job)
+            else:
+                threading.Thread(target=self._work, args=(job,), name="lazytpu compiler", daemon=True).start()
+        except BaseException:
+            self._jobs.pop(job, None)
+            raise
+        plan.jobs.append(job)
+        return job
+
+    def close(self) -> None:
+        """At the end of the process: wait a little for what is being compiled, then leave it behind."""
+        if os.getpid() != self._process:  # a forked child, which has none of these threads
+            return
+        self._closed = True
+        self.progress.close()
+        jobs = self.unfinished()
+        if not jobs:
+            return
+        say(f"waiting for {len(jobs)} programs to be compiled, at most {self.at_exit:g} s")
+        end = time.perf_counter() + self.at_exit
+        try:
+            for job in jobs:
+                job.done.wait(max(0.0, end - time.perf_counter()))
+        except KeyboardInterrupt:
+            say("interrupted")
+        if self._jobs and not abandon_compilations():
+            say("compilations cannot be left behind on this system: waiting for them")
+            for job in jobs:
+                job.done.wait()
+
+    def _work(self, job: Job) -> None:
+        with self._slots:
+            if self._closed:
+                return  # it has not begun, and is not worth waiting for
+            self._compile(job)
+
+    def _compile(self, job: Job) -> None:
+        try:
+            job.compiled = self.build(job.prepared)
+        except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
+            job.error = again(error)
+        finally:
+            self._jobs.pop(job, None)
+            job.done.set()
