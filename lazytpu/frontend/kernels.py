@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -56,10 +57,11 @@ class TraceEnds(Exception):
 
 @dataclass
 class Kernel:
-    """One op's recording kernel and what its miss path needs."""
+    """One op's recording kernel, the Python it was generated as, and what its miss path needs."""
 
     op: OpOverload
     facts: ports.OpFacts
+    source: str
     arguments: list[codegen.Argument]
     schema_names: list[str]
     returns_one: bool
@@ -78,10 +80,11 @@ def kernel(op: OpOverload) -> Kernel:
         one = len(returns) == 1 and "List[" not in str(returns[0].type)
         fresh = not (returns and returns[0].alias_info is not None and returns[0].alias_info.is_write)
         arguments = codegen.arguments(op, facts)
-        found = Kernel(op, facts, arguments, [a.name for a in op._schema.arguments], one and fresh)
-        text = codegen.source(op, facts)
+        text, file = codegen.source(op, facts), f"<kernel of {op}>"
+        found = Kernel(op, facts, text, arguments, [a.name for a in op._schema.arguments], one and fresh)
         scope = {**_NAMESPACE, "KERNEL": found, "NAME": str(op), "DEFAULTS": _defaults(op)}
-        exec(compile(text, f"<kernel of {op}>", "exec"), scope)
+        exec(compile(text, file, "exec"), scope)
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
         found.call = scope[codegen.function_name(op)]
         _made[op] = found
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import traceback
 import warnings
 from typing import Any
 
@@ -93,3 +94,13 @@ def test_random_numbers_do_not_depend_on_where_a_trace_is_cut() -> None:
     with lazytpu.options(trace_limit=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert draws() == wanted
+
+
+def test_a_traceback_shows_the_lines_of_a_kernel() -> None:
+    x = torch.ones(2, 3, device="tpu")
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+        torch.mm(x, x)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "<kernel of aten.mm.default>" in shown
+    assert "miss(KERNEL, _r, _key, (self, mat2, ))" in shown
+    assert "miss(KERNEL, _r, _key, (self, mat2, ))" in kernels.kernel(aten.mm.default).source
