@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -53,6 +54,8 @@ def rule(*names: str, numbers: Iterable[str] = (), random: bool = False) -> Call
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:
+    while isinstance(function, partial):
+        function = function.func
     return function.__module__.startswith("lazytpu.")
 
 

@@ -80,6 +80,7 @@ class Packer:
     """Makes a program's packs from the run-time numbers of one step, rounding each on the host."""
 
     def __init__(self, entries: dict[str, tuple[tuple[int, str, str], ...]]):
+        self.entries = entries
         self.packs = tuple(entries)
         self._plans = [
             (_NUMPY[pack], [self._reader(*entry) for entry in found], self._plain(pack, found))

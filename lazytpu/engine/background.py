@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from lazytpu.engine.compiler import Compiled, Prepared
+from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.compiler import Prepared
 from lazytpu.engine.progress import QUIET, Progress, say
 from lazytpu.runtime.exits import abandon_compilations
 from lazytpu.trace.trie import CutPlan
@@ -40,7 +41,7 @@ class Job:
 
     def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
         """Whether its program will compute these slots, and take no inputs but these."""
-        return needed.issubset(self.prepared.live) and self.prepared.made.donated <= free
+        return needed.issubset(self.prepared.live) and self.prepared.donated <= free
 
     @property
     def seconds(self) -> float:
@@ -83,7 +84,10 @@ class Background:
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
         hit = job is not None and job.done.is_set()
         if job is None:
-            job = self._start(plan, prepare())
+            prepared = prepare()
+            if prepared.ready is not None:
+                return prepared.ready, False
+            job = self._start(plan, prepared)
         if not self._wait(job, patience):
             job.late = True
             return job, False

@@ -1,29 +1,28 @@
-"""The miss path: a trace through import, passes and lowering to a compiled program."""
+"""The miss path: a trace to its program, from the index, or through import, passes and lowering."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from lazytpu.aten.failures import Check
-from lazytpu.aten.scalars import Packer
-from lazytpu.engine.inflight import Timing
+from lazytpu.engine import recall
+from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.origins import origins
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.options import options
-from lazytpu.runtime.buffer import Origin
-from lazytpu.runtime.cache.programs import obtain, program_key
+from lazytpu.runtime.cache import programs
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
 
 if TYPE_CHECKING:
@@ -31,37 +30,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program as a cut needs it.
-
-    `live` are the slots of its results (its last result is the status); `packs` the positions of the packs it takes,
-    `inputs` the indices of the trace's inputs it takes, after them; `donated` the inputs (indices into the trace's)
-    whose memory it takes; `nbytes` the size of each result, `origins` the op and line that made it.
-    """
-
-    program: Program
-    packer: Packer
-    packs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    donated: frozenset[int]
-    live: tuple[int, ...]
-    nbytes: tuple[int, ...]
-    origins: tuple[Origin, ...]
-    checks: tuple[Check, ...]
-    timing: Timing
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
-    """A trace as XLA is given it, program `number` of the process: what is left is to compile `made.module`, on any
-    thread."""
+    """Program `number` of the process. It is either there (`ready`), since the index knew the trace, or translated
+    (`made`), and what is left is to compile `made.module`, on any thread.
+
+    `key` is the trace's in the index.
+    """
 
     number: int
     name: str
-    records: int
+    records: Sequence[Record]
     live: tuple[int, ...]
-    made: Translated
-    origins: tuple[Origin, ...]
+    key: str | None
+    made: Translated | None = None
+    ready: Compiled | None = None
+
+    @property
+    def donated(self) -> frozenset[int]:
+        """The inputs whose memory the program takes."""
+        return self._known.donated
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """What the program's status is about."""
+        return self._known.checks
+
+    @property
+    def _known(self) -> Translated | Compiled:
+        known = self.made or self.ready
+        assert known is not None
+        return known
 
 
 class Compiler:
@@ -80,47 +78,58 @@ class Compiler:
         return self.build(self.prepare(trace, live, dead))
 
     def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
-        """The trace through import, passes and lowering. Raises ImportFailure and PassError."""
+        """The trace from the index, or through import, passes and lowering. Raises ImportFailure and PassError."""
         with self._preparing, _no_collection():
-            return self._prepare(trace, live, dead)
+            state = trace.state
+            records = state.records()
+            name, number = _name(records), len(GRAPHS)
+            names = self.slot_names(trace.epoch) if trace.epoch else {}
+            bounds_check = options.bounds_check
 
-    def _prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
-        from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
+            def translated() -> Translated:
+                from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
 
-        records = trace.state.records()
-        name = _name(records)
-        names = self.slot_names(trace.epoch) if trace.epoch else {}
-        made = translate(records, live, dead, names, name=name, bounds_check=options.bounds_check)
-        number = len(GRAPHS)
-        GRAPHS.append(Graph(number, name, made.text, made.stablehlo, made.passes))
-        if options.dump:
-            dumps.write(options.dump, number, name, "lazytpu", made.text)
-            dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
-        return Prepared(number, name, len(records), live, made, origins(records, live, name))
+                return translate(records, live, dead, names, name=name, bounds_check=bounds_check)
+
+            key = recall.key(records, live, dead)
+            if key is not None and not options.dump and options.debug < 2:  # those want to see the program being made
+                start = time.perf_counter()
+                ready = recall.recall(key, state, live, dead, name, self._loaded)
+                if ready is not None:
+                    debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
+                    GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
+                    return Prepared(number, name, records, live, key, ready=ready)
+            made = translated()
+            GRAPHS.append(Graph(number, name, len(records), made.texts()))
+            if options.dump:
+                dumps.write(options.dump, number, name, "lazytpu", made.text)
+                dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
+            return Prepared(number, name, records, live, key, made=made)
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
 
         Raises CompileError.
         """
-        program = self._program(prepared)
-        sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
-        made = prepared.made
-        return Compiled(
-            program,
-            made.packer,
-            made.packs,
-            made.inputs,
-            made.donated,
-            prepared.live,
-            sizes[:-1],
-            prepared.origins,
-            made.checks,
-            Timing(),
-        )
+        if prepared.ready is not None:
+            return prepared.ready
+        assert prepared.made is not None
+        program = self._program(prepared, prepared.made)
+        assert program.key is not None
+        entry = prepared.made.entry(program.key, prepared.live)
+        if prepared.key is not None:
+            recall.note(prepared.key, entry, prepared.name, len(prepared.records))
+        return recall.compiled(entry, program, prepared.records, prepared.name)
 
-    def _program(self, prepared: Prepared) -> Program:
-        key = program_key(prepared.made.module)
+    def _loaded(self, key: str) -> Program | None:
+        """The executable of that key from memory or disk."""
+        program = self.programs.get(key) or programs.load(key)
+        if program is not None:
+            self.programs[key] = program
+        return program
+
+    def _program(self, prepared: Prepared, made: Translated) -> Program:
+        key = programs.program_key(made.module)
         while True:
             program = self.programs.get(key)
             if program is not None:
@@ -134,7 +143,7 @@ class Compiler:
             except CancelledError:  # an interrupt stopped that thread: this one compiles
                 continue
         try:
-            program = self.programs.get(key) or self._obtained(prepared, key)  # another thread may just be done
+            program = self.programs.get(key) or self._obtained(prepared, made, key)  # another thread may just be done
             self.programs[key] = program
             mine.set_result(program)
             return program
@@ -145,13 +154,12 @@ class Compiler:
             mine.cancel()  # nothing to cancel unless an interrupt came
             del self._building[key]
 
-    def _obtained(self, prepared: Prepared, key: str) -> Program:
-        found = obtain(prepared.made.module, key, name=prepared.name)
+    def _obtained(self, prepared: Prepared, made: Translated, key: str) -> Program:
+        found = programs.obtain(made.module, key, name=prepared.name)
         if found.compiled:
             self.metrics.compiled(found.milliseconds)
-            debug.compiled(prepared.number, prepared.name, prepared.records, found.milliseconds)
-        else:
-            debug.loaded(prepared.number, prepared.name, prepared.records, found.milliseconds)
+        tell = debug.compiled if found.compiled else debug.loaded
+        tell(prepared.number, prepared.name, len(prepared.records), found.milliseconds)
         return found.program
 
 
@@ -169,7 +177,7 @@ def _no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _name(records: list[Any]) -> str:
+def _name(records: Sequence[Any]) -> str:
     """The user's function that most of the program's records come from."""
     functions = [r.line.function for r in records if r.line is not None and not r.line.backward]
     most = max(functions, key=functions.count, default="program")

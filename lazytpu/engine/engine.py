@@ -15,13 +15,15 @@ from lazytpu.aten.failures import Check
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.background import Background, Job
-from lazytpu.engine.compiler import Compiled, Compiler
+from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.compiler import Compiler
 from lazytpu.engine.device import capacity
 from lazytpu.engine.failures import explain
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.packs import Packs
+from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.stepwise import Stepwise
 from lazytpu.options import options
 from lazytpu.runtime import client
@@ -37,6 +39,7 @@ class Engine:
     """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`."""
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any], owners: Owners):
+        recall_rules()
         self.metrics = Metrics()
         self.compiler = Compiler(slot_names, self.metrics)
         self.background = Background(self.compiler.build)
@@ -83,6 +86,11 @@ class Engine:
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
         return registry.facts().keys()
+
+    def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
+        """What `make` gives, a list that depends on lazytpu's source and on torch alone: from disk when an earlier
+        process made it."""
+        return remembered(name, make)
 
     def functional(self, op: OpOverload) -> OpOverload | None:
         """The overload that computes what the mutating `op` writes, if there is one."""

@@ -28,7 +28,7 @@ def explain(error: BaseException, state: State, lost: bool) -> BaseException:
     return error
 
 
-_CHECKED: dict[str, type[Exception]] = {
+CHECKED: dict[str, type[Exception]] = {
     error.__name__.lstrip("_"): error
     for error in (IndexError, RuntimeError, ValueError, ZeroDivisionError, LinAlgError)
 }
@@ -36,7 +36,7 @@ _CHECKED: dict[str, type[Exception]] = {
 
 def failed_check(check: Check) -> Exception:
     """The exception of a check of values that failed."""
-    return _CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
+    return CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
 
 
 def _span(state: State) -> str:

@@ -77,7 +77,7 @@ def say(message: str) -> None:
 
 
 def _what(job: Job) -> str:
-    return f"program {job.prepared.number} {job.prepared.name} ({job.prepared.records:,} recorded ops)"
+    return f"program {job.prepared.number} {job.prepared.name} ({len(job.prepared.records):,} recorded ops)"
 
 
 def _terminal() -> bool:

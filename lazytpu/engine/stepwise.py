@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from lazytpu.aten.failures import Check
-from lazytpu.engine.compiler import Compiled, Prepared
+from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.compiler import Prepared
 from lazytpu.runtime.buffer import Buffer, Origin
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.recorder import Trace
@@ -111,7 +112,7 @@ class Stepwise:
         compiled = self.runner.fitting(plan, step.live, step.dead)
         if compiled is None:
             prepared = self.prepare(trace, step.live, step.dead)
-            if step.live or prepared.made.checks:
+            if step.live or prepared.checks:
                 compiled = plan.programs[step.live, step.dead] = self.build(prepared)
         if compiled is not None and not step.live and not compiled.checks:
             compiled = None

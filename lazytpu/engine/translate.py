@@ -12,7 +12,9 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.failures import Check
 from lazytpu.aten.importer import import_trace
 from lazytpu.aten.scalars import Packer
+from lazytpu.engine.index import Entry
 from lazytpu.inspect import debug
+from lazytpu.inspect.graphs import Texts
 from lazytpu.ir.text import print_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
@@ -40,6 +42,22 @@ class Translated:
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
+
+    def texts(self) -> Texts:
+        """What `lazytpu.graphs()` shows."""
+        return Texts(self.text, self.stablehlo, self.passes)
+
+    def entry(self, program: str, live: tuple[int, ...]) -> Entry:
+        """What the index keeps of it; `program` is the key of its executable."""
+        return Entry(
+            program=program,
+            entries=self.packer.entries,
+            packs=self.packs,
+            inputs=self.inputs,
+            donated=tuple(sorted(self.donated)),
+            live=live,
+            checks=tuple((check.record, check.message, check.error) for check in self.checks),
+        )
 
 
 def translate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,11 @@ class Engine(Protocol):
 
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
+        ...
+
+    def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
+        """What `make` gives, a list that depends on lazytpu's source and on torch alone: from disk, when an earlier
+        process made it."""
         ...
 
     def functional(self, op: OpOverload) -> OpOverload | None:

@@ -139,6 +139,10 @@ def _register_kernels() -> None:
             _implement(aten, op.name(), found)
         return found(*args, **kwargs)
 
+    def record_named(name: str, *args: Any, **kwargs: Any) -> Any:
+        """The same for an op by its name in aten: torch makes an object for each op that is looked up, for 10 us."""
+        return record_first(_op(name), *args, **kwargs)
+
     fallback.fallback(record_first, "PrivateUse1")
     from lazytpu.frontend.sparse.register import register as register_sparse
 
@@ -164,36 +168,43 @@ def _register_kernels() -> None:
     for name, function in composites.items():
         aten.impl(name, function, "AutogradPrivateUse1")
         aten.impl(name, function, "PrivateUse1")
-    for op in recorded_explicitly(ports.engine().rules()):
-        name = op._schema.name.removeprefix("aten::")
-        name += f".{op._overloadname}" if op._overloadname != "default" else ""
-        if name not in by_hand and name not in ("empty.memory_format", "empty_strided"):
-            aten.impl(name, partial(record_first, op), "PrivateUse1")
+    engine = ports.engine()
+    explicit = engine.remembered("explicit", lambda: recorded_explicitly(engine.rules()))
+    for name in explicit:
+        if name not in by_hand and name not in creation.KERNELS:
+            aten.impl(name, partial(record_named, name), "PrivateUse1")
 
 
 # torch's own kernels end in _copy_from and empty_strided, which are ours.
 _NATIVE = frozenset({"aten::copy_", "aten::new_empty_strided"})
 
 
-def recorded_explicitly(rules: Collection[str]) -> list[Any]:
-    """Ops whose composite kernels in torch would beat the fallback: x + x would become empty and add.out, abs an
-    empty tensor and abs.out, full_like an empty tensor and fill_. `rules` are the ops that have a rule of their own.
+def recorded_explicitly(rules: Collection[str]) -> list[str]:
+    """Ops of aten, by name, whose composite kernels in torch would beat the fallback: x + x would become empty and
+    add.out, abs an empty tensor and abs.out, full_like an empty tensor and fill_. `rules` are the ops that have a rule
+    of their own.
 
     Ops that only change metadata (transpose_ and the like) stay with torch's native kernels.
     """
-    found: list[Any] = []
+    found: list[str] = []
     for full in private.op_names():
         if not full.startswith("aten::"):
             continue
-        name, _, overload = full.removeprefix("aten::").partition(".")
-        op = getattr(getattr(torch.ops.aten, name, None), overload or "default", None)
+        name = full.removeprefix("aten::")
+        op = _op(name)
         if op is None or torch.Tag.inplace_view in op.tags or _is_view(op) or full in _NATIVE:
             continue
         structured = private.has_kernel(full, "CompositeExplicitAutogradNonFunctional")
         composite = private.has_kernel(full, "CompositeExplicitAutograd")
         if structured or name.startswith(("_foreach_", "_amp_")) or (composite and _is_known(op, rules)):
-            found.append(op)
+            found.append(name)
     return found
+
+
+def _op(name: str) -> Any:
+    """The op of aten that torch calls `name`, such as "add.Tensor"; None when Python does not know it."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
 def _is_known(op: Any, rules: Collection[str]) -> bool:

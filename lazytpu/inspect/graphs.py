@@ -4,42 +4,88 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lazytpu.passes.pipeline import PassRecord
 
+RECORD_BYTES = 1_000  # a record with its line, measured on the steps of a GPT
 KEPT_BYTES = 64 << 20
 "Compressed text that the process keeps: some 500 training steps of 3,000 ops."
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A program in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did."""
+
+    text: str
+    stablehlo: str
+    passes: Sequence[PassRecord]
 
 
 class Graph:
     """One program: its text in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did.
 
-    The texts are kept compressed: a training step of 3,000 ops is 1 MB of text and 60 kB here.
+    The texts are kept compressed: a training step of 3,000 ops is 1 MB of text and 60 kB here. Those of a program that
+    an earlier process made, and this one only loaded, are made when they are asked for.
     """
 
-    __slots__ = ("_stablehlo", "_text", "aliased", "arguments", "name", "number", "passes")
+    __slots__ = ("_about", "_make", "_stablehlo", "_text", "name", "number", "records")
 
-    def __init__(self, number: int, name: str, text: str, stablehlo: str, passes: Sequence[PassRecord]):
+    def __init__(self, number: int, name: str, records: int, texts: Texts | Callable[[], Texts]):
         self.number = number
         "Which program of the process this is, from 0; the NNN of its dump."
         self.name = name
         "The user's function that most of its ops come from."
-        self.passes: tuple[PassRecord, ...] = tuple(passes)
-        "What each pass did; `passes[0]` is the module as it came in."
-        self.arguments, self.aliased = _count_arguments(text)
-        self._text: bytes | None = zlib.compress(text.encode(), 1)
-        self._stablehlo: bytes | None = zlib.compress(stablehlo.encode(), 1)
+        self.records = records
+        "How many ops were recorded for it."
+        self._about: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
+        self._text: bytes | None = None
+        self._stablehlo: bytes | None = None
+        self._make = texts if callable(texts) else None
+        if isinstance(texts, Texts):
+            self._keep(texts)
+
+    def _keep(self, texts: Texts) -> None:
+        self._about = (*_count_arguments(texts.text), tuple(texts.passes))
+        self._text = zlib.compress(texts.text.encode(), 1)
+        self._stablehlo = zlib.compress(texts.stablehlo.encode(), 1)
+
+    def _made(self) -> tuple[int, int, tuple[PassRecord, ...]]:
+        make, self._make = self._make, None
+        if make is not None:
+            try:
+                self._keep(make())
+            except BaseException:
+                self._make = make  # the next who asks is told, too
+                raise
+        return self._about
+
+    @property
+    def arguments(self) -> int:
+        """How many arguments the program takes."""
+        return self._made()[0]
+
+    @property
+    def aliased(self) -> int:
+        """How many of them a result overwrites."""
+        return self._made()[1]
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        """What each pass did; `passes[0]` is the module as it came in."""
+        return self._made()[2]
 
     def text(self) -> str:
         """The program in the `lazytpu` dialect: input for `lazytpu-opt`. Raises LookupError once it was dropped."""
+        self._made()
         return self._read(self._text)
 
     def stablehlo(self) -> str:
         """The program as XLA got it. Raises LookupError once it was dropped."""
+        self._made()
         return self._read(self._stablehlo)
 
     def _read(self, kept: bytes | None) -> str:
@@ -52,13 +98,16 @@ class Graph:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the texts take."""
+        """Bytes that the texts take, or the records that they could be made from."""
+        if self._make is not None:
+            return self.records * RECORD_BYTES
         return len(self._text or b"") + len(self._stablehlo or b"")
 
     def drop_texts(self) -> None:
-        """Forget the texts, and those of the passes; the rest stays."""
-        self._text = self._stablehlo = None
-        self.passes = tuple(replace(record, text=None) for record in self.passes)
+        """Forget the texts, those of the passes, and how to make them; the rest stays."""
+        arguments, aliased, passes = self._about
+        self._text = self._stablehlo = self._make = None
+        self._about = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
 
     @property
     def ops(self) -> int:
@@ -66,6 +115,8 @@ class Graph:
         return self.passes[-1].ops_after if self.passes else 0
 
     def __repr__(self) -> str:
+        if self._make is not None:
+            return f"<graph {self.number} {self.name}: {self.records:,} recorded ops, compiled by an earlier process>"
         ops = f"{self.ops:,} ops" + (f" (from {self.passes[0].ops_after:,})" if self.passes else "")
         overwritten = f" ({self.aliased:,} overwritten by results)" if self.aliased else ""
         return f"<graph {self.number} {self.name}: {ops}, {self.arguments:,} arguments{overwritten}>"
@@ -86,15 +137,16 @@ class Graphs(list[Graph]):
     def __init__(self) -> None:
         super().__init__()
         self._first_with_texts = 0
+        self._counted: list[int] = []  # bytes of each when it came: texts may be made later
         self._bytes = 0
 
     def append(self, graph: Graph, /) -> None:
         super().append(graph)
-        self._bytes += graph.nbytes
+        self._counted.append(graph.nbytes)
+        self._bytes += self._counted[-1]
         while self._bytes > KEPT_BYTES and self._first_with_texts < len(self) - 1:
-            oldest = self[self._first_with_texts]
-            self._bytes -= oldest.nbytes
-            oldest.drop_texts()
+            self._bytes -= self._counted[self._first_with_texts]
+            self[self._first_with_texts].drop_texts()
             self._first_with_texts += 1
 
 

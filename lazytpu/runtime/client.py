@@ -216,9 +216,7 @@ def serialize(executable: Executable) -> bytes | None:
         return None
 
 
-def deserialize(
-    data: bytes, *, device: int = 0, options: Mapping[str, bool | int | str] | None = None
-) -> Executable:
+def deserialize(data: bytes, *, device: int = 0, options: Mapping[str, bool | int | str] | None = None) -> Executable:
     """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
     hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
 

@@ -1,14 +1,14 @@
 """The bytes of one entry: a fixed part, a header in JSON, and the payload. Nothing is ever unpickled.
 
-    offset  size
-         0     8  "lazytpu\\n"
-         8     4  version of this format, little-endian like all numbers here
-        12     4  bytes of the header
-        16     8  bytes of the payload
-        24     8  how often it was read: a counter that is written in place, and the only part no digest covers
-        32    32  SHA-256 of the first 24 bytes, the header and the payload
-        64        header: {"kind", "key", "created", "about"}, UTF-8
-                  payload
+offset  size
+     0     8  "lazytpu\\n"
+     8     4  version of this format, little-endian like all numbers here
+    12     4  bytes of the header
+    16     8  bytes of the payload
+    24     8  how often it was read: a counter that is written in place, and the only part no digest covers
+    32    32  SHA-256 of the first 24 bytes, the header and the payload
+    64        header: {"kind", "key", "created", "about"}, UTF-8
+              payload
 """
 
 from __future__ import annotations

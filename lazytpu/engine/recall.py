@@ -1,0 +1,86 @@
+"""Programs that an earlier process made of the same trace: found without importing, rewriting or emitting it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from lazytpu.aten.failures import Check
+from lazytpu.aten.scalars import Packer
+from lazytpu.engine import index
+from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.environment import environment, environment_digest, extended, settings
+from lazytpu.engine.index import KIND, Entry, Malformed
+from lazytpu.engine.inflight import Timing
+from lazytpu.engine.origins import origins
+from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.program import Program
+from lazytpu.trace.trie import Record, State
+
+
+def key(records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> str | None:
+    """The name of a trace's program in the index; None when it has none there: an argument has no canonical text, or
+    rules or passes from outside lazytpu have a say in what the trace means."""
+    return None if extended() else index.key(records, live, dead, settings(), environment_digest())
+
+
+def recall(
+    key: str,
+    state: State,
+    live: tuple[int, ...],
+    dead: tuple[int, ...],
+    name: str,
+    load: Callable[[str], Program | None],
+) -> Compiled | None:
+    """The program of a trace that ends at `state`, or None. `load` finds an executable by its key.
+
+    An entry that does not fit the trace, or its executable, is removed with a warning.
+    """
+    found = store().get(KIND, key)
+    if found is None:
+        return None
+    records = state.records()
+    try:
+        entry = index.decode(found.payload, state, live, dead)
+        program = load(entry.program)
+        if program is None:
+            return None
+        if program.signature != index.signature(entry, records):
+            raise Malformed("its program takes or gives something else")
+    except Malformed as error:
+        store().reject(KIND, key, str(error))
+        return None
+    return compiled(entry, program, records, name)
+
+
+def compiled(entry: Entry, program: Program, records: Sequence[Record], name: str) -> Compiled:
+    """An entry with its program, as a cut needs it; source lines are those of `records`."""
+    sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
+    return Compiled(
+        program=program,
+        packer=Packer(entry.entries),
+        packs=entry.packs,
+        inputs=entry.inputs,
+        donated=frozenset(entry.donated),
+        live=entry.live,
+        nbytes=sizes[:-1],
+        origins=origins(records, entry.live, name),
+        checks=tuple(
+            Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in entry.checks
+        ),
+        timing=Timing(),
+    )
+
+
+def note(key: str, entry: Entry, name: str, records: int) -> None:
+    """Write down which program a trace has."""
+    if store().has(KIND, key) or not store().writable():
+        return
+    about = {
+        "name": name,
+        "records": records,
+        "program": entry.program,
+        "environment": environment_digest(),
+        "made_for": dict(environment()),
+    }
+    store().put(KIND, key, index.encode(entry), about)

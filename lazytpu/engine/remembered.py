@@ -1,0 +1,60 @@
+"""Lists that depend on lazytpu's source and on torch alone, such as which ops have rules: made once, kept on disk.
+
+A process that finds them imports no rules, and looks through no tables of torch, before it compiles something: 0.6 s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lazytpu.aten import registry
+from lazytpu.runtime.cache.fingerprint import source_digest
+from lazytpu.runtime.cache.store import store
+
+KIND = "list"
+
+
+def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
+    """What `make` gives, by that name: from disk when an earlier process stored it. With rules from outside lazytpu it
+    is made anew, and not stored."""
+    if registry.foreign():
+        return make()
+    key = hashlib.sha256(f"{name} {torch.__version__} {source_digest()}".encode()).hexdigest()
+    entry = store().get(KIND, key)
+    if entry is not None:
+        try:
+            return _checked(json.loads(entry.payload))
+        except ValueError as error:
+            store().reject(KIND, key, str(error))
+    made = make()
+    store().put(KIND, key, json.dumps(made, separators=(",", ":")).encode(), {"name": name})
+    return made
+
+
+def _checked(given: Any) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise ValueError("it is no list of texts")
+    return given
+
+
+def recall_rules() -> None:
+    """Tell the registry the facts of all rules as an earlier process found them."""
+    registry.remember(dict(map(_read, remembered("rules", _rules))))
+
+
+def _rules() -> list[str]:
+    """Each rule as its op, "random" or "-", and the names of the arguments that are run-time numbers."""
+    return [
+        " ".join([name, *(["random"] if rule.random else ["-"]), *sorted(rule.numbers)])
+        for name, rule in registry.load().items()
+    ]
+
+
+def _read(text: str) -> tuple[str, registry.Facts]:
+    name, random, *numbers = text.split()
+    return name, registry.Facts(frozenset(numbers), random == "random")
