@@ -31,7 +31,7 @@ from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import Layout, Value, again
 
 
@@ -101,6 +101,10 @@ class Engine:
         dtypes.name(dtype)
 
     # -- cuts
+
+    def plan_of(self, state: State) -> CutPlan:
+        """The plan of a trace that is at `state`."""
+        return self.traces.ended(state)
 
     def cut_trace(self, trace: Trace) -> None:
         """Run the program that computes what is alive of a trace, compiling it if there is none."""

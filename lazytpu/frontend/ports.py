@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import Layout
 
 
@@ -49,6 +50,10 @@ class Engine(Protocol):
 
     def cut_trace(self, trace: Trace) -> None:
         """Give the trace's live values their buffers."""
+        ...
+
+    def plan_of(self, state: State) -> CutPlan:
+        """The plan of a trace that is at `state`, kept as long as it is used."""
         ...
 
     def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:

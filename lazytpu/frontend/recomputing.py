@@ -31,9 +31,9 @@ def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None
         return
     saved = [a for a in arguments if isinstance(a, torch.Tensor) and a.device.type == "tpu"]
     kernel(OPS.recompute_begin.default).call(saved, 0)
-    epoch = recorder.epoch
+    whole = recorder.whole
     try:
         yield
     finally:
-        if recorder.epoch == epoch:  # else the trace was cut inside, and its rest knows no beginning
+        if recorder.whole == whole:  # else the trace was cut inside, and what is recorded since knows no beginning
             kernel(OPS.recompute_end.default).call()

@@ -27,10 +27,7 @@ def note_end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         return
     if not is_stashed(STASH):
         return
-    recorder = thread_stash(STASH)
-    if recorder.mode != "fused":
-        return
     if backward_id() != -1:  # optimizers that step inside backward, one for each parameter: the step is not over
         return
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
-        recorder.end(call_site())
+        thread_stash(STASH).end(call_site())

@@ -32,7 +32,8 @@ def recorder() -> Recorder:
     """The recorder of this logical thread: autograd's threads find the one of the thread that called backward (R6)."""
     if is_stashed(STASH):
         return thread_stash(STASH)
-    made = Recorder(ROOT, ports.engine().cut_trace)
+    engine = ports.engine()
+    made = Recorder(ROOT, engine.cut_trace, engine.plan_of)
     with _making:
         _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
     stash_in_thread(STASH, made)

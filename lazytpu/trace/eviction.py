@@ -53,8 +53,8 @@ def _own_states(end: State) -> int:
     """States from `end` up to where another trace branches off or ends: what this trace adds to the trie."""
     count = 0
     for state in _path(end):
-        if state.parent is None or (count and (len(state.next) > 1 or state.plan is not None)):
-            break
+        if state.key is None or (count and (len(state.next) > 1 or state.plan is not None)):
+            break  # a state without a key is the root, or part of a trace taken apart, which the plan of that holds
         count += 1
     return count
 
@@ -63,8 +63,9 @@ def _remove(end: State, path: set[int]) -> int:
     """Cut the branch that ends here off the trie, as far as nothing else needs it; returns how many states went."""
     gone = 0
     state = end
-    while state.parent is not None and not state.next and state.plan is None and id(state) not in path:
+    while state.key is not None and not state.next and state.plan is None and id(state) not in path:
         parent = state.parent
+        assert parent is not None
         parent.remove(state)
         gone += 1
         state = parent

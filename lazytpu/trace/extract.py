@@ -82,8 +82,8 @@ def closure(records: Sequence[Record], slot: int, known: Slots) -> set[int]:
 def extract(records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None) -> Extracted:
     """The part of a trace that consists of the records at the indices `chosen`, which ascend.
 
-    What others made becomes an input of the part. `known` saves looking through all records when a trace is taken apart
-    record by record.
+    What others made becomes an input of the part. In a record without results, lists keep only what the part has.
+    `known` saves looking through all records when a trace is taken apart record by record.
     """
     return _Extraction(Slots(records) if known is None else known).run([records[i] for i in chosen])
 
@@ -100,6 +100,7 @@ class _Extraction:
         self.inputs: list[int] = []
         self.numbers: list[int] = []
         self.admitted: list[tuple[int, Layout, bool]] = []
+        self.marks = False  # the record computes nothing, so it is no reason to take an input
 
     def run(self, chosen: list[Record]) -> Extracted:
         renumbered = [(self._record(record), *self._sizes()) for record in chosen]
@@ -118,7 +119,7 @@ class _Extraction:
 
     def _record(self, record: Record) -> Record:
         """The record with its slots and numbers, numbered as its kernel would: operands, results, what is written."""
-        self.admitted = []
+        self.admitted, self.marks = [], not record.out_slots and not record.written
         arguments = {name: self._argument(value) for name, value in record.arguments.items()}
         rng = None
         if record.rng is not None:
@@ -140,7 +141,10 @@ class _Extraction:
         if isinstance(value, Number):
             return Number(self._number(value.index), value.kind, value.dtype)
         if isinstance(value, list):
-            return [self._argument(v) for v in cast("list[Any]", value)]
+            values = cast("list[Any]", value)
+            if self.marks:
+                values = [v for v in values if not isinstance(v, Operand) or v.slot in self.slots]
+            return [self._argument(v) for v in values]
         return value
 
     def _admit(self, old: int) -> int:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.options import options
-from lazytpu.trace.cuts import KEPT, MARK, MODE, STEP, Cut
-from lazytpu.trace.trie import Ended, State
+from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
+from lazytpu.trace.reads import Held, Split, relabel, split
+from lazytpu.trace.trie import CutPlan, Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 _epochs = itertools.count(1)
@@ -49,7 +50,10 @@ class Recorder:
     """Records ops of one logical thread.
 
     Results are held weakly and inputs' buffers strongly until the cut (R4), so what is alive at a cut is a result and
-    what is dead may be donated. `cut_trace` is called with the Trace when it ends.
+    what is dead may be donated. `cut_trace` is called with the Trace when it ends; `plan_of` keeps the plan of a state.
+
+    A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
+    over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
 
     `mode` is how its ops run: `own_mode`, or that of the process. `eager` says that each op is cut at once, which
     kernels look at after recording one. `cuts` are the last ones that were not of this kind.
@@ -58,6 +62,7 @@ class Recorder:
     __slots__ = (
         "__weakref__",
         "begun",
+        "boundary",
         "buffers",
         "cut_lock",
         "cut_trace",
@@ -65,21 +70,27 @@ class Recorder:
         "eager",
         "ended_at",
         "epoch",
+        "left",
         "lock",
         "mode",
         "numbers",
         "own_mode",
+        "plan_of",
         "root",
         "slots",
         "state",
         "values",
+        "whole",
     )
 
-    def __init__(self, root: State, cut_trace: Callable[[Trace], None]):
+    def __init__(
+        self, root: State, cut_trace: Callable[[Trace], None], plan_of: Callable[[State], CutPlan] = CutPlan.of
+    ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
         self.root = root
         self.cut_trace = cut_trace
+        self.plan_of = plan_of
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None
@@ -104,7 +115,8 @@ class Recorder:
     def _begin(self) -> None:
         self.begun = time.perf_counter()
         self.state = self.root
-        self.epoch = next(_epochs)
+        self.epoch = self.whole = next(_epochs)
+        self.left = self.boundary = 0
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
@@ -152,12 +164,17 @@ class Recorder:
         del self.numbers[state.numbers :]
 
     def end(self, place: Any = None) -> None:
-        """The step ends here: the next record, or a read, cuts the trace. What dies before that is no result (R4)."""
+        """The step ends here. The next record, or a read, cuts the trace: what dies before that is no result (R4). In
+        lazy mode only a read of the step's values does."""
         with self.lock:
             state = self.state
-            if state is not self.root and not isinstance(state, Ended):
+            if state is self.root or isinstance(state, Ended):
+                return
+            if self.mode == "lazy":
+                self.boundary = state.depth
+            else:
                 self.state = Ended(state)
-                self.ended_at = place
+            self.ended_at = place
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
         """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done.
@@ -178,3 +195,80 @@ class Recorder:
                     self.cuts.append(Cut(cause, place, state.depth, 0))
                 self._begin()
             self.cut_trace(trace)
+
+    def read(self, value: Value, place: Any = None) -> None:
+        """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
+        with self.cut_lock:
+            if value.buffer is not None:  # another thread was quicker
+                return
+            with self.lock:
+                found = self._split(value)
+                taken = None if found is None else self._take(found, place)
+                buffers = self.buffers  # if taken, of the rest, which only a cut changes
+            if found is None or taken is None:
+                self.cut(READ, place)
+                return
+            trace, made = taken
+            try:
+                self.cut_trace(trace)
+            except BaseException:
+                self._lose(value.buffer)
+                raise
+            for (index, _, _), each in zip(found.made, made, strict=True):
+                buffer = each.buffer
+                buffer.pins += 1
+                buffers[index] = buffer
+
+    def _split(self, value: Value) -> Split | None:
+        """How a read of `value` takes the trace apart: found once for a state."""
+        state = self.state
+        if isinstance(state, Ended) or value.epoch != self.epoch:
+            return None
+        reads = self.plan_of(state).reads
+        key = (value.slot, self.left, self.boundary)
+        if key not in reads:
+            reads[key] = split(state, *key)
+        return reads[key]
+
+    def _take(self, found: Split, place: Any) -> tuple[Trace, list[Value]]:
+        """The part of the trace that runs, and the values in it that the rest needs; recording goes on with the rest.
+
+        Their places among the rest's buffers are empty until the part has run.
+        """
+        first, rest, before = found.first, found.rest, self.epoch
+        buffers, numbers, values = self.buffers, self.numbers, self.values
+        mine: list[Callable[[], Value | None]] = [values[slot] for slot in first.origins]
+        made: list[Value] = []
+        for _, slot, layout in found.made:
+            value = mine[slot]()
+            if value is None:
+                value = Value(layout, -1, -1, None, self)
+                mine[slot] = Held(value)
+            made.append(value)
+        inputs = [buffers[i] for i in first.given if i is not None]
+        given = [numbers[i] for i in first.numbers]
+        trace = Trace(first.state, next(_epochs), inputs, given, mine, self.begun, self.mode)
+        for i in found.shared:
+            buffers[i].pins += 1
+        self.begun = time.perf_counter()
+        self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
+        self.left, self.boundary = rest.state.depth, 0
+        self.values = [values[slot] for slot in rest.origins]
+        self.buffers = [None if i is None else buffers[i] for i in rest.given]
+        self.numbers = [numbers[i] for i in rest.numbers]
+        relabel(self.values, before, self.epoch)
+        relabel(mine, before, trace.epoch)
+        self.cuts.append(Cut(READ, place, trace.state.depth, self.left))
+        return trace, made
+
+    def _lose(self, spoiled: Any) -> None:
+        """What is pending depended on a program that failed: it fails with the same error."""
+        with self.lock:
+            for buffer in self.buffers:
+                if buffer is not None:
+                    buffer.pins -= 1
+            for reference in self.values:
+                value = reference()
+                if value is not None and value.buffer is None:
+                    value.buffer = spoiled
+            self._begin()

@@ -141,13 +141,15 @@ class CutPlan:
     """What a cut at one state needs to know: which slots are inputs with a buffer, which are results, and the programs
     compiled so far, by (live result slots, dead inputs).
 
-    `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them."""
+    `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them. `reads`
+    are the ways host reads take the trace apart (see reads.py)."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
     programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     jobs: list[Any] = field(default_factory=list[Any])
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+    reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
 
     @staticmethod
     def of(state: State) -> CutPlan:

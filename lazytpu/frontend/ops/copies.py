@@ -12,18 +12,19 @@ from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
-from lazytpu.trace.cuts import READ
 from lazytpu.trace.value import EMPTY, Value, again, resident
 
 aten = torch.ops.aten
 
 
 def materialize(value: Value) -> Any:
-    """The buffer of a value, cutting the trace it is pending in (a host read)."""
+    """The buffer of a value; what it needs of the trace it is pending in runs (a host read)."""
     if value.buffer is None:
         assert value.recorder is not None
-        value.recorder.cut(READ, call_site())
+        value.recorder.read(value, call_site())
     buffer: Any = value.buffer
+    if buffer is None:
+        raise RuntimeError(f"a value was never computed, because what should have done it was interrupted ({value})")
     if buffer.error is not None:
         raise again(buffer.error)
     return buffer
