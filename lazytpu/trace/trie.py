@@ -141,8 +141,8 @@ class CutPlan:
     """What a cut at one state needs to know: which slots are inputs with a buffer, which are results, and the programs
     compiled so far, by (live result slots, dead inputs).
 
-    `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them. `reads`
-    are the ways host reads take the trace apart (see reads.py)."""
+    `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them.
+    `reads` are the ways host reads take the trace apart (see reads.py)."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
