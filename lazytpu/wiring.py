@@ -19,5 +19,5 @@ def start() -> Engine:
     if ENGINE is None:
         ENGINE = Engine(slot_names, ports.OpFacts, owners)
         ports.install(ENGINE)
-        device_port.install(Device(device_port.Properties))
+        device_port.install(Device(device_port.Properties, ENGINE.memory))
     return ENGINE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.background import Background, Job
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
-from lazytpu.engine.device import capacity
-from lazytpu.engine.failures import explain
+from lazytpu.engine.device import capacity, limit
+from lazytpu.engine.failures import failed_cut
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.stepwise import Stepwise
@@ -29,6 +31,7 @@ from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
+from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
@@ -50,6 +53,7 @@ class Engine:
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
         self.owners = owners
+        MEMORY.limit = limit()
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
@@ -121,6 +125,7 @@ class Engine:
         metrics.records += state.depth
         metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
         self._waited = metrics.wait_ms
+        compiled = None
         try:
             if live:
                 compiled = plan.programs.get((live, dead))
@@ -140,14 +145,11 @@ class Engine:
                 else:
                     metrics.miss_ms += elapsed
         except BaseException as error:  # noqa: BLE001  (an interrupt, too, leaves the results without values)
-            lost = [value for _, value in held if value.buffer is None]
-            failure = explain(error, state, bool(lost))
-            for value in lost:
-                value.buffer = _spoiled(failure)
+            failure = failed_cut(error, trace, held, partial(self._cut_exhausted, trace, held, compiled))
             try:
-                raise failure from (None if failure is error else error)
+                raise failure from failure.__cause__
             finally:
-                del failure  # its traceback holds this frame, which would hold it, and all of the trace
+                del failure  # its traceback holds this frame, which would hold it
         finally:
             for buffer in trace.buffers:
                 buffer.pins -= 1
@@ -234,27 +236,38 @@ class Engine:
     def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Buffer:
         """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it."""
         array = to_numpy(flat).reshape(layout.memory_shape)
-        return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
+        try:
+            return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
+        except OutOfMemory as error:
+            raise self._exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
-        self.inflight.settle()
+        self.wait()
         if buffer.error is not None:
             raise again(buffer.error)
-        with self.metrics.waiting():
-            array = client.to_host(buffer.array, copy=True)
+        try:
+            with self.metrics.waiting():
+                array = client.to_host(buffer.array, copy=True)
+        except OutOfMemory as error:
+            raise self._exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)
 
     def wait(self) -> None:
         """Wait until everything launched is done, and raise what failed."""
-        self.inflight.settle()
+        try:
+            self.inflight.settle()
+        except OutOfMemory as error:
+            raise self._exhausted(error, "read") from None
 
+    def _cut_exhausted(self, trace: Trace, held: Any, compiled: Any, error: Any) -> OutOfMemoryError:
+        MEMORY.exhausted += 1
+        ran = None if isinstance(compiled, Job) else compiled
+        return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)
 
-def _spoiled(error: BaseException) -> Buffer:
-    """What stands for a value that could not be computed: reading it raises the error again."""
-    buffer = Buffer(None, 0)
-    buffer.error = again(error)
-    return buffer
+    def _exhausted(self, error: OutOfMemory, stage: str) -> OutOfMemoryError:
+        MEMORY.exhausted += 1
+        return OutOfMemoryError(error, stage, self.memory())
 
 
 # Ops whose float32 products obey torch.set_float32_matmul_precision.

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
+
+from lazytpu.runtime.errors import OutOfMemory
 
 
 class DeviceMemory:
     """Bytes of device memory that buffers hold: `live` now, and the `peak` since the start or `reset_peak`.
 
     The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured,
-    so it is the same on every platform. Each update is one read and one write of a slot, which the interpreter does not
-    interrupt, so no lock is needed.
+    so it is the same on every platform. `limit` is what no run can exceed, `exhausted` how often memory was too small.
+    Each update is one read and one write of a slot, which the interpreter does not interrupt, so no lock is needed.
     """
 
-    __slots__ = ("live", "peak")
+    __slots__ = ("exhausted", "limit", "live", "peak")
 
     def __init__(self) -> None:
         self.live = 0
         self.peak = 0
+        self.limit: float = inf
+        self.exhausted = 0
 
     def note_execution(self, temporaries: int, outputs: int, aliased: int) -> None:
         """Call before a run's results become buffers: what was alive, plus outputs in memory of their own, plus
-        temporaries, is what this run needed."""
+        temporaries, is what this run needs.
+
+        Raises OutOfMemory when that is more than there can be: XLA would find out too late, with the inputs donated.
+        """
         needed = self.live + outputs - aliased + temporaries
         if needed > self.peak:
+            if needed > self.limit:
+                raise OutOfMemory("the program", f"RESOURCE_EXHAUSTED: it needs {needed} bytes of {self.limit:.0f}")
             self.peak = needed
 
     def reset_peak(self) -> None:

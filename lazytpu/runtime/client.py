@@ -280,12 +280,18 @@ def to_device(array: np.ndarray[Any, Any], device: int = 0) -> Array:
 
     The copy is complete when the call returns: the caller may write its memory at once. XLA owns the result, so it can
     be donated. About 4 us for a small array.
+
+    Raises:
+        OutOfMemory: the device has no room for it.
     """
     target, _, sharding = _placement(device)
     aval = _aval(array.dtype, array.shape)
     # `batched_device_put` is what jax.device_put ends in. Its default semantics, ZERO_COPY, may read the memory after
     # the call has returned; enable_x64 keeps 64-bit dtypes whatever the jax configuration says.
-    return _jax.batched_device_put(aval, sharding, [array], [target], True, True, _COPY_DURING_CALL, True)
+    try:
+        return _jax.batched_device_put(aval, sharding, [array], [target], True, True, _COPY_DURING_CALL, True)
+    except XlaError as error:
+        raise run_error("the copy to the device", str(error)) from error
 
 
 def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:

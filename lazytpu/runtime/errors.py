@@ -47,7 +47,13 @@ class OutOfMemory(RunError):
     """A run needed more memory than the device has."""
 
 
+def is_full(reason: str) -> bool:
+    """Whether XLA's message says that the memory of the device is full. That of a core (vmem, smem, on a TPU) is what a
+    single kernel asks too much of, which no smaller program would mend."""
+    return "RESOURCE_EXHAUSTED" in reason and not any(f"memory space {core}" in reason for core in ("vmem", "smem"))
+
+
 def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:
-    """The exception for a failed run: `OutOfMemory` when XLA says RESOURCE_EXHAUSTED, else `RunError`."""
-    kind = OutOfMemory if "RESOURCE_EXHAUSTED" in reason else RunError
+    """The exception for a failed run: `OutOfMemory` when XLA says that the memory is full, else `RunError`."""
+    kind = OutOfMemory if is_full(reason) else RunError
     return kind(program, reason, lost)

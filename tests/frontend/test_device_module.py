@@ -70,6 +70,7 @@ def test_memory_is_counted() -> None:
     stats = tpu.memory_stats()
     assert stats["allocated_bytes.all.current"] == tpu.memory_allocated()
     assert stats["allocated_bytes.all.peak"] == tpu.max_memory_allocated() == tpu.max_memory_reserved()
+    assert tpu.memory_summary().startswith("256.0 KiB on the device" if before == 0 else "")
     del x
     assert tpu.memory_allocated() == before
     tpu.empty_cache()

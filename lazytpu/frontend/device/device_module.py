@@ -22,7 +22,9 @@ from lazytpu.frontend.device.memory_stats import (
     memory_allocated,
     memory_reserved,
     memory_stats,
+    memory_summary,
     reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
 from lazytpu.frontend.device.streams import TpuEvent as Event
@@ -30,6 +32,7 @@ from lazytpu.frontend.device.streams import TpuStream as Stream
 
 __all__ = [
     "Event",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "current_device",
@@ -58,7 +61,9 @@ __all__ = [
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
+    "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -69,6 +74,8 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+OutOfMemoryError = torch.OutOfMemoryError
 
 # torch.utils.checkpoint saves and restores the state of our generator only where this is true.
 _initialized = True

@@ -46,6 +46,18 @@ class Device(Protocol):
         """Start `peak_bytes` anew from what is held now."""
         ...
 
+    def times_exhausted(self) -> int:
+        """How often the device's memory was too small since the start or `reset_exhausted`."""
+        ...
+
+    def reset_exhausted(self) -> None:
+        """Start `times_exhausted` anew from 0."""
+        ...
+
+    def summary(self) -> str:
+        """What is alive, as a table for people."""
+        ...
+
 
 _device: Device | None = None
 

@@ -38,20 +38,31 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Nothing to do: nothing is accumulated."""
+    """Start the count of errors of memory, all that is accumulated, anew."""
+    found = device_port.installed()
+    if found is not None:
+        found.reset_exhausted()
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """The figures under torch's names: `allocated_bytes.all.current`, `.peak`, and the same for `reserved_bytes`."""
+    """The figures under torch's names: `allocated_bytes.all.current`, `.peak`, the same for `reserved_bytes` and
+    `active_bytes`, and `num_ooms`, how often an OutOfMemoryError was raised."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
-    return {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", now), ("peak", peak))}
+    found = device_port.installed()
+    ooms = {"num_ooms": 0 if found is None else found.times_exhausted(), "num_alloc_retries": 0}
+    return ooms | {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", now), ("peak", peak))}
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device; starts the engine."""
     found = device_port.device()
     return found.free_bytes(), found.properties().total_memory
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A table of what is alive, by category and source line: that of `lazytpu.memory()`; starts the engine."""
+    return device_port.device().summary()
 
 
 def empty_cache() -> None:
