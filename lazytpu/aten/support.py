@@ -49,10 +49,10 @@ def _core_table(make: Callable[[], Any]) -> dict[Any, Callable[..., Any]]:
 
 def supported(op: OpOverload) -> bool:
     """Whether `op` can be expressed at all (its decomposition's own ops are checked when it is imported)."""
-    if str(op) in registry.facts() or _decomposes(op):
+    if str(op) in registry.facts():
         return True
     other = functional(op) if signature(op).written else None
-    return other is not None and supported(other)
+    return (other is not None and supported(other)) or _decomposes(op)
 
 
 def _decomposes(op: OpOverload) -> bool:
