@@ -26,11 +26,12 @@ from lazytpu.frontend.lines import call_site, user_line
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.out import out_kernel, out_names
+from lazytpu.frontend.step_starts import belongs_to_step
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
 from lazytpu.frontend.writes import check_writes
 from lazytpu.options import options
-from lazytpu.trace.cuts import BLOCK, LIMIT, STEP, THREAD
+from lazytpu.trace.cuts import BEGIN, BLOCK, LIMIT, STEP, THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Ended, Number, Operand, Record, State
@@ -211,6 +212,9 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         raise TraceEnds(STEP)
     if parent.ends and fused:
         raise TraceEnds(BLOCK)
+    in_step = parent.in_step or belongs_to_step(args)
+    if fused and in_step and not parent.in_step and parent is not r.root:
+        raise TraceEnds(BEGIN)  # and so it does the next time, since this key gets no edge here
     if parent.depth >= options.trace_limit:
         from lazytpu.frontend.limits import warn_full
 
@@ -253,6 +257,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         rng=numbers.next if k.facts.random else None,
         settings=(torch.get_float32_matmul_precision(),) if k.facts.uses_precision else (),
         in_backward=backward_id() != -1,
+        in_step=in_step,
     )
     shape = outs[0] if k.returns_one else results
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))

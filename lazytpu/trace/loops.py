@@ -10,7 +10,7 @@ from __future__ import annotations
 from lazytpu.trace.trie import Record, State
 
 FIRST = 512  # records before anything is looked for: what a short loop records is one program
-PLAIN = 8192  # the same for blocks that are not steps: layers of a model repeat, too, and belong into one program
+PLAIN = 8192  # the same for blocks inside a step: layers of a model repeat, too, and belong into one program
 REPEATS = 4
 
 
@@ -25,9 +25,10 @@ def watch(state: State) -> None:
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:
-    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a step.
+    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a loop.
 
-    The block of a step has records of a backward pass and others; that of a layer, recomputed or not, has one kind.
+    The block of a training step has records of a backward pass and others; that of a layer, recomputed or not, has one
+    kind. A block that has nothing to do with a model is no layer.
     """
     numbers: dict[object, int] = {}
     names = [numbers.setdefault((r.op, r.line), len(numbers)) for r in reversed(records)]
@@ -40,7 +41,8 @@ def find(records: list[Record]) -> tuple[int, int] | None:
     for length in range(count, count // 2, -1):
         period = length - borders[length - 1]
         if period * REPEATS <= length:
-            inside = [r.in_backward for r in records[-period:]]
-            whole_step = any(inside) and not all(inside)
-            return (count - length, period) if whole_step or count >= PLAIN else None
+            block = records[-period:]
+            backward = [r.in_backward for r in block]
+            whole = (any(backward) and not all(backward)) or not any(r.in_step for r in block)
+            return (count - length, period) if whole or count >= PLAIN else None
     return None

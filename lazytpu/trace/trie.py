@@ -35,7 +35,8 @@ class Record:
     new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
     argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
     to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
-    `in_backward` says whether a backward pass recorded it.
+    `in_backward` says whether a backward pass recorded it; `in_step` whether it belongs to a step of a model, or comes
+    after a record of one, and not to what prepares data or weights before it.
     """
 
     op: Any
@@ -48,6 +49,7 @@ class Record:
     rng: int | None = None
     settings: tuple[Any, ...] = ()
     in_backward: bool = False
+    in_step: bool = False
 
 
 class Nowhere:
@@ -62,7 +64,8 @@ NOWHERE: Final = Nowhere()
 class State:
     """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
 
-    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state.
+    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state;
+    `in_step` whether a record up to here belongs to a step.
     `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
     edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
     """
@@ -72,6 +75,7 @@ class State:
         "depth",
         "ends",
         "expected",
+        "in_step",
         "inputs",
         "key",
         "loop",
@@ -101,6 +105,7 @@ class State:
         self.plan: CutPlan | None = None
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends = False
+        self.in_step: bool = (parent is not None and parent.in_step) or (record is not None and record.in_step)
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Let an edge with this key lead to `child`."""

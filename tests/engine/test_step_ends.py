@@ -109,9 +109,10 @@ def test_optimizers_that_step_inside_backward_leave_it_whole() -> None:
 
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(update)
+    x = torch.ones(3, 4, device="tpu")
     lazytpu.sync()
     steps = metric("steps")
-    model(torch.ones(3, 4, device="tpu")).sum().backward()
+    model(x).sum().backward()
     lazytpu.mark_step()
     assert metric("steps") == steps + 1
 

@@ -10,8 +10,8 @@ from lazytpu.trace import loops
 from lazytpu.trace.trie import Record, State
 
 
-def record(op: str, backward: bool = False) -> Record:
-    return Record(op, {}, (), (), {}, (), op, in_backward=backward)
+def record(op: str, backward: bool = False, in_step: bool = True) -> Record:
+    return Record(op, {}, (), (), {}, (), op, in_backward=backward, in_step=in_step)
 
 
 STEP = [
@@ -43,6 +43,12 @@ def test_layers_repeat_within_a_step(monkeypatch: pytest.MonkeyPatch, backward: 
     assert loops.find(records) is None
     monkeypatch.setattr(loops, "PLAIN", 60)
     assert loops.find(records) == (0, 3), "in a trace that long, layers may be cut apart"
+
+
+def test_what_repeats_outside_of_a_step_is_no_layer() -> None:
+    records = [record(op, in_step=False) for _ in range(20) for op in ("mul", "add")]
+    assert loops.find(records) == (0, 2)
+    assert loops.find([*records, record("forward")]) is None
 
 
 def test_traces_end_where_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,44 @@
+"""Where a step begins: what prepares data or weights before it is a program of its own in fused mode.
+
+A batch that is shuffled, scaled or augmented on the device takes another path each time, and so would the step's
+program if the step were recorded behind it. Asked on a miss only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lazytpu.frontend.torch_private import MODULE_CALL, backward_id
+
+
+def belongs_to_step(args: Iterable[Any]) -> bool:
+    """Whether an op with these arguments is part of a step: of a backward pass, of a graph that autograd makes, or of
+    the call of a module that has parameters (one without may be a transform of the data)."""
+    if backward_id() != -1:
+        return True
+    if torch.is_grad_enabled() and any(map(_requires_grad, args)):
+        return True
+    module = _outermost_module(sys._getframe(1))
+    return module is not None and next(module.parameters(), None) is not None
+
+
+def _requires_grad(arg: Any) -> bool:
+    if isinstance(arg, torch.Tensor):
+        return arg.requires_grad
+    return isinstance(arg, list | tuple) and any(map(_requires_grad, arg))
+
+
+def _outermost_module(frame: FrameType | None) -> nn.Module | None:
+    """The module whose call is under way, the first of them if its forward calls others."""
+    found: FrameType | None = None
+    while frame is not None:
+        if frame.f_code is MODULE_CALL:
+            found = frame
+        frame = frame.f_back
+    return None if found is None else found.f_locals["self"]
