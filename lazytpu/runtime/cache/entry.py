@@ -92,7 +92,7 @@ def describe(header: bytes, kind: str, key: str) -> tuple[Mapping[str, Any], flo
         found = json.loads(header)
         about, created = found["about"], float(found["created"])
         name = (found["kind"], found["key"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadEntry(f"its header cannot be read: {error!r}") from error
     if name != (kind, key) or not isinstance(about, dict):
         raise BadEntry(f"it was written as {name[0]} {name[1]}")

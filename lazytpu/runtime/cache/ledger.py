@@ -10,8 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from lazytpu.runtime.cache.folder import ENTRIES, LEDGER, TEMPORARY
-from lazytpu.runtime.cache.locks import try_lock
+from lazytpu.runtime.cache.folder import ENTRIES, LEDGER, LOCKS, TEMPORARY
+from lazytpu.runtime.cache.locks import remove_if_free, try_lock
 
 RECOUNT = 1000
 FILL = 0.9  # eviction stops at this part of the limit, so that not every write after it evicts
@@ -80,21 +80,12 @@ def evict(root: Path, target: int) -> tuple[int, int]:
 
 
 def sweep(root: Path) -> None:
-    """Removes temporary files whose writer is dead: it held a lock on its file. Raises OSError."""
-    try:
-        inside = list(os.scandir(root / TEMPORARY))
-    except FileNotFoundError:
-        return
-    for each in inside:
-        try:
-            opened = os.open(each.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            continue
-        try:
-            if try_lock(opened):
-                Path(each.path).unlink(missing_ok=True)
-        finally:
-            os.close(opened)
+    """Removes temporary files and locks of processes that were killed: the living hold a lock on theirs. Raises
+    OSError."""
+    for name in (TEMPORARY, LOCKS):
+        if (root / name).is_dir():
+            for each in list((root / name).iterdir()):
+                remove_if_free(each)
 
 
 def _read(opened: int) -> tuple[int, int]:

@@ -57,6 +57,19 @@ def release(path: Path, opened: int) -> None:
         os.close(opened)
 
 
+def remove_if_free(path: Path) -> None:
+    """Removes a file whose locker is dead. Raises OSError."""
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        if try_lock(opened) and _is(path, opened):
+            path.unlink()
+    finally:
+        os.close(opened)
+
+
 def holder(path: Path) -> str:
     """Who holds a lock, for messages: "process 4711 on host"."""
     try:

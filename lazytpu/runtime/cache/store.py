@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,16 +15,15 @@ from typing import Any
 
 from lazytpu.options import options
 from lazytpu.runtime.cache import files, folder, ledger, locks
+from lazytpu.runtime.cache.access import Access, CacheWarning, said, warn
 from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
 from lazytpu.runtime.cache.files import Listed
+
+__all__ = ["CacheWarning", "Listed", "Stats", "Store", "store"]
 
 PATIENCE = 600.0  # seconds to wait for another process's compilation before doing it oneself
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 _KIND = re.compile(r"[a-z]{1,32}")
-
-
-class CacheWarning(UserWarning):
-    """The cache on disk could not be used, or an entry of it; what was to be read is compiled instead."""
 
 
 @dataclass(slots=True)
@@ -62,8 +60,7 @@ class Store:
         self.patience = patience
         self.stats = Stats()
         self._lock = threading.Lock()
-        self._readable: bool | None = None if root else False  # None until the folder has been looked at
-        self._writable: bool | None = None if root else False
+        self._access = Access(root)
         self._rejected: set[str] = set()  # names of entries that could not be removed
 
     # -- reading and writing
@@ -78,7 +75,7 @@ class Store:
 
     def has(self, kind: str, key: str) -> bool:
         """Whether there is an entry of that name, whatever is in it."""
-        return self._may_read() and self._path(_name(kind, key)).exists()
+        return self._access.readable() and self._path(_name(kind, key)).exists()
 
     def put(self, kind: str, key: str, payload: bytes, about: Mapping[str, Any]) -> bool:
         """Stores an entry, in place of one of the same name; whether it was. Other processes see all of it or nothing.
@@ -100,7 +97,7 @@ class Store:
             files.write(self.root / folder.TEMPORARY, path, parts)
             evicted = ledger.account(self.root, size - before, limit)
         except OSError as error:
-            self._give_up(error)
+            self._access.give_up(error)
             return False
         with self._lock:
             self.stats.stored[kind] += 1
@@ -109,17 +106,8 @@ class Store:
         return True
 
     def writable(self) -> bool:
-        """Whether entries can be written, having made the folder if there is none."""
-        if self._writable is None and self.root is not None:
-            try:
-                folder.make(self.root)
-                if self._may_read():
-                    folder.fill(self.root)
-                    ledger.sweep(self.root)
-                    self._writable = True
-            except OSError as error:
-                self._give_up(error)
-        return bool(self._writable)
+        """Whether `put` can store anything: False without a folder, or after a write that failed."""
+        return self._access.writable()
 
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[bool]:
@@ -138,14 +126,14 @@ class Store:
         try:
             held = locks.acquire(path, self.patience, enough=there)
         except OSError as error:
-            self._give_up(error)
+            self._access.give_up(error)
             yield False
             return
         with self._lock:
             self.stats.waited += time.monotonic() - start
         if held is None and not there():
             taker = locks.holder(path)
-            self._warn(f"{taker} is making {kind} {key[:16]} since over {self.patience:.0f} s; it is made here as well")
+            warn(f"{taker} is making {kind} {key[:16]} since over {self.patience:.0f} s; it is made here as well")
         try:
             yield held is not None
         finally:
@@ -153,7 +141,7 @@ class Store:
                 try:
                     locks.release(path, held)
                 except OSError as error:
-                    self._give_up(error)
+                    self._access.give_up(error)
 
     def reject(self, kind: str, key: str, reason: str) -> None:
         """Removes an entry that cannot be used, with a warning that says why."""
@@ -166,13 +154,13 @@ class Store:
             what = "it was removed, and is made anew"
         except OSError as error:
             what = f"it is not used; removing it failed ({error.strerror})"
-        self._warn(f"the cached {kind} {key[:16]} in {self.root} is damaged or foreign: {reason}; {what}")
+        warn(f"the cached {kind} {key[:16]} in {self.root} is damaged or foreign: {reason}; {what}")
 
     # -- looking after it
 
     def entries(self, kind: str | None = None) -> list[Listed]:
         """All entries (of a kind), the one not used for longest first. Their digests are not looked at."""
-        if not self._may_read():
+        if not self._access.readable():
             return []
         assert self.root is not None
         listed = [files.listed(found) for found in ledger.walk(self.root)]
@@ -180,11 +168,11 @@ class Store:
 
     def size(self) -> int:
         """Bytes of all entries."""
-        return sum(found.size for found in ledger.walk(self.root)) if self.root and self._may_read() else 0
+        return sum(found.size for found in ledger.walk(self.root)) if self.root and self._access.readable() else 0
 
     def remove(self, kind: str, key: str) -> bool:
         """Removes an entry; whether there was one. Raises OSError."""
-        if not self._may_read():
+        if not self._access.readable():
             return False
         try:
             self._path(_name(kind, key)).unlink()
@@ -194,7 +182,7 @@ class Store:
 
     def clear(self) -> int:
         """Removes all entries, and says how many. Raises OSError."""
-        if not self._may_read():
+        if not self._access.readable():
             return 0
         assert self.root is not None
         found = ledger.walk(self.root)
@@ -208,14 +196,14 @@ class Store:
         """Removes the entries not used for longest until the rest has at most `limit` bytes; says how many went.
 
         Raises OSError."""
-        if not self._may_read():
+        if not self._access.readable():
             return 0
         assert self.root is not None
         return ledger.evict(self.root, limit)[0]
 
     def verify(self, remove: bool = True) -> list[Listed]:
         """Reads every entry whole, and gives those that are damaged, having removed them. Raises OSError."""
-        if not self._may_read():
+        if not self._access.readable():
             return []
         assert self.root is not None
         damaged: list[Listed] = []
@@ -240,31 +228,8 @@ class Store:
     def _limit(self) -> int:
         return options.cache_limit if self.limit is None else self.limit
 
-    def _may_read(self) -> bool:
-        """Whether there is a folder, and it is safe."""
-        with self._lock:
-            if self._readable is None and self.root is not None:
-                try:
-                    mended = folder.check(self.root)
-                except FileNotFoundError:
-                    return False
-                except OSError as error:
-                    self._readable = self._writable = False
-                    self._warn(f"programs are cached in memory only: {_said(error)}")
-                else:
-                    self._readable = True
-                    if mended:
-                        self._warn(mended)
-            return bool(self._readable)
-
-    def _give_up(self, error: OSError) -> None:
-        """No more writing in this process: a full disk would fail again, each time after the work of serializing."""
-        if self._writable is not False:
-            self._writable = False
-            self._warn(f"programs are cached in memory only from here on: cannot write to {self.root}: {_said(error)}")
-
     def _read(self, kind: str, key: str, name: str) -> Entry | None:
-        if not self._may_read() or name in self._rejected:
+        if not self._access.readable() or name in self._rejected:
             return None
         path = self._path(name)
         try:
@@ -275,13 +240,10 @@ class Store:
             self.reject(kind, key, str(error))
             return None
         except OSError as error:
-            self._warn(f"cannot read the cached {kind} {key[:16]}: {_said(error)}; it is made anew")
+            warn(f"cannot read the cached {kind} {key[:16]}: {said(error)}; it is made anew")
             return None
         files.note_use(path, entry.hits + 1)
         return entry
-
-    def _warn(self, message: str) -> None:
-        warnings.warn(f"lazytpu: {message}", CacheWarning, stacklevel=3)
 
 
 def _name(kind: str, key: str) -> str:
@@ -290,16 +252,12 @@ def _name(kind: str, key: str) -> str:
     return f"{key}.{kind}"
 
 
-def _said(error: OSError) -> str:
-    return str(error) if error.strerror is None or error.filename else f"{error.strerror}"
-
-
 @cache
 def _store(given: Path | None) -> Store:
     try:
         return Store(None if given is None else folder.located(given))
     except OSError as error:
-        warnings.warn(f"lazytpu: programs are cached in memory only: {error}", CacheWarning, stacklevel=3)
+        warn(f"programs are cached in memory only: {said(error)}")
         return Store(None)
 
 

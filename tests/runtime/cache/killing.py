@@ -1,0 +1,97 @@
+"""Run as a program: kills its own children while they write entries, or hold a lock, and prints what was left as JSON.
+
+It uses no device, so that its children may be forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lazytpu.runtime.cache.store import Store
+
+KEYS = [f"{i:064x}" for i in range(4)]
+PATIENCE = 30.0
+
+
+def forked(work: Callable[[], object]) -> int:
+    """A child that does `work`; it never returns from here."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
+def kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def payload(key: str) -> bytes:
+    return bytes.fromhex(key) * 20_000  # 640 kB, to be killed in the middle of
+
+
+def write_for_ever(root: Path) -> None:
+    store = Store(root, limit=5_000_000)
+    while True:
+        key = random.choice(KEYS)
+        with store.locked("program", key):
+            store.put("program", key, payload(key), {"name": key})
+
+
+def while_writing(root: Path, times: int) -> dict[str, int]:
+    left = found = 0
+    for i in range(times):
+        child = forked(lambda: write_for_ever(root))
+        deadline = time.monotonic() + PATIENCE
+        while not any((root / "temporary").glob("*")) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+        time.sleep(0.001 * (i % 7))
+        kill(child)
+        left += len(list((root / "temporary").iterdir()))
+        store = Store(root, limit=5_000_000)
+        for key in KEYS:
+            entry = store.get("program", key)  # a damaged one would warn, and warnings are errors here
+            found += entry is not None
+            assert entry is None or entry.payload == payload(key)
+        with store.locked("program", KEYS[0]) as held:
+            assert held, "the lock of a dead process is free"
+    store = Store(root, limit=5_000_000)
+    store.put("program", KEYS[0], payload(KEYS[0]), {})
+    rest = len([*(root / "temporary").iterdir(), *(root / "locks").iterdir()])
+    return {"left": left, "found": found, "rest": rest, "damaged": len(store.verify()), "size": store.size()}
+
+
+def while_locked(root: Path) -> dict[str, bool]:
+    """A process waits for another one that holds the lock, and is killed."""
+    ready, forever = os.pipe(), 3600
+
+    def hold() -> None:
+        with Store(root).locked("program", KEYS[0]) as held:
+            os.write(ready[1], b"1" if held else b"0")
+            time.sleep(forever)
+
+    child = forked(hold)
+    first = os.read(ready[0], 1) == b"1"
+    killer = forked(lambda: (time.sleep(0.2), os.kill(child, signal.SIGKILL)))
+    with Store(root, patience=PATIENCE).locked("program", KEYS[0]) as held:
+        taken = held
+    os.waitpid(killer, 0)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+    return {"first": first, "taken": taken, "gone": not list((root / "locks").iterdir())}
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    print(json.dumps(while_writing(folder, 30) if sys.argv[1] == "writing" else while_locked(folder)))

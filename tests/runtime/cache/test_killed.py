@@ -1,0 +1,35 @@
+"""Processes that are killed leave no half entry, no lock, and nothing that stays for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("killing.py")
+
+
+def run(what: str, folder: Path) -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(PROGRAM), what, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_killed_in_the_middle_of_a_write_thirty_times(tmp_path: Path):
+    found = run("writing", tmp_path / "cache")
+    assert found["left"] > 0, "some were killed in the middle of a file"
+    assert found["found"] > 0
+    assert found["rest"] == found["damaged"] == 0
+    assert 0 < found["size"] <= 4 * 641_000
+
+
+def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path):
+    assert run("locked", tmp_path / "cache") == {"first": True, "taken": True, "gone": True}

@@ -1,0 +1,103 @@
+"""One at a time: threads, waiting, and a limit to it. Killed holders are in test_killed.py."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lazytpu.runtime.cache import locks
+from lazytpu.runtime.cache.store import CacheWarning, Store
+
+KEY = "a" * 64
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_only_one_makes_it(root: Path):
+    """Eight threads, each as a process of its own would: one makes the entry, the others read it."""
+    made = []
+
+    def obtain(i: int) -> bytes:
+        store = Store(root)
+        with store.locked("program", KEY):
+            entry = store.get("program", KEY)
+            if entry is None:
+                made.append(i)
+                store.put("program", KEY, b"%d" % i, {})
+                entry = store.get("program", KEY)
+        assert entry is not None
+        return entry.payload
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(obtain, range(8)))
+    assert len(made) == 1 and found == {b"%d" % made[0]}
+    assert list((root / "locks").iterdir()) == []
+
+
+def test_names_do_not_wait_for_each_other(root: Path):
+    with Store(root).locked("program", KEY) as first, Store(root).locked("trace", KEY) as second:
+        assert first and second
+
+
+def test_the_wait_has_a_limit_and_says_who_has_it(root: Path):
+    with Store(root).locked("program", KEY) as first:
+        assert first
+        waiting = Store(root, patience=0.05)
+        message = r"process \d+ on .* is making program a{16} since over 0 s"
+        with pytest.warns(CacheWarning, match=message), waiting.locked("program", KEY) as held:
+            assert not held
+        assert waiting.stats.waited >= 0.05
+    with Store(root).locked("program", KEY) as held:
+        assert held
+
+
+def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
+    done = threading.Event()
+
+    def hold() -> None:
+        store = Store(root)
+        with store.locked("program", KEY):
+            started.set()
+            store.put("program", KEY, b"x", {})
+            done.wait(60)
+
+    started = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert started.wait(60)
+        with Store(root).locked("program", KEY) as held:
+            assert not held
+            assert Store(root).get("program", KEY) is not None
+    finally:
+        done.set()
+        holder.join()
+
+
+def test_an_error_gives_the_lock_back(root: Path):
+    with pytest.raises(KeyboardInterrupt), Store(root).locked("program", KEY):
+        raise KeyboardInterrupt
+    assert list((root / "locks").iterdir()) == []
+
+
+def test_a_lock_whose_file_was_removed_by_its_last_holder_is_not_taken(tmp_path: Path):
+    """The waiter has the old file open when the holder removes it: the lock it then gets is nobody's."""
+    path = tmp_path / "lock"
+    first = locks.acquire(path, 1.0)
+    assert first is not None
+    taken: list[int | None] = []
+    waiter = threading.Thread(target=lambda: taken.append(locks.acquire(path, 60.0)))
+    waiter.start()
+    locks.release(path, first)
+    waiter.join()
+    assert taken[0] is not None and path.exists()
+    assert locks.acquire(path, 0.0) is None
+    locks.release(path, taken[0])
+    assert not path.exists()
+    assert locks.holder(path) == "a process that is done by now"
