@@ -15,6 +15,7 @@ from lazytpu.version import VERSION
 
 if TYPE_CHECKING:
     from lazytpu.engine.memory import MemoryReport
+    from lazytpu.engine.recompiles.explanation import Explanation
     from lazytpu.frontend.modes import Mode
     from lazytpu.inspect.graphs import Graph
     from lazytpu.runtime.cache.api import cache
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache",
+    "explain",
     "explain_cut",
     "graphs",
     "mark_step",
@@ -131,6 +133,14 @@ def memory() -> MemoryReport:
     from lazytpu import wiring
 
     return wiring.start().memory()
+
+
+def explain() -> Explanation:
+    """Why programs were made: for each the reason code, what differs from the nearest earlier program, a diff, and what
+    to do. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the same as it happens."""
+    from lazytpu import wiring
+
+    return wiring.start().compiler.recompiles.explanation()
 
 
 def graphs() -> list[Graph]:

@@ -36,6 +36,8 @@ class Values(TypedDict, total=False):
     platform: str | None
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
+    on_recompile: str
+    recompile_budget: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,20 @@ _ALL = (
         "how large that folder may grow before the programs not used for longest are removed",
         _bytes,
     ),
+    Setting(
+        "on_recompile",
+        "ignore",
+        "ignore, warn or raise",
+        "what happens each time that a step is compiled anew more often than recompile_budget allows",
+        _one_of("ignore", "warn", "raise"),
+    ),
+    Setting(
+        "recompile_budget",
+        8,
+        "a whole number, at least 0",
+        "how often a step may be compiled anew, not counting what warming up needs",
+        _integer(0),
+    ),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
 
@@ -237,7 +253,9 @@ class Options:
         "dump",
         "mode",
         "nan_check",
+        "on_recompile",
         "platform",
+        "recompile_budget",
         "trace_limit",
         "verify",
     )
@@ -271,6 +289,12 @@ class Options:
     default is $XDG_CACHE_HOME/lazytpu where that variable is set."""
     cache_limit: int
     """Bytes that `cache_dir` may hold before what was not used for longest goes (LAZYTPU_CACHE_LIMIT); 0: any."""
+    on_recompile: str
+    """What happens each time that a step is compiled anew beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn"
+    with the reason, or "raise" a RuntimeError with it instead of compiling."""
+    recompile_budget: int
+    """How often a step may be compiled anew (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second with the
+    optimizer's states, and those of another mode or setting do not count."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
         """The settings of an environment. An unset variable means the default, and so does an empty one, except where

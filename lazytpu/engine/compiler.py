@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from lazytpu.aten.failures import Check
 from lazytpu.engine import recall
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.recompiles.history import Making, Recompiles
+from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.options import options
@@ -34,7 +36,7 @@ class Prepared:
     """Program `number` of the process. It is either there (`ready`), since the index knew the trace, or translated
     (`made`), and what is left is to compile `made.module`, on any thread.
 
-    `key` is the trace's in the index.
+    `key` is the trace's in the index; `making` is told what becomes of it.
     """
 
     number: int
@@ -42,6 +44,7 @@ class Prepared:
     records: Sequence[Record]
     live: tuple[int, ...]
     key: str | None
+    making: Making
     made: Translated | None = None
     ready: Compiled | None = None
 
@@ -70,6 +73,7 @@ class Compiler:
         self.slot_names = slot_names
         self.metrics = metrics
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
+        self.recompiles = Recompiles(slot_names)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
         self._building: dict[str, Future[Program]] = {}
 
@@ -78,33 +82,47 @@ class Compiler:
         return self.build(self.prepare(trace, live, dead))
 
     def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
-        """The trace from the index, or through import, passes and lowering. Raises ImportFailure and PassError."""
+        """The trace from the index, or through import, passes and lowering. Raises ImportFailure and PassError, and
+        RecompileError when there were too many already."""
         with self._preparing, _no_collection():
-            state = trace.state
-            records = state.records()
-            name, number = _name(records), len(GRAPHS)
-            names = self.slot_names(trace.epoch) if trace.epoch else {}
-            bounds_check = options.bounds_check
+            records = trace.state.records()
+            name, number = program_name(records), len(GRAPHS)
+            with self.recompiles.making(number, name, trace, records, live, dead) as making:
+                return self._prepare(trace, live, dead, records, name, number, making)
 
-            def translated() -> Translated:
-                from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
+    def _prepare(
+        self,
+        trace: Trace,
+        live: tuple[int, ...],
+        dead: tuple[int, ...],
+        records: list[Record],
+        name: str,
+        number: int,
+        making: Making,
+    ) -> Prepared:
+        names = self.slot_names(trace.epoch) if trace.epoch else {}
+        bounds_check = options.bounds_check
 
-                return translate(records, live, dead, names, name=name, bounds_check=bounds_check)
+        def translated() -> Translated:
+            from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
 
-            key = recall.key(records, live, dead)
-            if key is not None and not options.dump and options.debug < 2:  # those want to see the program being made
-                start = time.perf_counter()
-                ready = recall.recall(key, state, live, dead, name, self._loaded)
-                if ready is not None:
-                    debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
-                    GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
-                    return Prepared(number, name, records, live, key, ready=ready)
-            made = translated()
-            GRAPHS.append(Graph(number, name, len(records), made.texts()))
-            if options.dump:
-                dumps.write(options.dump, number, name, "lazytpu", made.text)
-                dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
-            return Prepared(number, name, records, live, key, made=made)
+            return translate(records, live, dead, names, name=name, bounds_check=bounds_check)
+
+        key = recall.key(records, live, dead)
+        if key is not None and not options.dump and options.debug < 2:  # those want to see the program being made
+            start = time.perf_counter()
+            ready = recall.recall(key, trace.state, live, dead, name, self._loaded)
+            if ready is not None:
+                debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
+                GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
+                making.made("index", ready.donated)
+                return Prepared(number, name, records, live, key, making, ready=ready)
+        made = translated()
+        GRAPHS.append(Graph(number, name, len(records), made.texts()))
+        if options.dump:
+            dumps.write(options.dump, number, name, "lazytpu", made.text)
+            dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
+        return Prepared(number, name, records, live, key, making, made=made)
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
@@ -114,7 +132,9 @@ class Compiler:
         if prepared.ready is not None:
             return prepared.ready
         assert prepared.made is not None
-        program = self._program(prepared, prepared.made)
+        with prepared.making:
+            program = self._program(prepared, prepared.made)
+        prepared.making.made("shared", prepared.donated)
         assert program.key is not None
         entry = prepared.made.entry(program.key, prepared.live)
         if prepared.key is not None:
@@ -158,6 +178,7 @@ class Compiler:
         found = programs.obtain(made.module, key, name=prepared.name)
         if found.compiled:
             self.metrics.compiled(found.milliseconds)
+        prepared.making.made("compiled" if found.compiled else "disk", prepared.donated)
         tell = debug.compiled if found.compiled else debug.loaded
         tell(prepared.number, prepared.name, len(prepared.records), found.milliseconds)
         return found.program
@@ -175,10 +196,3 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _name(records: Sequence[Any]) -> str:
-    """The user's function that most of the program's records come from."""
-    functions = [r.line.function for r in records if r.line is not None and not r.line.backward]
-    most = max(functions, key=functions.count, default="program")
-    return "main" if most == "<module>" else "".join(c if c.isalnum() or c == "_" else "_" for c in most)

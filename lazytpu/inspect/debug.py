@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from lazytpu.passes.pipeline import Observer, PassRecord
 
 
+def because(number: int, name: str, reason: str) -> None:
+    """Level 1: program `number` is about to be made, and why."""
+    if options.debug >= 1:
+        _line(f"program {number} {name} is compiled because: {reason}")
+
+
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: XLA compiled program `number` of a trace of `records` ops."""
     if options.debug >= 1:

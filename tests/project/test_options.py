@@ -60,6 +60,8 @@ BAD = {
     "cpu_fallback": ("perhaps", "0 or 1"),
     "nan_check": ("inf", "0 or 1"),
     "cache_limit": ("2 terabytes", "kB, MB, GB"),
+    "on_recompile": ("fail", "ignore, warn or raise"),
+    "recompile_budget": ("-1", "at least 0"),
 }
 
 

@@ -1,0 +1,157 @@
+"""What usually lies behind a difference, and what to do: the last batch, a cache that grows, gradients kept alive."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lazytpu.engine.recompiles import wording
+from lazytpu.engine.recompiles.compare import Change
+from lazytpu.trace.trie import Number, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A guess at the cause: its name, a note in parentheses, and the fix. `expected`: happens once, needs no fix."""
+
+    name: str = ""
+    note: str = ""
+    fix: str = ""
+    expected: bool = False
+
+
+_NONE_NEEDED = "none needed: each of the two is compiled once"
+
+LAST_BATCH = Hint(
+    "last-batch",
+    "(last batch)",
+    "DataLoader(..., drop_last=True), or pad the last batch; as it is, its program is compiled once and kept",
+)
+VARYING = Hint("varying-size", "(a size that varies)", "pad to one size, or to a few (each is compiled once)")
+RANK = Hint("", "", "give it the same number of dimensions every time")
+DTYPE = Hint("", "", "convert it once, before the loop, or keep one dtype")
+NUMBER_TYPE = Hint("number-type", "(a Python number of another type)", "write 2.0 for a float every time, never 2")
+PROMOTED = Hint(
+    "promoted",
+    "(a number that changes: from now on it is an argument of the program)",
+    "none needed: no value of it compiles again",
+    expected=True,
+)
+CHANGING_NUMBER = Hint(
+    "changing-number",
+    "(a number that changes)",
+    "keep it fixed, use a few values, or give it as a tensor where the op takes one: each value is a program",
+)
+FLAG = Hint("", "", "keep it fixed: each value is a program")
+TRAIN_EVAL = Hint("train-eval", "(model.train() and model.eval())", _NONE_NEEDED, expected=True)
+EVALUATION = Hint("evaluation", "(without a backward pass)", _NONE_NEEDED, expected=True)
+INDEX = Hint(
+    "changing-index",
+    "(a Python index that changes)",
+    "index with a tensor on tpu (x[i] with i a 0-d or 1-d integer tensor, or index_select): no new program for each i",
+)
+STRIDES = Hint("strides", "(other strides)", "call .contiguous() where it is made, so that it is the same every time")
+PRECISION = Hint("", "", "call torch.set_float32_matmul_precision once, before the first step")
+OTHER_TENSOR = Hint(
+    "", "", "use the tensors in the same way every step: which argument is which is part of the program"
+)
+STATES = Hint(
+    "optimizer-states",
+    "(inside optimizer.step(): its first step makes the states)",
+    "none needed: happens once",
+)
+EARLIER_CUT = Hint(
+    "earlier-cut",
+    "(a read or mark_step() that other steps do not have)",
+    "read values (print, .item()) at the same place of every step, best after its end",
+)
+LATER_CUT = Hint(
+    "later-cut",
+    "(other steps are cut here)",
+    "read values (print, .item()) at the same place of every step, best after its end",
+)
+BRANCH = Hint("branch", "(Python took another branch)", "none needed if the branches are few: each is compiled once")
+GRADIENTS = Hint(
+    "gradients",
+    "(gradients are kept alive across the step)",
+    "call optimizer.zero_grad() right after optimizer.step(), before anything is read or recorded",
+)
+KEPT = Hint(
+    "kept-alive",
+    "",
+    "drop it before the step ends (del, or keep only its .item()), or keep it in every step",
+)
+
+_TRAINING_OPS = ("dropout", "batch_norm", "rrelu_with_noise")
+_TRAINING_FLAGS = ("train", "training")
+
+
+def of_change(change: Change, record: Record, goes_on: bool) -> Hint:
+    """The hint for an argument that differs; `goes_on`: the same size grew by as much from program to program."""
+    if change.code == "shape":
+        return _of_shape(change, goes_on)
+    if change.code == "dtype":
+        return DTYPE if isinstance(change.now, wording.Tensor) else NUMBER_TYPE
+    if change.code == "static-scalar":
+        return _of_static(change, record)
+    if change.code == "precision":
+        return PRECISION
+    if change.code == "layout":
+        return INDEX if change.was.stride == change.now.stride and change.was.base == change.now.base else STRIDES
+    return OTHER_TENSOR
+
+
+def _of_shape(change: Change, goes_on: bool) -> Hint:
+    dims = change.dims()
+    if not dims:
+        return RANK if isinstance(change.now, wording.Tensor) else VARYING
+    was, now = change.sizes()
+    if goes_on:
+        step = now[dims[0]] - was[dims[0]]
+        return Hint(
+            "growing",
+            f"(dimension {dims[0]} grows by {step} from program to program)",
+            "allocate it at its full size once and write into it under a mask (a static cache), or pad to a few sizes",
+        )
+    return LAST_BATCH if dims == [0] and now[0] < was[0] and isinstance(change.now, wording.Tensor) else VARYING
+
+
+def _of_static(change: Change, record: Record) -> Hint:
+    if isinstance(change.now, Number):
+        return PROMOTED
+    if change.name in _TRAINING_FLAGS:
+        return TRAIN_EVAL
+    return CHANGING_NUMBER if getattr(change.now, "kind", None) in (int, float, complex) else FLAG
+
+
+def of_path(
+    gone: Sequence[Record], come: Sequence[Record], new: Sequence[Record], same_after: int, nearest_is_first: bool
+) -> Hint:
+    """The hint for records that differ: `gone` those of the nearest program, `come` those of the trace `new`; the last
+    `same_after` records of both are alike."""
+    both = [*gone, *come]
+    if both and all(_in_optimizer(r) for r in both):
+        return Hint(STATES.name, STATES.note, STATES.fix, expected=nearest_is_first)
+    if _trains(gone) != _trains(come):
+        return TRAIN_EVAL
+    if any(r.in_backward for r in gone) and not any(r.in_backward for r in new):
+        return EVALUATION
+    if same_after or (gone and come):
+        return BRANCH
+    return LATER_CUT if come else EARLIER_CUT
+
+
+def of_kept(names: Sequence[str]) -> Hint:
+    """The hint for results that are still alive, by their names ("" for those without)."""
+    return GRADIENTS if any(name.endswith(".grad") for name in names) else KEPT
+
+
+def _trains(records: Sequence[Record]) -> bool:
+    return any(word in wording.op_name(r) for r in records for word in _TRAINING_OPS)
+
+
+def _in_optimizer(record: Record) -> bool:
+    """Whether the user's line calls an optimizer's step()."""
+    line = record.line
+    return line is not None and not line.backward and ".step(" in linecache.getline(line.file, line.line)

@@ -1,0 +1,197 @@
+"""The programs made so far, as far as explaining the next one needs them. Keeps no tensors, and bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazytpu.engine.environment import settings
+from lazytpu.engine.recompiles import policy, reasons
+from lazytpu.engine.recompiles.explanation import Explanation, Made
+from lazytpu.engine.recompiles.nearest import Near, Sketch, nearest
+from lazytpu.engine.recompiles.reasons import Growth, New, Old, Setting
+from lazytpu.inspect import debug
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import Record, State
+
+COMPARED = 256  # programs that a new trace is compared with, the newest
+COMPARED_RECORDS = 500_000  # their records together: 16 bytes each
+LISTED = 2_000  # programs that explain() lists, some 2 kB each
+NEAR = 0.5  # share of a trace's ops and lines that a program begins and ends with, to be a version of the same step
+SITES = 100_000  # ops and lines that are remembered for each mode
+
+
+@dataclass(slots=True)
+class Family:
+    """Programs near to one another: the versions of one step, and how often it was compiled anew."""
+
+    recompiles: int = 0
+
+
+@dataclass(slots=True)
+class Known:
+    """An earlier program: enough to find it, and its records as long as the trie has them."""
+
+    number: int
+    sketch: Sketch
+    end: weakref.ref[State]
+    live: tuple[int, ...]
+    donated: frozenset[int]
+    setting: Setting
+    growth: Growth | None
+    family: Family
+    is_first: bool
+
+
+class Recompiles:
+    """Explains each program that is made, and counts those of one step for the budget."""
+
+    def __init__(self, slot_names: Callable[[int], dict[int, str]]):
+        self.slot_names = slot_names
+        self._known: deque[Known] = deque()
+        self._records = 0
+        self._listed: deque[Made] = deque(maxlen=LISTED)
+        self._count = 0
+        self._ops: set[Any] = set()
+        self._sites: dict[str, set[int]] = {}  # mode -> hashes of ops and lines that ran in it
+        self._lock = threading.RLock()
+
+    def explanation(self) -> Explanation:
+        """The programs so far with their reasons."""
+        with self._lock:
+            return Explanation(tuple(self._listed), self._count - len(self._listed))
+
+    @contextmanager
+    def making(
+        self,
+        number: int,
+        name: str,
+        trace: Trace,
+        records: Sequence[Record],
+        live: tuple[int, ...],
+        dead: tuple[int, ...],
+    ) -> Iterator[Making]:
+        """Around making program `number` for a trace: finds the reason first, so that it is told while XLA is at work.
+
+        The programs of single ops that a trace is run by meanwhile have no reason of their own, and are not listed.
+        Raises RecompileError, or RecompileWarning where warnings are errors, when the budget is passed; nothing has
+        happened then.
+        """
+        entry = Made(number, name, len(records))
+        making = Making(entry)
+        if trace.epoch:
+            with self._lock:
+                self._explain(making, trace, records, live, dead)
+            debug.because(number, name, entry.text)
+        with making:
+            yield making
+
+    def _explain(
+        self, making: Making, trace: Trace, records: Sequence[Record], live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> None:
+        entry, sketch = making.entry, Sketch.of(records)
+        setting = Setting(trace.mode, tuple(settings()))
+        new = New(records, live, dead, setting, lambda: self.slot_names(trace.epoch))
+        near = self._nearest(sketch, new, trace.state)
+        other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
+        if near is None or (other_mode is not None and near[1].share < 1):
+            found, family = reasons.first(new, other_mode), Family()
+        else:
+            known, how, old_records = near
+            old = Old(
+                known.number,
+                old_records,
+                known.live,
+                known.donated,
+                known.setting,
+                known.growth,
+                len(sketch) if how.share == 1.0 else how.after,
+                known.is_first,
+            )
+            found, family = reasons.reason(old, new, self._ops), known.family
+            entry.nearest = known.number
+        entry.explain(found, family.recompiles + (entry.nearest is not None and not found.expected))
+        self._count += 1
+        self._listed.append(entry)
+        if entry.recompile > family.recompiles:
+            with making:
+                policy.apply(entry.text, found.line, entry.recompile)
+        family.recompiles = entry.recompile
+        self._remember(records, sketch, setting.mode)
+        end = weakref.ref(trace.state)
+        is_first = entry.nearest is None
+        making.known = Known(entry.number, sketch, end, live, frozenset(dead), setting, found.growth, family, is_first)
+        self._keep(making.known)
+
+    def _remember(self, records: Sequence[Record], sketch: Sketch, mode: str) -> None:
+        self._ops.update([r.op for r in records])
+        sites = self._sites.setdefault(mode, set())
+        if len(sites) < SITES:
+            sites.update(sketch.sites.tolist())
+
+    def _nearest(self, sketch: Sketch, new: New, state: State) -> tuple[Known, Near, Sequence[Record]] | None:
+        """The program nearest to a trace, with its records; None when there is none near."""
+        same = [known for known in self._known if known.end() is state]
+        if same:  # the trace itself had a program, for other results
+            return min(same, key=lambda k: _distance(k, new)), Near(1.0, len(sketch), 0, len(sketch)), new.records
+        found = nearest(sketch, ((k, k.sketch) for k in reversed(self._known) if k.end() is not None))
+        if found is None or found[1].before + found[1].after < NEAR * len(sketch):
+            return None
+        known, near = found
+        end = known.end()
+        return None if end is None else (known, near, end.records())
+
+    def _other_mode(self, sketch: Sketch, new: New) -> str | None:
+        """Another mode in which every op of a trace ran, at its line."""
+        sites = sketch.sites.tolist()
+        return next((m for m, seen in self._sites.items() if m != new.setting.mode and seen.issuperset(sites)), None)
+
+    def _keep(self, known: Known) -> None:
+        self._known.append(known)
+        self._records += len(known.sketch)
+        while len(self._known) > COMPARED or (self._records > COMPARED_RECORDS and len(self._known) > 1):
+            self._records -= len(self._known.popleft().sketch)
+
+
+def _distance(known: Known, new: New) -> tuple[int, ...]:
+    """How far a program of the same trace is from serving: results it lacks, memory it takes, settings, age."""
+    return (
+        len(set(new.live) - set(known.live)),
+        len(known.donated - set(new.dead)),
+        known.setting.options != new.setting.options,
+        known.setting.mode != new.setting.mode,
+        -known.number,
+    )
+
+
+@dataclass(slots=True)
+class Making:
+    """A program while it is being made: a context in which an error means that it was not."""
+
+    entry: Made
+    known: Known | None = None
+    start: float = field(default_factory=time.perf_counter)
+
+    def made(self, source: str, donated: frozenset[int]) -> None:
+        """It is there: from `source` ("compiled", "disk", "index", "shared"), and takes the memory of `donated`. The
+        first that says so knows."""
+        if self.entry.source == "pending":
+            self.entry.source = source
+            self.entry.milliseconds = 1e3 * (time.perf_counter() - self.start)
+        if self.known is not None:
+            self.known.donated = donated
+
+    def __enter__(self) -> Making:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, policy.RecompileError | policy.RecompileWarning):
+            self.entry.source = "refused"
+        elif error is not None:
+            self.entry.source = "failed"

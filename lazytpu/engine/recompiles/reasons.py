@@ -1,0 +1,282 @@
+"""From a new trace and the program nearest to it to the reason: a code, a sentence, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lazytpu.engine.recompiles import hints, wording
+from lazytpu.engine.recompiles.compare import Change, Difference, compare, diff
+from lazytpu.trace.trie import Record
+
+CODES: Mapping[str, str] = {
+    "first": "no earlier program is like it",
+    "new-op": "an op that no earlier program has",
+    "new-trace-path": "the same ops in another order, fewer or more of them, or a trace that ends elsewhere",
+    "shape": "a tensor or an argument of another size",
+    "dtype": "a tensor of another dtype, or a number of another Python type",
+    "layout": "a tensor with other strides, or another offset in its storage",
+    "static-scalar": "another value of a number, flag or word that is part of the program",
+    "precision": "another torch.set_float32_matmul_precision",
+    "live-outputs": "a tensor is still alive that no program of this trace returns",
+    "donation": "a tensor is still needed whose memory the program of this trace takes",
+    "mode": "the same ops, cut differently in another mode",
+    "options": "a setting that changes programs",
+    "dropped": "the program had been there, and was dropped to bound memory",
+}
+"Every reason code and its meaning."
+
+
+_EACH_MODE = "none needed: each mode has programs of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What besides the records decides about a program."""
+
+    mode: str
+    options: tuple[str, ...]
+    'Each with its value, such as "bounds_check True".'
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """The nearest earlier program: its records, and what was alive and free when it was made."""
+
+    number: int
+    records: Sequence[Record]
+    live: tuple[int, ...]
+    donated: frozenset[int]
+    setting: Setting
+    growth: Growth | None
+    same_after: int
+    "How many ops and lines both traces end with, beyond those they begin with; all when nothing else is there."
+    is_first: bool
+    "Whether nothing like it was there before it."
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """The trace that needs a program. `names` gives names of slots; it walks all modules, so it is called if needed."""
+
+    records: Sequence[Record]
+    live: tuple[int, ...]
+    dead: tuple[int, ...]
+    setting: Setting
+    names: Callable[[], dict[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A size that changed: of which argument of which op and line, in which dimension, and by how much."""
+
+    site: tuple[Any, ...]
+    dim: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a program is made. `expected`: part of warming up, or a change of the user's settings."""
+
+    code: str
+    what: str
+    fix: str = ""
+    note: str = ""
+    hint: str = ""
+    line: Any = None
+    diff: tuple[str, ...] = ()
+    growth: Growth | None = None
+    only: bool = False
+    "Whether the nearest program differs in nothing else."
+    expected: bool = False
+
+
+def first(new: New, other_mode: str | None) -> Reason:
+    """The reason of a trace that no earlier program is near to; `other_mode` is one in which all of its ops ran."""
+    record = new.records[0]
+    if other_mode is not None:
+        what = f"its ops, from {wording.at(record)}, were parts of programs of mode {other_mode}; the mode is now "
+        return Reason("mode", what + new.setting.mode, _EACH_MODE, line=record.line, expected=True)
+    what = f"no earlier program is like it ({len(new.records):,} ops from {wording.at(record)})"
+    return Reason("first", what, "none needed: a new computation is compiled once", line=record.line, expected=True)
+
+
+def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:
+    """Why the program `old` does not serve the trace `new`."""
+    difference = compare(old.records, new.records, old.same_after)
+    if difference is None:
+        return _same_records(old, new)
+    lines = diff(old.records, new.records, difference)
+    if difference.changes:
+        return _changed(old, new, difference, lines)
+    return _other_path(old, new, difference, lines, seen_ops)
+
+
+def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...]) -> Reason:
+    change, record = difference.changes[0], new.records[difference.index]
+    growth = _growth(change, record)
+    hint = hints.of_change(change, record, growth is not None and _goes_on(growth, old.growth))
+    what = _sentence(change, record, new)
+    others = len({(c.position, c.element) for c in difference.changes}) - 1
+    if others:
+        what += f", and {others} more of its arguments differ"
+    only = (
+        not others
+        and old.same_after == len(old.records) == len(new.records)
+        and _same_inputs(old, new, difference.index)
+    )
+    return Reason(
+        change.code, what, hint.fix, hint.note, hint.name, record.line, lines, growth, only, expected=hint.expected
+    )
+
+
+def _sentence(change: Change, record: Record, new: New) -> str:
+    if change.code == "precision":
+        was, now = change.was, change.now
+        return f"the float32 matmul precision of {wording.at(record)} was {was[0]!r}, is {now[0]!r}"
+    if change.position == 0:
+        return f"an input {change.name} of {wording.at(record)} was {change.was}, is {change.now}"
+    was, now = _pair(change)
+    name = f"`{change.name}`" if change.element is None else f"`{change.name}`[{change.element - 1}]"
+    if isinstance(change.now, wording.Tensor) and (given := new.names().get(change.now.slot)):
+        name += f", {given}"
+    return f"argument {change.position} ({name}) of {wording.at(record)} was {was}, is {now}"
+
+
+def _pair(change: Change) -> tuple[str, str]:
+    was, now = change.was, change.now
+    if isinstance(was, wording.Tensor) and isinstance(now, wording.Tensor):
+        if change.code == "layout":
+            return _laid_out(was), _laid_out(now)
+        if change.code == "new-trace-path":
+            return f"%{was.slot}, {was}", f"another tensor, %{now.slot}"
+    return _plain(was), _plain(now)
+
+
+def _plain(value: Any) -> str:
+    return str(value) if isinstance(value, wording.Tensor) else wording.text_of(value)
+
+
+def _laid_out(tensor: wording.Tensor) -> str:
+    where = f" at {tensor.offset} of {list(tensor.base)}" if tensor.offset or tensor.base != tensor.shape else ""
+    return f"{tensor} with strides {list(tensor.stride)}{where}"
+
+
+def _same_inputs(old: Old, new: New, index: int) -> bool:
+    """Whether after `index` both traces read the same kinds of inputs and the same static arguments."""
+    pairs = zip(old.records[index + 1 :], new.records[index + 1 :], strict=True)
+    return all(
+        a is b
+        or not (a.admitted or b.admitted)
+        or [(o.key, e) for _, o, e in a.admitted] == [(o.key, e) for _, o, e in b.admitted]
+        for a, b in pairs
+    )
+
+
+def _growth(change: Change, record: Record) -> Growth | None:
+    dims = change.dims()
+    if change.code != "shape" or len(dims) != 1:
+        return None
+    was, now = change.sizes()
+    site = (record.op, record.line, change.name, change.element)
+    return Growth(site, dims[0], now[dims[0]] - was[dims[0]])
+
+
+def _goes_on(growth: Growth, before: Growth | None) -> bool:
+    return before is not None and growth.step > 0 and growth == before
+
+
+def _other_path(old: Old, new: New, difference: Difference, lines: tuple[str, ...], seen_ops: set[Any]) -> Reason:
+    i, after = difference.index, difference.same_after
+    gone, come = old.records[i : len(old.records) - after], new.records[i : len(new.records) - after]
+    hint = hints.of_path(gone, come, new.records, after, old.is_first)
+    novel = next((r for r in come if r.op not in seen_ops), None)
+    if novel is not None and hint not in (hints.TRAIN_EVAL, hints.EVALUATION):
+        what = f"{wording.at(novel)} is an op that no earlier program has"
+        return Reason("new-op", what, hint.fix, hint.note, hint.name, novel.line, lines, expected=hint.expected)
+    if i == len(new.records):
+        what = f"the trace ends after {wording.at(new.records[-1])}, where program #{old.number} goes on with "
+        what += wording.at(old.records[i])
+        line = new.records[-1].line
+    elif i == len(old.records):
+        what = f"the trace goes on with {wording.at(new.records[i])}, where program #{old.number} ends"
+        line = new.records[i].line
+    else:
+        what = f"{wording.at(new.records[i])} follows, where program #{old.number} has {wording.at(old.records[i])}"
+        line = new.records[i].line
+    return Reason("new-trace-path", what, hint.fix, hint.note, hint.name, line, lines, expected=hint.expected)
+
+
+def _same_records(old: Old, new: New) -> Reason:
+    """The same trace: other results, other memory that may be taken, or other settings."""
+    extra = [slot for slot in new.live if slot not in old.live]
+    if extra:
+        return _kept_alive(old, new, extra)
+    taken = sorted(old.donated - set(new.dead))
+    if taken:
+        return _still_needed(old, new, taken)
+    changed = [(a, b) for a, b in zip(old.setting.options, new.setting.options, strict=True) if a != b]
+    if changed:
+        what = ", ".join(f"`{was}` is now `{now}`" for was, now in changed)
+        return Reason("options", what, "none needed: each setting has programs of its own", expected=True)
+    if old.setting.mode != new.setting.mode:
+        what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
+        return Reason("mode", what, _EACH_MODE, expected=True)
+    what = f"program #{old.number} was the same, and was dropped to bound the memory of traces"
+    return Reason("dropped", what, "fewer different traces", expected=True)
+
+
+def _kept_alive(old: Old, new: New, extra: list[int]) -> Reason:
+    makers = _makers(new.records)
+    known = wording.layouts(new.records)
+    names = new.names()
+    record = makers.get(extra[0])
+    what = _tensor_of(extra[0], known, names, record)
+    if len(extra) > 1:
+        what += f" and {len(extra) - 1:,} more are"
+    else:
+        what += " is"
+    what += f" still alive where the trace ends, and no result of the nearest program #{old.number}"
+    hint = hints.of_kept([names.get(slot, "") for slot in extra])
+    lines = tuple(f"+ result {_tensor_of(slot, known, names, makers.get(slot))}" for slot in extra[:8])
+    line = None if record is None else record.line
+    return Reason("live-outputs", what, hint.fix, hint.note, hint.name, line, lines)
+
+
+def _still_needed(old: Old, new: New, taken: list[int]) -> Reason:
+    inputs = [(slot, record) for record in new.records for slot, _, empty in record.admitted if not empty]
+    known, names = wording.layouts(new.records), new.names()
+    slot, record = inputs[taken[0]]
+    named = f" ({names[slot]})" if slot in names else ""
+    what = f"the input {wording.array(known[slot].dtype, known[slot].shape)}{named} of {wording.at(record)}"
+    what += f" is still needed after the trace, and the nearest program #{old.number} takes its memory"
+    fix = "drop the other reference to the old value before the step ends, or keep a clone() on the CPU"
+    lines = tuple(f"- takes input {wording.array(known[inputs[i][0]].dtype, known[inputs[i][0]].shape)}" for i in taken)
+    return Reason("donation", what, fix, "(a tensor that is overwritten is kept)", "", record.line, lines)
+
+
+def _makers(records: Sequence[Record]) -> dict[int, Record]:
+    found: dict[int, Record] = {}
+    for record in records:
+        for slots in (record.out_slots, *record.written.values(), [s for s, _, _ in record.admitted]):
+            found.update(dict.fromkeys(slots, record))
+    return found
+
+
+def _tensor_of(slot: int, known: Mapping[int, Any], names: Mapping[int, str], maker: Record | None) -> str:
+    text = wording.array(known[slot].dtype, known[slot].shape)
+    if slot in names:
+        text += f" {names[slot]}"
+    return text if maker is None else f"{text}, the result of {wording.at(maker)},"
+
+
+def sentence(found: Reason, nearest: int | None) -> str:
+    """The whole message: what, the hint, the nearest program, and the fix."""
+    text = f"{found.what} {found.note}".rstrip()
+    if nearest is not None and found.only:
+        text += f"; nearest program #{nearest} differs only there"
+    elif nearest is not None and f"#{nearest}" not in found.what:
+        text += f"; nearest program is #{nearest}"
+    return text + (f"; fix: {found.fix}" if found.fix else "")

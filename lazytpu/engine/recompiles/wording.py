@@ -1,0 +1,142 @@
+"""Records, arguments and tensors as the user knows them: `f32[32,784]`, "argument 1 (`input`) of `linear`"."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lazytpu.aten import dtypes
+from lazytpu.trace.trie import Number, Operand, Record
+from lazytpu.trace.value import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor argument: what it reads (a slot of its trace), and its dtype, size, stride and offset in elements."""
+
+    slot: int
+    dtype: Any
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    base: tuple[int, ...]
+    "The size of the array in memory that it is a view of."
+
+    def __str__(self) -> str:
+        return array(self.dtype, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """A Python value that is part of the program. NaN equals itself here, and -0.0 is not 0.0."""
+
+    kind: type
+    exact: Any
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and (self.kind, self.exact) == (other.kind, other.exact)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.exact))
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+def array(dtype: Any, shape: Sequence[int]) -> str:
+    """`f32[32,784]`."""
+    return f"{dtypes.name(dtype)}[{','.join(map(str, shape))}]"
+
+
+def program_name(records: Sequence[Record]) -> str:
+    """The user's function that most of the records come from."""
+    functions = Counter([r.line.function for r in records if r.line is not None and not r.line.backward])
+    most = functions.most_common(1)[0][0] if functions else "program"
+    return "main" if most == "<module>" else "".join(c if c.isalnum() or c == "_" else "_" for c in most)
+
+
+def op_name(record: Record) -> str:
+    """`linear` for aten.linear.default; ops of other libraries keep their namespace."""
+    namespace, name, *_ = str(record.op).split(".")
+    return name if namespace == "aten" else f"{namespace}.{name}"
+
+
+def place(line: Any) -> str:
+    """`model.py:41`, from the current folder or with one folder before it; empty when the line is not known."""
+    if line is None:
+        return ""
+    path = os.path.relpath(line.file)
+    if path.startswith(os.pardir):
+        path = os.sep.join(line.file.split(os.sep)[-2:])
+    return f"{path}:{line.line}" + (" (backward)" if line.backward else "")
+
+
+def at(record: Record) -> str:
+    """`linear` at model.py:41."""
+    where = place(record.line)
+    return f"`{op_name(record)}`" + (f" at {where}" if where else "")
+
+
+def layouts(records: Sequence[Record]) -> dict[int, Layout]:
+    """The layout of every slot that these records, the first of a trace, know."""
+    found: dict[int, Layout] = {}
+    for record in records:
+        for slot, layout, _ in record.admitted:
+            found[slot] = layout
+        present = [o for o in record.outs if o is not None]
+        found.update(zip(record.out_slots, present, strict=False))
+        for name, slots in record.written.items():
+            given = record.arguments[name]
+            for operand, slot in zip(given if isinstance(given, list) else [given], slots, strict=True):
+                found[slot] = found[operand.slot]
+    return found
+
+
+def described(value: Any, known: Mapping[int, Layout]) -> Any:
+    """An argument of a record as something to compare and print: Tensors, Numbers, Statics, or tuples of them."""
+    if isinstance(value, Operand):
+        layout = known[value.slot]
+        base = tuple(layout.shape)
+        if value.view is None:
+            return Tensor(value.slot, layout.dtype, base, tuple(layout.stride), 0, base)
+        shape, stride, offset, dtype = value.view
+        return Tensor(value.slot, dtype, tuple(shape), tuple(stride), offset, base)
+    if isinstance(value, list | tuple):
+        return tuple(described(v, known) for v in value)
+    if value is None or isinstance(value, Number):
+        return value
+    exact = repr(value) if isinstance(value, float | complex) else value
+    return Static(type(value), exact, value)
+
+
+def text_of(value: Any) -> str:
+    """An argument as it stands in a line of a diff."""
+    if isinstance(value, Tensor):
+        view = "" if value.base == value.shape else " view" if not value.offset else f" view at {value.offset}"
+        return f"%{value.slot}: {value}{view}"
+    if isinstance(value, Number):
+        return f"<{value.kind.__name__}>"
+    if isinstance(value, tuple):
+        shown = [text_of(v) for v in value[:4]] + ["…"] * (len(value) > 4)
+        return f"[{', '.join(shown)}]"
+    return str(value)
+
+
+_UNTOLD = ("layout", "device", "pin_memory", "memory_format")
+
+
+def line_of(record: Record, known: Mapping[int, Layout]) -> str:
+    """A record as a line of a diff: `linear(input=%1: f32[17,784], …) -> f32[17,10]  model.py:41`."""
+    defaults = {a.name: a.default_value for a in record.op._schema.arguments if a.has_default_value()}
+    shown = [
+        f"{name}={text_of(described(value, known))}"
+        for name, value in record.arguments.items()
+        if name not in _UNTOLD and (name not in defaults or value != defaults[name])
+    ]
+    made = [array(o.dtype, o.shape) for o in record.outs if o is not None]
+    results = f" -> {', '.join(made)}" if made else ""
+    return f"{op_name(record)}({', '.join(shown)}){results}  {place(record.line)}".rstrip()
