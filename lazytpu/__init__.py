@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend, which must not be half imported then)
 
@@ -14,11 +14,16 @@ from lazytpu.options import options
 from lazytpu.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from lazytpu.engine.memory import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
+    from lazytpu.engine.warmup import Warmed
     from lazytpu.frontend.modes import Mode
     from lazytpu.inspect.graphs import Graph
     from lazytpu.runtime.cache.api import cache
+    from lazytpu.runtime.cache.library import Unpacked
     from lazytpu.trace.cuts import Cuts
 
 __all__ = [
@@ -34,6 +39,7 @@ __all__ = [
     "reset_metrics",
     "set_mode",
     "sync",
+    "warmup",
 ]
 __version__ = VERSION
 
@@ -100,6 +106,38 @@ def explain_cut(last: int = 1) -> Cuts:
     from lazytpu.trace.cuts import Cuts
 
     return Cuts(list(recorder().cuts)[-last:])
+
+
+@overload
+def warmup(work: str | Path, /) -> Unpacked: ...
+@overload
+def warmup(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Warmed: ...
+def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Have programs compiled before the work begins.
+
+    Given a function, calls it with the other arguments, and returns when all it recorded was compiled and has run; what
+    the function changed stays changed, parameters and random numbers included. A program is made for what one call
+    records: the first step of a training makes the optimizer's state as well, so call this twice to have the second
+    step's. Returns how many programs were `compiled` and `loaded`, the `seconds`, and the function's `value`.
+
+    Given a path, takes the library there, written by `lazytpu-show pack`, into the cache on disk (`options.cache_dir`),
+    and returns how many entries were `stored` and `present`, and which were `refused`. Its programs are machine code
+    that this process will run: load libraries of people you trust. Raises OSError, and ValueError for a damaged file
+    and for one in which nothing was made for this platform, processor, and versions, with what differs.
+    """
+    activate()
+    from pathlib import Path
+
+    from lazytpu import wiring
+    from lazytpu.engine import warmup
+
+    if callable(work):
+        return warmup.run(wiring.start(), sync, work, *args, **kwargs)
+    if args or kwargs:
+        raise TypeError(
+            f"lazytpu.warmup takes a function and its arguments, or the path of a library, not {work!r} with arguments"
+        )
+    return warmup.load(Path(work))
 
 
 def metrics() -> dict[str, Any]:

@@ -24,7 +24,8 @@ def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
     is made anew, and not stored."""
     if registry.foreign():
         return make()
-    key = hashlib.sha256(f"{name} {torch.__version__} {source_digest()}".encode()).hexdigest()
+    made_for = {"lazytpu source": source_digest(), "torch": torch.__version__}
+    key = hashlib.sha256(f"{name} {made_for}".encode()).hexdigest()
     entry = store().get(KIND, key)
     if entry is not None:
         try:
@@ -32,7 +33,7 @@ def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
         except ValueError as error:
             store().reject(KIND, key, str(error))
     made = make()
-    store().put(KIND, key, json.dumps(made, separators=(",", ":")).encode(), {"name": name})
+    store().put(KIND, key, json.dumps(made, separators=(",", ":")).encode(), {"name": name, "made_for": made_for})
     return made
 
 

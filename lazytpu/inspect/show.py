@@ -4,6 +4,8 @@
     lazytpu-show stats FILE...        ops by kind, arguments, what is overwritten, bytes
     lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
     lazytpu-show cache                the compiled programs on disk; --verify, --clear
+    lazytpu-show pack FILE            the same in one file, for another machine
+    lazytpu-show unpack FILE          such a file into the cache
 
 Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO. `diff` returns 1 when they
 differ.
@@ -19,7 +21,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from lazytpu.inspect import cached
+from lazytpu.inspect import cached, libraries
 from lazytpu.inspect.diff import diff, with_context
 from lazytpu.inspect.highlight import console, mlir
 from lazytpu.inspect.textual import Stats, stats
@@ -39,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="dump|stats|diff|cache")
+    commands = parser.add_subparsers(required=True, metavar="dump|stats|diff|cache|pack|unpack")
     dump = commands.add_parser("dump", help="print modules")
     dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     dump.set_defaults(run=_dump)
@@ -51,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("second", type=Path)
     compare.set_defaults(run=_diff)
     cached.add_command(commands)
+    libraries.add_commands(commands)
     return parser
 
 

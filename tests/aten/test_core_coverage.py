@@ -81,9 +81,9 @@ def test_core(name: str) -> None:
         names = [a.name for a in op._schema.arguments]
         for target in written:
             at = names.index(target)
-            results.append(tuple(
-                devices[d][1][target] if target in devices[d][1] else devices[d][0][at] for d in ("tpu", "cpu")
-            ))
+            results.append(
+                tuple(devices[d][1][target] if target in devices[d][1] else devices[d][0][at] for d in ("tpu", "cpu"))
+            )
         for made, expected in results:
             same(made, expected, name)
 

@@ -136,10 +136,29 @@ def of_a_shape_that_does_not_fit(x: Tensor) -> Tensor:
 
 
 CASES: list[Callable[[Tensor], Any]] = [
-    through_flat_view, before_expanding, as_other_dtypes, on_diagonals, under_windows, swapping_rows, foreach_views,
-    resized, replaced_data, swapped_data, set_to_another, no_elements, one_element, complex_parts,
-    product_into_a_transpose, shifted_onto_itself, written_where_expanded, into_a_row, into_what_is_read, into_nothing,
-    into_integers, fractions_into_integers, of_a_shape_that_does_not_fit,
+    through_flat_view,
+    before_expanding,
+    as_other_dtypes,
+    on_diagonals,
+    under_windows,
+    swapping_rows,
+    foreach_views,
+    resized,
+    replaced_data,
+    swapped_data,
+    set_to_another,
+    no_elements,
+    one_element,
+    complex_parts,
+    product_into_a_transpose,
+    shifted_onto_itself,
+    written_where_expanded,
+    into_a_row,
+    into_what_is_read,
+    into_nothing,
+    into_integers,
+    fractions_into_integers,
+    of_a_shape_that_does_not_fit,
 ]
 
 

@@ -1,0 +1,59 @@
+"""Ahead of time: programs compiled before the work begins, or brought along in a library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lazytpu.engine.engine import Engine
+from lazytpu.options import options
+from lazytpu.runtime.cache.library import Unpacked, unpack
+from lazytpu.runtime.cache.programs import TRAFFIC
+from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.cache.translation import environment
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What running a function once made ready: programs `compiled` by XLA, and `loaded` from the cache on disk, in
+    `seconds`; `value` is what the function returned."""
+
+    compiled: int
+    loaded: int
+    seconds: float
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.compiled:,} programs compiled and {self.loaded:,} loaded in {self.seconds:.1f} s"
+
+
+def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Warmed:
+    """Call a function, and have all it records compiled and run when this returns. Raises what it raises."""
+    sync()  # what was recorded before is not this function's
+    start, compiles, loaded = time.perf_counter(), engine.metrics.compiles, TRAFFIC.hits
+    with options(background_compile=0):  # whole programs, not their ops one by one
+        value = function(*args, **kwargs)
+        sync()
+    seconds = time.perf_counter() - start
+    return Warmed(engine.metrics.compiles - compiles, TRAFFIC.hits - loaded, seconds, value)
+
+
+def load(path: Path) -> Unpacked:
+    """Take a library into the cache.
+
+    Raises OSError, BadLibrary for a damaged file, and ValueError that says what differs when nothing in it is for this
+    environment, or when there is no cache on disk.
+    """
+    into = store()
+    if into.root is None:
+        raise ValueError(
+            f"{path} is unpacked into the cache on disk, and there is none: set LAZYTPU_CACHE_DIR, or "
+            "lazytpu.options.cache_dir, to a folder"
+        )
+    found = unpack(into, path, environment())
+    if found.refused and not found.stored + found.present:
+        raise ValueError(f"nothing in {path} can be used here: {found}")
+    return found

@@ -1,0 +1,159 @@
+"""Libraries: entries of the cache in one file, so that another machine compiles nothing.
+
+A library is a zip file of `manifest.json`, which says what is in it, and `entries/KEY.KIND`, each as it lies in the
+folder of the cache. Nothing is ever extracted by its name: an entry is read, its digests are checked, and it is stored
+under the key that it carries itself. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
+from lazytpu.runtime.cache.store import Store
+
+FORMAT = "lazytpu library"
+VERSION = 1
+MANIFEST = "manifest.json"
+KINDS = ("list", "program", "trace")
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+class BadLibrary(ValueError):
+    """A file is no library, or a damaged one; nothing of it was used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Entries that were made for another environment: what differs, as name -> (theirs, what is here)."""
+
+    names: tuple[str, ...]
+    differs: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What became of the entries of a library: `stored` and `present` (the cache had them) can be used here,
+    `refused` cannot."""
+
+    stored: int = 0
+    present: int = 0
+    refused: tuple[Foreign, ...] = field(default=())
+
+    def __str__(self) -> str:
+        usable = self.stored + self.present
+        lines = [f"{usable:,} entries can be used here ({self.present:,} of them were in the cache already)"]
+        for each in self.refused:
+            shown = ", ".join(each.names[:3]) + (", ..." if len(each.names) > 3 else "")
+            lines.append(f"{len(each.names):,} are for another environment ({shown}), and were refused:")
+            lines.extend(f"  {name}: {theirs} there, {ours} here" for name, (theirs, ours) in each.differs.items())
+        return "\n".join(lines)
+
+
+def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
+    """Write all entries of these kinds to a library at `path`, in place of what is there; says how many. The file is
+    there whole or not at all.
+
+    Raises OSError, and ValueError when there is nothing to pack.
+    """
+    entries = [listed for kind in kinds for listed in store.entries(kind)]
+    described: list[dict[str, Any]] = []
+    opened, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(opened, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for listed in sorted(entries, key=lambda each: (each.kind, each.key)):
+                    entry = store.get(listed.kind, listed.key)
+                    if entry is None:  # damaged, which was warned about, or evicted
+                        continue
+                    data = b"".join(encode(entry))
+                    digest = hashlib.sha256(data).hexdigest()
+                    described.append({"kind": entry.kind, "key": entry.key, "bytes": len(data), "sha256": digest})
+                    archive.writestr(_member(entry.kind, entry.key), data)
+                if not described:
+                    raise ValueError(f"the cache in {store.root} holds nothing to pack")
+                archive.writestr(
+                    MANIFEST, json.dumps({"format": FORMAT, "version": VERSION, "entries": described}, indent=1)
+                )
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    return len(described)
+
+
+def unpack(store: Store, path: Path, here: Mapping[str, str]) -> Unpacked:
+    """Store the entries of a library that were made for the environment `here`; the others are refused.
+
+    All of the file is checked before the first entry is stored. Raises OSError, and BadLibrary that says what is wrong.
+    """
+    for _ in _entries(path):  # raises for whatever is wrong
+        pass
+    stored = present = 0
+    refused: dict[tuple[tuple[str, tuple[str, str]], ...], list[str]] = {}
+    for entry in _entries(path):
+        differs = _differences(entry, here)
+        if differs:
+            refused.setdefault(tuple(differs.items()), []).append(f"{entry.kind} {entry.about.get('name', '')}".strip())
+        elif store.has(entry.kind, entry.key):
+            present += 1
+        elif store.put(entry.kind, entry.key, entry.payload, entry.about):
+            stored += 1
+        else:
+            raise OSError(f"the entries of {path} cannot be stored in {store.root}")
+    return Unpacked(stored, present, tuple(Foreign(tuple(v), dict(k)) for k, v in refused.items()))
+
+
+def _differences(entry: Entry, here: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    made_for = entry.about.get("made_for")
+    if not isinstance(made_for, dict) or not made_for:
+        return {"made_for": ("not told", "needed")}
+    wrong = [name for name, theirs in made_for.items() if here.get(name) != theirs]
+    return {str(name): (str(made_for[name]), here.get(name, "nothing")) for name in wrong}
+
+
+def _member(kind: str, key: str) -> str:
+    return f"entries/{key}.{kind}"
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            described = _manifest(archive)
+            listed = {_member(each["kind"], each["key"]): each for each in described}
+            if sorted([*listed, MANIFEST]) != sorted(archive.namelist()):
+                raise BadLibrary("what is in it is not what its manifest says")
+            for name, each in listed.items():
+                if each["kind"] not in KINDS or not _KEY.fullmatch(each["key"]):
+                    raise BadLibrary(f"{name} is no name of an entry")
+                if archive.getinfo(name).file_size != each["bytes"]:
+                    raise BadLibrary(f"{name} is not of the size that its manifest says")
+                data = archive.read(name)
+                if hashlib.sha256(data).hexdigest() != each["sha256"]:
+                    raise BadLibrary(f"{name} does not have the digest that its manifest says")
+                yield decode(data, each["kind"], each["key"])
+    except BadLibrary as error:
+        raise BadLibrary(f"{path} is no library that can be used: {error}") from None
+    except (zipfile.BadZipFile, BadEntry, KeyError, TypeError, ValueError, zlib.error, EOFError, RuntimeError) as error:
+        raise BadLibrary(f"{path} is no library that can be used: {error}") from error
+
+
+def _manifest(archive: zipfile.ZipFile) -> list[dict[str, Any]]:
+    found = json.loads(archive.read(MANIFEST))
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise BadLibrary(f"its manifest is not that of a {FORMAT}")
+    if found.get("version") != VERSION:
+        raise BadLibrary(f"it is of version {found.get('version')}; this lazytpu reads version {VERSION}")
+    return list(found["entries"])

@@ -1,0 +1,34 @@
+"""What the translation of a trace depends on besides the trace: what its program depends on, and who translates."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+
+from lazytpu.runtime.cache import fingerprint
+
+# torch decomposes ops, jax lowers templates, the others run in passes and emission.
+_TRANSLATORS = ("torch", "jax", "numpy", "ml_dtypes", "networkx", "xdsl")
+
+
+@cache
+def environment() -> Mapping[str, str]:
+    """The environment of translation, in words: that of programs, and more."""
+    return {
+        **fingerprint.environment(),
+        "lazytpu source": fingerprint.source_digest(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        **{name: metadata.version(name) for name in _TRANSLATORS},
+    }
+
+
+@cache
+def environment_digest() -> str:
+    """`environment()` in 64 hexadecimal digits."""
+    made = hashlib.sha256()
+    for name, value in sorted(environment().items()):
+        made.update(f"{len(name)} {name}={len(value)} {value}\n".encode())
+    return made.hexdigest()
