@@ -28,12 +28,13 @@ PROGRAM = "ab" * 32
 
 @pytest.fixture
 def fresh_trie() -> Iterator[Callable[[], None]]:
-    """A function after whose call no trace is known to this process, as after its start."""
+    """A function after whose call this process knows no trace and no program, as after its start."""
     mine = recorder()
     before = mine.root
 
     def forget(root: State | None = None) -> None:
         mine.cut()
+        wiring.start().compiler.programs.clear()
         mine.root = mine.state = State(None, None, None, 0, 0, 0) if root is None else root
 
     yield forget
@@ -246,7 +247,6 @@ def test_a_trace_whose_program_was_evicted_is_compiled(empty_cache: Path, fresh_
     (trace,) = store().entries("trace")
     program = str(trace.about["program"])
     assert store().remove("program", program)
-    wiring.start().compiler.programs.clear()
     fresh_trie()
     lazytpu.reset_metrics()
     assert torch.equal(_step().cpu(), expected)
