@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from math import prod
 
-import torch
-
-from lazytpu.aten import registry
 from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine import index
 from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.environment import extended, settings
 from lazytpu.engine.index import KIND, Entry, Malformed
 from lazytpu.engine.inflight import Timing
 from lazytpu.engine.origins import origins
-from lazytpu.options import options
-from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.cache.translation import environment, environment_digest
 from lazytpu.runtime.program import Program
@@ -28,22 +23,6 @@ def key(records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> 
     """The name of a trace's program in the index; None when it has none there: an argument has no canonical text, or
     rules or passes from outside lazytpu have a say in what the trace means."""
     return None if extended() else index.key(records, live, dead, settings(), environment_digest())
-
-
-def settings() -> list[str]:
-    """The settings that change what a trace is translated to."""
-    return [
-        f"bounds_check {options.bounds_check}",
-        f"default dtype {torch.get_default_dtype()}",
-        f"options of XLA {sorted(programs.OPTIONS.items())}",
-    ]
-
-
-def extended() -> bool:
-    """Whether this process has rules or passes from outside lazytpu: what they make of a trace is theirs alone."""
-    pipeline = sys.modules.get("lazytpu.passes.pipeline")  # not imported here: it loads xDSL
-    passes = {} if pipeline is None else pipeline.PASSES
-    return bool(registry.foreign()) or any(make.__module__ != "lazytpu.passes.pipeline" for make in passes.values())
 
 
 def recall(

@@ -13,7 +13,7 @@ import torch
 import lazytpu
 from lazytpu import wiring
 from lazytpu.aten import registry
-from lazytpu.engine import index, recall
+from lazytpu.engine import environment, index, recall
 from lazytpu.engine.index import Malformed
 from lazytpu.engine.translate import Translated, translate
 from lazytpu.frontend.tensors import recorder
@@ -155,7 +155,7 @@ def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) 
         found.add(key())
     finally:
         torch.set_default_dtype(torch.float32)
-    monkeypatch.setitem(recall.programs.OPTIONS, "xla_some_flag", True)
+    monkeypatch.setitem(environment.programs.OPTIONS, "xla_some_flag", True)
     found.add(key())
     monkeypatch.undo()
     monkeypatch.setattr(recall, "environment_digest", lambda: "another")
@@ -165,7 +165,7 @@ def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) 
 
 def test_lazytpu_itself_has_no_rules_from_outside() -> None:
     registry.load()
-    assert registry.foreign() == [] and not recall.extended()
+    assert registry.foreign() == [] and not environment.extended()
 
 
 def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
