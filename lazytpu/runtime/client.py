@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax._src import compiler, core, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
-from jax._src.lib import _jax, xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
@@ -228,6 +228,31 @@ def deserialize(data: bytes, *, device: int = 0, options: Mapping[str, bool | in
         return client().deserialize_executable(data, device_list, _compile_options(device, options))
     except (XlaError, RuntimeError, ValueError) as error:
         raise LoadError(str(error)) from error
+
+
+def host_functions(module: ir.Module) -> list[str]:
+    """Names of the functions of this process that a module's program calls: LAPACK's, those registered with jax.ffi,
+    callbacks into Python. What XLA itself brings along is not among them."""
+    registered = set(xla_client.custom_call_targets(client().platform))
+    found: set[str] = set()
+
+    def look(op: Any) -> ir.WalkResult:
+        if "call_target_name" in op.attributes:
+            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return sorted(found & registered)
+
+
+def has_host_functions(names: Sequence[str]) -> bool:
+    """Whether this process has all of those functions, having made them ready: a program that is loaded calls them by
+    name, and XLA checks nothing."""
+    if any(name.startswith("lapack_") for name in names):
+        # Lowering does this in a process that compiles. Without it the program calls address 0. 0.5 s: it loads scipy.
+        lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+    registered = xla_client.custom_call_targets(client().platform)
+    return all(name in registered for name in names)
 
 
 def topology() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import from_json, to_json
 
 KIND = "program"
+
+VERSION = 2  # of what `save` writes about a program; part of the key
 
 # XLA's debug options for every program, by name; part of the key.
 OPTIONS: dict[str, bool | int | str] = {}
@@ -60,7 +63,7 @@ def program_key(module: ir.Module) -> str:
 
     About 1 ms for 500 ops.
     """
-    made = hashlib.sha256(environment_digest().encode())
+    made = hashlib.sha256(f"{VERSION} {environment_digest()}".encode())
     made.update(client.options_bytes(OPTIONS))
     made.update(canonical(module))
     return made.hexdigest()
@@ -108,12 +111,13 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
 
 
 def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
+    functions = client.host_functions(module)
     start = time.perf_counter()
     program = Program.compile(module, name=name, device=device, options=OPTIONS, key=key)
     elapsed = 1e3 * (time.perf_counter() - start)
     if store().root is not None:
         TRAFFIC.note(hit=False)
-        save(program, key, elapsed)
+        save(program, key, functions, elapsed)
     return Obtained(program, True, elapsed)
 
 
@@ -128,6 +132,8 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
     try:
         if entry.about["environment"] != environment_digest():
             raise LoadError(f"it was compiled for {entry.about.get('made_for')}; here is {dict(environment())}")
+        if not client.has_host_functions(entry.about["functions"]):
+            return None  # as good as ever, for processes that have registered them
         found = from_json(entry.about["signature"])
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS)
     except (LoadError, KeyError, TypeError, ValueError) as error:
@@ -137,9 +143,13 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
     return Program(executable, found, name=name or str(entry.about.get("name")), device=device, key=key)
 
 
-def save(program: Program, key: str, compile_ms: float) -> bool:
-    """Puts a compiled program on disk; whether it is there. Platforms that cannot serialize have none there."""
-    if not store().writable():
+def save(program: Program, key: str, functions: Sequence[str], compile_ms: float) -> bool:
+    """Puts a compiled program that calls these `functions` of the process on disk; whether it is there now.
+
+    Platforms that cannot serialize have none there, and neither do programs that call back into Python: the callback
+    is an address of this process.
+    """
+    if not store().writable() or any("callback" in name for name in functions):
         return False
     payload = client.serialize(program.executable)
     if payload is None:
@@ -150,5 +160,6 @@ def save(program: Program, key: str, compile_ms: float) -> bool:
         "made_for": dict(environment()),
         "compile_ms": round(compile_ms, 1),
         "signature": to_json(program.signature),
+        "functions": list(functions),
     }
     return store().put(KIND, key, payload, about)
