@@ -29,12 +29,12 @@ from lazytpu.frontend.out import out_kernel, out_names
 from lazytpu.frontend.step_starts import belongs_to_step
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
+from lazytpu.frontend.trace_ends import TraceEnds, check_known_ends, note_start
 from lazytpu.frontend.writes import check_writes
-from lazytpu.options import options
-from lazytpu.trace.cuts import BEGIN, BLOCK, LIMIT, STEP, THREAD
+from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
-from lazytpu.trace.trie import Ended, Number, Operand, Record, State
+from lazytpu.trace.trie import Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
 
 
@@ -46,14 +46,6 @@ class Absent:
 
 
 ABSENT = Absent()
-
-
-class TraceEnds(Exception):
-    """The trace ends before this op, for a `cause`: it is cut and the op recorded anew (never seen by users)."""
-
-    def __init__(self, cause: str):
-        super().__init__(cause)
-        self.cause = cause
 
 
 @dataclass
@@ -208,18 +200,10 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     """A record this state has not seen: check it, infer its results, and add the state to the trie."""
     parent = r.state
     fused = r.mode == "fused"
-    if isinstance(parent, Ended):
-        raise TraceEnds(STEP)
-    if parent.ends and fused:
-        raise TraceEnds(BLOCK)
+    check_known_ends(parent, key, fused)
     in_step = parent.in_step or belongs_to_step(args)
-    if fused and in_step and not parent.in_step and parent is not r.root:
-        raise TraceEnds(BEGIN)  # and so it does the next time, since this key gets no edge here
-    if parent.depth >= options.trace_limit:
-        from lazytpu.frontend.limits import warn_full
-
-        warn_full(parent.depth)
-        raise TraceEnds(LIMIT)
+    if fused and in_step and not parent.in_step:
+        note_start(parent, key)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     for a, name in zip(k.arguments, k.schema_names, strict=True):
         if a.written:

@@ -19,6 +19,7 @@ DEVICE = torch.device("tpu", 0)
 STASH = "lazytpu.recorder"
 
 ROOT = State(None, None, None, 0, 0, 0)
+LAZY_ROOT = State(None, None, None, 0, 0, 0)
 _made: list[weakref.ref[Recorder]] = []
 _making = threading.Lock()
 
@@ -33,7 +34,7 @@ def recorder() -> Recorder:
     if is_stashed(STASH):
         return thread_stash(STASH)
     engine = ports.engine()
-    made = Recorder(ROOT, engine.cut_trace, engine.plan_of)
+    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, LAZY_ROOT)
     with _making:
         _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
     stash_in_thread(STASH, made)

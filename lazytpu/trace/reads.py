@@ -23,13 +23,15 @@ class Split:
     """A trace taken apart: `first` runs, `rest` stays pending.
 
     `made` are the inputs of the rest that `first` makes: the place among the rest's inputs, the slot in `first`, and
-    the layout. `shared` are the inputs of the whole trace, by number, that both parts take.
+    the layout. `shared` are the inputs of the whole trace, by number, that both parts take, and `unused` those that
+    neither does, because only a mark named them.
     """
 
     first: Extracted
     rest: Extracted
     made: tuple[tuple[int, int, Layout], ...]
     shared: tuple[int, ...]
+    unused: tuple[int, ...]
 
 
 def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
@@ -59,8 +61,10 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
         for place, (old, given) in enumerate(zip(rest.inputs, rest.given, strict=True))
         if given is None
     ]
-    shared = set(first.given).intersection(rest.given)
-    return Split(first, rest, tuple(made), tuple([i for i in shared if i is not None]))
+    taken, kept = set(first.given), set(rest.given)
+    shared = [i for i in range(state.inputs) if i in taken and i in kept]
+    unused = [i for i in range(state.inputs) if i not in taken and i not in kept]
+    return Split(first, rest, tuple(made), tuple(shared), tuple(unused))
 
 
 def _is_mark(record: Record) -> bool:

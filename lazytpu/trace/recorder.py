@@ -55,7 +55,8 @@ class Recorder:
     A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
     over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
 
-    `mode` is how its ops run: `own_mode`, or that of the process. `eager` says that each op is cut at once, which
+    `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
+    where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
     kernels look at after recording one. `cuts` are the last ones that were not of this kind.
     """
 
@@ -77,6 +78,7 @@ class Recorder:
         "own_mode",
         "plan_of",
         "root",
+        "roots",
         "slots",
         "state",
         "values",
@@ -84,11 +86,16 @@ class Recorder:
     )
 
     def __init__(
-        self, root: State, cut_trace: Callable[[Trace], None], plan_of: Callable[[State], CutPlan] = CutPlan.of
+        self,
+        root: State,
+        cut_trace: Callable[[Trace], None],
+        plan_of: Callable[[State], CutPlan] = CutPlan.of,
+        lazy_root: State | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
-        self.root = root
+        self.roots = root, lazy_root or root
+        self.state = self.root = root
         self.cut_trace = cut_trace
         self.plan_of = plan_of
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
@@ -98,8 +105,12 @@ class Recorder:
         self._begin()
 
     def _set_mode(self, mode: str) -> None:
-        self.mode = mode
-        self.eager = mode in ("strict", "debug")
+        with self.lock:
+            self.mode = mode
+            self.eager = mode in ("strict", "debug")
+            before, self.root = self.root, self.roots[mode == "lazy"]
+            if self.state is before:
+                self.state = self.root
 
     def choose_mode(self, own: str | None, place: Any = None) -> None:
         """Use `own`, or from now on the mode of the process (None). What is pending is cut first, and should that fail,
@@ -250,6 +261,8 @@ class Recorder:
         trace = Trace(first.state, next(_epochs), inputs, given, mine, self.begun, self.mode)
         for i in found.shared:
             buffers[i].pins += 1
+        for i in found.unused:
+            buffers[i].pins -= 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
         self.left, self.boundary = rest.state.depth, 0

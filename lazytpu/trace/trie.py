@@ -64,8 +64,9 @@ NOWHERE: Final = Nowhere()
 class State:
     """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
 
-    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state;
-    `in_step` whether a record up to here belongs to a step.
+    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state; `in_step`
+    whether a record up to here belongs to a step, and `starts` the keys of records that begin one here, before which
+    the trace is cut.
     `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
     edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
     """
@@ -86,6 +87,7 @@ class State:
         "plan",
         "record",
         "slots",
+        "starts",
     )
 
     key: tuple[Any, ...] | None
@@ -106,6 +108,7 @@ class State:
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends = False
         self.in_step: bool = (parent is not None and parent.in_step) or (record is not None and record.in_step)
+        self.starts: set[tuple[Any, ...]] | tuple[()] = ()
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Let an edge with this key lead to `child`."""

@@ -1,0 +1,74 @@
+"""Where fused mode cuts before a step: not in lazy mode, and not after a read in the middle of an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+
+
+def causes(work: Callable[[], object]) -> list[tuple[str, int]]:
+    """The causes of the cuts while `work` runs and for what it leaves pending, with the ops that ran."""
+    lazytpu.sync()
+    before = len(lazytpu.explain_cut(64))
+    assert before < 60, "a recorder remembers no more"
+    kept = work()
+    lazytpu.mark_step()
+    del kept
+    return [(cut.cause, cut.ran) for cut in lazytpu.explain_cut(64)[before:]]
+
+
+@pytest.fixture(autouse=True)
+def _few_cuts_so_far() -> None:
+    lazytpu.sync()
+    from lazytpu.frontend.tensors import recorder
+
+    recorder().cuts.clear()
+
+
+class Classifier(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x * 2 + 1)
+
+
+def prepared(batch: torch.Tensor, ways: int) -> torch.Tensor:
+    batch = batch / 255
+    for _ in range(ways):
+        batch = batch.clamp(0.1, 0.9)
+    return batch
+
+
+def test_lazy_mode_cuts_no_preparation_off_also_after_fused_mode_did() -> None:
+    net = Classifier(9).to("tpu")
+    raw = torch.ones(3, 9, device="tpu")
+
+    def work() -> torch.Tensor:
+        return net(prepared(raw, 1))
+
+    for _ in range(2):
+        assert [cause for cause, _ in causes(work)] == ["step begins", "mark_step()"]
+        with lazytpu.mode("lazy"):
+            assert [cause for cause, _ in causes(work)] == ["mark_step()"]
+
+
+def test_what_a_read_left_runs_with_the_next_step() -> None:
+    net = Classifier(10).to("tpu").eval()
+    total = torch.zeros((), device="tpu")
+
+    @torch.no_grad()
+    def work() -> None:
+        for _ in range(3):
+            out = net(torch.ones(3, 10, device="tpu"))
+            total.add_(out.sum())
+            out.mean().item()
+
+    found = causes(work)
+    assert "step begins" not in [cause for cause, _ in found[1:]], found
