@@ -76,20 +76,20 @@ def canonical(module: ir.Module) -> bytes:
         copy.attributes["sym_name"] = ir.StringAttr.get("program")
         for op in copy.regions[0].blocks[0].operations:
             if isinstance(op, func.FuncOp):
-                for attribute in ("arg_attrs", "res_attrs"):
-                    if attribute in op.attributes:
-                        op.attributes[attribute] = _unnamed(op.attributes[attribute])
+                _remove_names(op)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(copy)
         return client.module_bytecode(copy)
 
 
-def _unnamed(attributes: ir.Attribute) -> ir.Attribute:
-    return ir.ArrayAttr.get(
-        [
-            ir.DictAttr.get({named.name: named.attr for named in ir.DictAttr(each) if named.name != "lazytpu.name"})
-            for each in ir.ArrayAttr(attributes)
-        ]
-    )
+def _remove_names(function: func.FuncOp) -> None:
+    for which in ("arg_attrs", "res_attrs"):
+        if which in function.attributes:
+            before = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes[which])]
+            rest = [{named.name: named.attr for named in each if named.name != "lazytpu.name"} for each in before]
+            if any(rest):
+                function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in rest])
+            else:
+                del function.attributes[which]
 
 
 def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 0) -> Obtained:
