@@ -30,7 +30,7 @@ class Progress:
     def show(self) -> None:
         """Say what is being compiled, from now until it is done."""
         if not _terminal():
-            for job in self.jobs():
+            for job in self.jobs() if options.debug >= 1 else ():
                 if job.prepared.number not in self._said:
                     self._said.add(job.prepared.number)
                     say(f"compiling {_what(job)}; meanwhile its ops run one by one")

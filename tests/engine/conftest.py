@@ -1,0 +1,48 @@
+"""Compilations in the background that end when a test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import lazytpu
+from lazytpu import wiring
+
+
+class Gate:
+    """Stands before the compiler of the background: what is compiled there waits until the gate is opened, and fails
+    with `error` if there is one. `asked` are the numbers of recorded ops of the programs that came."""
+
+    def __init__(self, build: Callable[[Any], Any]):
+        self.asked: list[int] = []
+        self.error: Exception | None = None
+        self._build = build
+        self._opened = threading.Event()
+
+    def build(self, prepared: Any) -> Any:
+        self.asked.append(prepared.records)
+        assert self._opened.wait(120)
+        if self.error is not None:
+            raise self.error
+        return self._build(prepared)
+
+    def open(self) -> None:
+        """Let all pass, and wait until they are compiled; from here on cuts wait for their programs."""
+        lazytpu.options.background_compile = 120
+        self._opened.set()
+        for job in wiring.start().background.unfinished():
+            assert job.done.wait(120)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """A closed gate; cuts of fused mode wait a millisecond for it, and then run op by op."""
+    engine = wiring.start()
+    made = Gate(engine.background.build)
+    monkeypatch.setattr(engine.background, "build", made.build)
+    with lazytpu.options(background_compile=0.001):
+        yield made
+    made.open()
