@@ -1,0 +1,104 @@
+"""Several processes on one folder: each program is compiled once among all of them, with the same results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lazytpu.runtime.cache.store import Store
+
+ROOT = Path(__file__).parents[3]
+
+TRAIN = """
+import json, sys, time
+from pathlib import Path
+
+import torch
+
+import lazytpu
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to("tpu")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+batch = torch.randn(32, 8)
+
+here, others = Path(sys.argv[1]), int(sys.argv[2])
+here.touch()
+while len(list(here.parent.glob("ready*"))) < others:
+    time.sleep(0.001)
+
+x = batch.to("tpu")
+losses = []
+for step in range(5):
+    optimizer.zero_grad()
+    loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.detach())
+basis = torch.linalg.qr(x[:8])[1]  # calls LAPACK
+found = [loss.item().hex() for loss in losses], [value.hex() for value in basis.flatten().tolist()]
+counted = lazytpu.metrics()
+print(json.dumps({"found": found, **{name: counted[name] for name in ("compiles", "cache_hits", "cache_misses")}}))
+"""
+
+
+def start(folder: Path, i: int, others: int, script: str = TRAIN, warn: str = "error") -> subprocess.Popen[str]:
+    path = folder / f"train{i}.py"
+    path.write_text(script)
+    return subprocess.Popen(
+        [sys.executable, str(path), str(folder / f"ready{i}"), str(others)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": warn},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    printed, complaints = process.communicate(timeout=300)
+    assert process.returncode == 0, complaints
+    assert complaints == "", "XLA has nothing to say about a program that was loaded"
+    return json.loads(printed)
+
+
+def test_processes_that_race_compile_each_program_once_and_a_later_one_nothing(empty_cache: Path, tmp_path: Path):
+    racing = [finish(each) for each in [start(tmp_path, i, 2) for i in range(2)]]
+    programs = len(Store(empty_cache).entries("program"))
+    assert sum(each["compiles"] for each in racing) == programs > 1
+    assert sum(each["cache_misses"] for each in racing) == programs
+    # Another path, and every line moved.
+    later = finish(start(tmp_path, 2, 1, "# A comment.\n\n" + TRAIN))
+    assert (later["compiles"], later["cache_misses"]) == (0, 0) and later["cache_hits"] == programs
+    assert later["found"] == racing[0]["found"] == racing[1]["found"]
+
+
+def test_damage_everywhere_is_compiled_again(empty_cache: Path, tmp_path: Path):
+    first = finish(start(tmp_path, 0, 1))
+    for i, file in enumerate(sorted((empty_cache / "entries").iterdir())):
+        data = file.read_bytes()
+        file.write_bytes([data[:-1], b"", data[:30], os.urandom(len(data)), data[:-9] + bytes(9)][i % 5])
+    process = start(tmp_path, 1, 1, warn="default")
+    printed, complaints = process.communicate(timeout=300)
+    assert process.returncode == 0, complaints
+    again = json.loads(printed)
+    assert again["found"] == first["found"] and again["compiles"] == first["compiles"]
+    assert complaints.count("damaged or foreign") == complaints.count("CacheWarning") > 1
+
+
+def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache: Path, tmp_path: Path):
+    victim = start(tmp_path, 0, 1)
+    deadline = time.monotonic() + 120
+    while not (empty_cache / "locks").is_dir() or not any((empty_cache / "locks").iterdir()):
+        assert time.monotonic() < deadline and victim.poll() is None
+        time.sleep(0.001)
+    victim.kill()
+    victim.communicate()
+    found = finish(start(tmp_path, 1, 1))
+    assert found["compiles"] >= 1
+    assert not any((empty_cache / "temporary").iterdir())
+    assert Store(empty_cache).verify() == []
