@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, overload
 
 import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend, which must not be half imported then)
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache",
+    "capture",
     "explain",
     "explain_cut",
     "graphs",
@@ -38,6 +40,7 @@ __all__ = [
     "options",
     "reset_metrics",
     "set_mode",
+    "step",
     "sync",
     "warmup",
 ]
@@ -186,3 +189,26 @@ def graphs() -> list[Graph]:
     from lazytpu.inspect.graphs import GRAPHS
 
     return list(GRAPHS)
+
+
+def step(
+    function: Callable[..., Any] | None = None, /, *, calls: int = 3, verify_every: int = 1000, strict: bool = False
+) -> Any:
+    """A function that does what `function` does, a training step, say, and runs without its Python once it can.
+
+    Its first calls run as usual. After `calls` calls that were alike it is captured: from then on, a call checks that
+    nothing changed which the call depends on, and runs one program. What changed is recorded anew, and captured beside
+    the first. Every `verify_every`th call (0: none) is recorded to be compared. What cannot be captured runs as usual,
+    after a warning that says why, or with `strict` raises RuntimeError. Returned tensors have no autograd graph, and
+    Python's other side effects (print, appending to a list) do not happen in captured calls: docs/capture.md.
+
+    Works as a decorator, with and without keywords, also of methods: `@lazytpu.capture`.
+    """
+    if function is None:
+        return functools.partial(step, calls=calls, verify_every=verify_every, strict=strict)
+    from lazytpu.replay.step import StepFunction
+
+    return StepFunction(function, calls=calls, verify_every=verify_every, strict=strict)
+
+
+capture = step

@@ -1,0 +1,1 @@
+"""Captured steps: calls of a function that run as one program, without the function's Python (`lazytpu.step`)."""
