@@ -8,10 +8,11 @@ import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch.nn.modules import module as nn_module
+from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-__all__ = ["tensor_str"]
+__all__ = ["pytree", "tensor_str"]
 
 setup_backend = _setup_privateuseone_for_python_backend
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
-from torch.utils import _pytree as pytree
 
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.replays import Replay
 from lazytpu.frontend.device.generators import TpuGenerator
+from lazytpu.frontend.torch_private import pytree
 from lazytpu.replay.family import Family, Seen
 from lazytpu.replay.guards import Guards
 from lazytpu.replay.numbers import Environment, Plan, regimes

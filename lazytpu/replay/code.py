@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import sysconfig
@@ -45,6 +46,16 @@ def names_of(code: types.CodeType) -> frozenset[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= names_of(constant)
+    return frozenset(found)
+
+
+@functools.cache
+def globals_of(code: types.CodeType) -> frozenset[str]:
+    """The globals among them: an attribute may have the name of a global that is another thing."""
+    found = {each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= globals_of(constant)
     return frozenset(found)
 
 

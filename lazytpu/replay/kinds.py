@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from lazytpu.frontend.torch_private import dispatch_modes, function_modes, transforms
+from lazytpu.frontend.torch_private import dispatch_modes, function_modes, pytree, transforms
 from lazytpu.options import options
 from lazytpu.replay.captured import Captured
 from lazytpu.replay.code import SIMPLE

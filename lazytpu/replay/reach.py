@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lazytpu.frontend.device.generators import TpuGenerator
-from lazytpu.replay.code import SIMPLE, class_values, in_library, is_library_module, methods_of, names_of
+from lazytpu.replay.code import SIMPLE, class_values, globals_of, in_library, is_library_module, methods_of, names_of
 
 LARGE = 4096  # entries of a list or dict that is not looked into: data rather than state
 MANY = 200_000  # things visited in all
@@ -158,6 +158,9 @@ class Reach:
 
     def _optimizer(self, optimizer: torch.optim.Optimizer, label: str) -> None:
         self.optimizers.append(optimizer)
+        for name in ("state", "param_groups"):  # load_state_dict() makes new ones
+            self.single.append((vars(optimizer), name))
+            self.objects[id(vars(optimizer)), name] = vars(optimizer)[name]
         self.whole.append((optimizer.state, label))
         self.whole.append((optimizer.param_groups, label))
         for i, (parameter, state) in enumerate(optimizer.state.items()):
@@ -188,7 +191,7 @@ class Reach:
             return
         self.names |= names_of(function.__code__)
         module_globals = function.__globals__
-        for name in names_of(function.__code__):
+        for name in globals_of(function.__code__):
             if name in module_globals:
                 self.single.append((module_globals, name))
                 self._entry(module_globals, name, module_globals[name], name)
@@ -228,7 +231,9 @@ class Reach:
         if is_library_module(kind.__module__):
             return
         self._todo.extend((method, "") for method in methods_of(kind, self.names))
-        self.classes.extend(class_values(kind, self.names))
+        for cls, name, value in class_values(kind, self.names):
+            self.classes.append((cls, name, value))
+            self._entry(cls, name, value, f"{cls.__name__}.{name}")
 
 
 def is_hyper(value: Any) -> bool:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from lazytpu.frontend.tensors import is_natural, wrap
-from lazytpu.frontend.torch_private import META, as_strided
+from lazytpu.frontend.torch_private import META, as_strided, pytree
 from lazytpu.replay.code import SIMPLE
 from lazytpu.replay.reach import GRAD, Key, Reach
 from lazytpu.replay.refusal import Refused

@@ -52,8 +52,8 @@ class StepFunction:
 
     @property
     def replays(self) -> int:
-        """How many calls ran captured, over the variants there are."""
-        return sum(v.replays for kind in self._kinds.values() for v in kind.variants.values())
+        """How many calls ran captured so far."""
+        return self._replays
 
     @property
     def reason(self) -> str | None:
@@ -61,6 +61,7 @@ class StepFunction:
         return self._reason
 
     _reason: str | None = "it was not called yet"
+    _replays = 0
 
     def forget(self) -> None:
         """Drop all captures, and what is known of earlier calls."""
@@ -93,6 +94,7 @@ class StepFunction:
                 done, result = variant.attempt(leaves)
                 if done:
                     self._reason = None
+                    self._replays += 1
                     kind.recordings = 0
                     if len(kind.variants) > 1:
                         kind.variants[family] = kind.variants.pop(family)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from worlds import World, agree, batch, model, train
 
+import lazytpu
+
 OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
@@ -166,7 +168,7 @@ def test_clipped_gradients_and_a_dict_of_results():
             loss.backward()
             norm = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
             optimizer.step()
-            return {"loss": loss, "norm": norm, "out": (out.detach()[1:, 0], out.detach().t()), "kind": "train"}
+            return {"loss": loss, "norm": norm, "out": (out.detach()[1:, 0], out.detach().t()), "number": 3}
 
         return World(step, net, optimizer)
 
@@ -176,7 +178,6 @@ def test_clipped_gradients_and_a_dict_of_results():
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_accumulated_gradients(set_to_none: bool):
     """Two step functions share a model: one accumulates gradients, the other one uses them."""
-    import lazytpu
 
     def make() -> World:
         net = model()
@@ -186,11 +187,13 @@ def test_accumulated_gradients(set_to_none: bool):
         def accumulate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             loss = nn.functional.mse_loss(net(x), y)
             loss.backward()
+            lazytpu.mark_step()
             return loss.detach()
 
         def update() -> None:
             optimizer.step()
             optimizer.zero_grad(set_to_none=set_to_none)
+            lazytpu.mark_step()
 
         def both(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             loss = made["accumulate"](x, y)
