@@ -27,6 +27,7 @@ from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.stepwise import Stepwise
+from lazytpu.engine.undo import undo
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
@@ -35,7 +36,7 @@ from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
-from lazytpu.trace.value import Layout, Value, again
+from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 
 class Engine:
@@ -152,6 +153,16 @@ class Engine:
                 del failure  # its traceback holds this frame, which would hold it
         finally:
             for buffer in trace.buffers:
+                buffer.pins -= 1
+
+    def lose_trace(self, trace: Trace, error: BaseException) -> None:
+        """A trace cannot run, since what it depends on failed with `error`: its live values are again what they were
+        before it, and reads of what it would have made raise `error`."""
+        plan = self.traces.ended(trace.state)
+        alive = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None and v.buffer is None]
+        undo(trace, alive).spoil(error)
+        for buffer in trace.buffers:
+            if buffer is not None and buffer is not EMPTY:
                 buffer.pins -= 1
 
     def _select(

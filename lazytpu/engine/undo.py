@@ -31,8 +31,12 @@ class Lost:
 
 
 def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
-    """Give the live values of a trace that did not run what their storages held before it."""
-    inputs = [b for b in trace.buffers if b.array is not None and client.is_deleted(b.array)]
+    """Give the live values of a trace that did not run what their storages held before it.
+
+    Inputs of a trace that could not even begin may be EMPTY again, or None, which are those that nothing has made.
+    """
+    real = [b for b in trace.buffers if b is not None and b is not EMPTY]
+    inputs = [b for b in real if b.array is not None and client.is_deleted(b.array)]
     for buffer in inputs:
         buffer.release()
     contents, predecessors = before_trace(trace)

@@ -52,6 +52,10 @@ class Engine(Protocol):
         """Give the trace's live values their buffers."""
         ...
 
+    def lose_trace(self, trace: Trace, error: BaseException) -> None:
+        """A trace cannot run: let reads of what it would have made raise `error`."""
+        ...
+
     def plan_of(self, state: State) -> CutPlan:
         """The plan of a trace that is at `state`, kept as long as it is used."""
         ...

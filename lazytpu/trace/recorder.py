@@ -50,7 +50,8 @@ class Recorder:
     """Records ops of one logical thread.
 
     Results are held weakly and inputs' buffers strongly until the cut (R4), so what is alive at a cut is a result and
-    what is dead may be donated. `cut_trace` is called with the Trace when it ends; `plan_of` keeps the plan of a state.
+    what is dead may be donated. `cut_trace` is called with the Trace when it ends, `lose_trace` when it cannot run;
+    `plan_of` keeps the plan of a state.
 
     A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
     over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
@@ -73,6 +74,7 @@ class Recorder:
         "epoch",
         "left",
         "lock",
+        "lose_trace",
         "mode",
         "numbers",
         "own_mode",
@@ -90,6 +92,7 @@ class Recorder:
         root: State,
         cut_trace: Callable[[Trace], None],
         plan_of: Callable[[State], CutPlan] = CutPlan.of,
+        lose_trace: Callable[[Trace, BaseException], None] = lambda trace, error: None,
         lazy_root: State | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
@@ -98,6 +101,7 @@ class Recorder:
         self.state = self.root = root
         self.cut_trace = cut_trace
         self.plan_of = plan_of
+        self.lose_trace = lose_trace
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None
@@ -225,13 +229,11 @@ class Recorder:
             trace, made = taken
             try:
                 self.cut_trace(trace)
-            except BaseException:
-                self._lose(value.buffer)
+            except BaseException as error:
+                _fill(buffers, found, made)
+                self._lose(error)
                 raise
-            for (index, _, _), each in zip(found.made, made, strict=True):
-                buffer = each.buffer
-                buffer.pins += 1
-                buffers[index] = buffer
+            _fill(buffers, found, made)
 
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` takes the trace apart: found once for a state."""
@@ -277,14 +279,18 @@ class Recorder:
         self.cuts.append(Cut(READ, place, trace.state.depth, self.left))
         return trace, made
 
-    def _lose(self, spoiled: Any) -> None:
-        """What is pending depended on a program that failed: it fails with the same error."""
+    def _lose(self, error: BaseException) -> None:
+        """What is pending depends on a program that failed: it fails with the same error."""
         with self.lock:
-            for buffer in self.buffers:
-                if buffer is not None:
-                    buffer.pins -= 1
-            for reference in self.values:
-                value = reference()
-                if value is not None and value.buffer is None:
-                    value.buffer = spoiled
+            state = self.state.parent if isinstance(self.state, Ended) else self.state
+            trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
             self._begin()
+        self.lose_trace(trace, error)
+
+
+def _fill(buffers: list[Any], found: Split, made: list[Value]) -> None:
+    """The inputs of the rest which the first part has made, or for which it has failed."""
+    for (index, _, _), value in zip(found.made, made, strict=True):
+        buffers[index] = buffer = value.buffer
+        if buffer is not None and buffer is not EMPTY:  # as after an interrupt, or when it is again what it was before
+            buffer.pins += 1

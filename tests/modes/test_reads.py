@@ -266,6 +266,22 @@ def test_reads_inside_what_is_checkpointed(mode: str, reentrant: bool) -> None:
         torch.testing.assert_close(gradient("tpu", read), expected)
 
 
+class Refusing:
+    """No program is found inside."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+
+    def __enter__(self) -> None:
+        def fail(*args: object) -> None:
+            raise RuntimeError("no program today")
+
+        self.patch.setattr(wiring.start(), "_select", fail)
+
+    def __exit__(self, *error: object) -> None:
+        self.patch.undo()
+
+
 def test_what_is_pending_after_a_read_that_fails_fails_too(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, device="tpu")
     y = x + 3
@@ -273,14 +289,8 @@ def test_what_is_pending_after_a_read_that_fails_fails_too(mode: str, monkeypatc
     asked = x * 4
     rest = asked + y
     other = y * 5
-
-    def fail(*args: object) -> None:
-        raise RuntimeError("no program today")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(wiring.start(), "_select", fail)
-        with pytest.raises(RuntimeError, match="no program today"):
-            asked.cpu()
+    with Refusing(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
+        asked.cpu()
     for lost in (asked, rest, other):
         with pytest.raises(RuntimeError, match="no program today"):
             lost.cpu()
@@ -289,6 +299,29 @@ def test_what_is_pending_after_a_read_that_fails_fails_too(mode: str, monkeypatc
     assert (x + y).tolist() == [5.0, 5.0]
     y.add_(1)
     assert y.tolist() == [5.0, 5.0]
+
+
+def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, z = torch.ones(2, device="tpu"), torch.ones(2, device="tpu")
+    lazytpu.sync()
+    unwritten = torch.empty(2, device="tpu")
+    x.add_(1)
+    unwritten.add_(1)
+    asked = (x + unwritten).sum()
+    unwritten.mul_(3)
+    x.mul_(5)
+    z.sub_(x)
+    derived = x + 1
+    with Refusing(monkeypatch), pytest.raises(RuntimeError, match="no program today"):
+        asked.item()
+    assert (x.tolist(), z.tolist(), unwritten.tolist()) == ([1.0, 1.0], [1.0, 1.0], [0.0, 0.0])
+    for lost in (asked, derived):
+        with pytest.raises(RuntimeError, match="no program today"):
+            lost.cpu()
+    x.add_(unwritten).add_(z)
+    assert x.tolist() == [2.0, 2.0]
 
 
 def test_a_failed_check_in_what_was_left_is_told_when_it_has_run(mode: str) -> None:
