@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from lazytpu.aten.failures import Check
-from lazytpu.engine import recall
+from lazytpu.engine import index, recall
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
@@ -36,14 +36,14 @@ class Prepared:
     """Program `number` of the process. It is either there (`ready`), since the index knew the trace, or translated
     (`made`), and what is left is to compile `made.module`, on any thread.
 
-    `key` is the trace's in the index; `making` is told what becomes of it.
+    `content` is the digest that the index finds the trace by; `making` is told what becomes of it.
     """
 
     number: int
     name: str
     records: Sequence[Record]
     live: tuple[int, ...]
-    key: str | None
+    content: str | None
     making: Making
     made: Translated | None = None
     ready: Compiled | None = None
@@ -108,21 +108,24 @@ class Compiler:
 
             return translate(records, live, dead, names, name=name, bounds_check=bounds_check)
 
-        key = recall.key(records, live, dead)
-        if key is not None and not options.dump and options.debug < 2:  # those want to see the program being made
+        content = recall.content(records, live, dead)
+        if content is not None and not options.dump and options.debug < 2:  # those want to see the program being made
             start = time.perf_counter()
-            ready = recall.recall(key, trace.state, live, dead, name, self._loaded)
+            ready = recall.recall(content, trace.state, live, dead, name, self._loaded)
             if ready is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
                 GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
                 making.made("index", ready.donated)
-                return Prepared(number, name, records, live, key, making, ready=ready)
+                return Prepared(number, name, records, live, content, making, ready=ready)
         made = translated()
         GRAPHS.append(Graph(number, name, len(records), made.texts()))
         if options.dump:
             dumps.write(options.dump, number, name, "lazytpu", made.text)
             dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
-        return Prepared(number, name, records, live, key, making, made=made)
+            if content is not None:
+                entry = index.as_json(made.entry("", live))
+                dumps.write_trace(options.dump, number, name, content, len(records), entry)
+        return Prepared(number, name, records, live, content, making, made=made)
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
@@ -137,8 +140,8 @@ class Compiler:
         prepared.making.made("shared", prepared.donated)
         assert program.key is not None
         entry = prepared.made.entry(program.key, prepared.live)
-        if prepared.key is not None:
-            recall.note(prepared.key, entry, prepared.name, len(prepared.records))
+        if prepared.content is not None:
+            recall.note(prepared.content, entry, prepared.name, len(prepared.records))
         return recall.compiled(entry, program, prepared.records, prepared.name)
 
     def _loaded(self, key: str) -> Program | None:

@@ -24,7 +24,6 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import Layout
 
-KIND = "trace"
 VERSION = 1
 
 _PACKED = {"f32": "float32", "f64": "float64", "i64": "int64", "ui64": "uint64"}
@@ -54,33 +53,23 @@ class Entry:
     checks: tuple[tuple[int, str, str], ...]
 
 
-def key(
-    records: Sequence[Record], live: Sequence[int], dead: Sequence[int], settings: Sequence[str], environment: str
-) -> str | None:
-    """The digest by which the program of a trace is found; None for a trace that has no canonical text.
-
-    `settings` are those that change what is emitted, and `environment` is the digest of everything else that does.
-    """
+def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], settings: Sequence[str]) -> str | None:
+    """The digest of a trace and of what is asked of it; None for a trace that has no canonical text. `settings` are
+    those that change what is emitted."""
     try:
         text = canonical(records)
     except NotCanonical:
         return None
     made = hashlib.sha256()
-    for part in (
-        f"lazytpu trace {VERSION}",
-        environment,
-        *settings,
-        f"live {tuple(live)}",
-        f"dead {tuple(dead)}",
-        text,
-    ):
+    asked = f"live {tuple(live)} dead {tuple(dead)}"
+    for part in (f"lazytpu trace {VERSION}", *settings, asked, text):
         made.update(f"{len(part)} {part}\n".encode())
     return made.hexdigest()
 
 
-def encode(entry: Entry) -> bytes:
-    """The entry as JSON."""
-    fields = {
+def as_json(entry: Entry) -> dict[str, Any]:
+    """The fields of an entry."""
+    return {
         "program": entry.program,
         "entries": {pack: [list(each) for each in found] for pack, found in entry.entries.items()},
         "packs": entry.packs,
@@ -89,7 +78,11 @@ def encode(entry: Entry) -> bytes:
         "live": entry.live,
         "checks": [list(check) for check in entry.checks],
     }
-    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def encode(entry: Entry) -> bytes:
+    """The entry as it is stored."""
+    return json.dumps(as_json(entry), separators=(",", ":")).encode()
 
 
 def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) -> Entry:

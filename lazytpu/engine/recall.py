@@ -10,23 +10,23 @@ from lazytpu.aten.scalars import Packer
 from lazytpu.engine import index
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.environment import extended, settings
-from lazytpu.engine.index import KIND, Entry, Malformed
+from lazytpu.engine.index import Entry, Malformed
 from lazytpu.engine.inflight import Timing
 from lazytpu.engine.origins import origins
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.cache.translation import environment, environment_digest
+from lazytpu.runtime.cache.translation import KIND, describe, trace_key
 from lazytpu.runtime.program import Program
 from lazytpu.trace.trie import Record, State
 
 
-def key(records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> str | None:
-    """The name of a trace's program in the index; None when it has none there: an argument has no canonical text, or
+def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> str | None:
+    """The digest by which the program of a trace is found; None when it is not: an argument has no canonical text, or
     rules or passes from outside lazytpu have a say in what the trace means."""
-    return None if extended() else index.key(records, live, dead, settings(), environment_digest())
+    return None if extended() else index.content(records, live, dead, settings())
 
 
 def recall(
-    key: str,
+    content: str,
     state: State,
     live: tuple[int, ...],
     dead: tuple[int, ...],
@@ -37,6 +37,7 @@ def recall(
 
     An entry that does not fit the trace, or its executable, is removed with a warning.
     """
+    key = trace_key(content)
     found = store().get(KIND, key)
     if found is None:
         return None
@@ -73,15 +74,8 @@ def compiled(entry: Entry, program: Program, records: Sequence[Record], name: st
     )
 
 
-def note(key: str, entry: Entry, name: str, records: int) -> None:
+def note(content: str, entry: Entry, name: str, records: int) -> None:
     """Write down which program a trace has."""
-    if store().has(KIND, key) or not store().writable():
-        return
-    about = {
-        "name": name,
-        "records": records,
-        "program": entry.program,
-        "environment": environment_digest(),
-        "made_for": dict(environment()),
-    }
-    store().put(KIND, key, index.encode(entry), about)
+    key = trace_key(content)
+    if store().writable() and not store().has(KIND, key):
+        store().put(KIND, key, index.encode(entry), describe(name, records, entry.program))

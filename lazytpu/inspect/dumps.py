@@ -1,14 +1,18 @@
 """Programs as files (LAZYTPU_DUMP): `007-train_step.lazytpu.mlir`, `007-train_step.stablehlo.mlir`.
 
 The files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
+`007-train_step.json` says which trace the program is of, and how a cut runs it: `lazytpu-show pack --topology` compiles
+programs for a machine that is not there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 
 def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
@@ -20,7 +24,19 @@ def write(directory: str | os.PathLike[str], number: int, name: str, stage: str,
 
     Raises OSError that names LAZYTPU_DUMP when the directory cannot be written.
     """
-    path = Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir"
+    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
+
+
+def write_trace(
+    directory: str | os.PathLike[str], number: int, name: str, content: str, records: int, entry: dict[str, Any]
+) -> Path:
+    """Write what the index keeps of program `number`: the digest `content` of its trace of `records` ops, and the
+    `entry` but for the key of the executable. Raises OSError, as `write` does."""
+    told = {"name": name, "content": content, "records": records, "entry": entry}
+    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.json", json.dumps(told, indent=1))
+
+
+def _write(path: Path, text: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")

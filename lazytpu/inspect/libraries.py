@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
 from lazytpu.options import options
 from lazytpu.runtime.cache.library import pack, unpack
 from lazytpu.runtime.cache.store import Store, store
+from lazytpu.runtime.errors import PlatformError
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds `pack` and `unpack` to a parser of commands."""
     packing = commands.add_parser("pack", help="write the compiled programs of a cache to one file")
     packing.add_argument("out", type=Path, metavar="OUT", help="the file to write, a zip")
+    packing.add_argument(
+        "--topology",
+        metavar="NAME",
+        help="compile the programs of DUMP for a TPU topology that need not be there, such as v6e:2x2",
+    )
+    packing.add_argument("--dump", type=Path, metavar="DUMP", help="with --topology: what LAZYTPU_DUMP=DUMP wrote")
     packing.set_defaults(run=_pack)
     unpacking = commands.add_parser(
         "unpack",
@@ -36,9 +44,26 @@ def _cache(asked: argparse.Namespace) -> Store:
 
 
 def _pack(asked: argparse.Namespace) -> int:
-    kept = _cache(asked)
-    count = pack(kept, asked.out)
-    print(f"{count:,} entries of {kept.root} are in {asked.out}, {asked.out.stat().st_size:,} bytes")
+    """Returns 1 when some program could not be compiled for the topology."""
+    if (asked.topology is None) != (asked.dump is None):
+        raise ValueError("--topology NAME and --dump DUMP, a folder that LAZYTPU_DUMP=DUMP wrote, go together")
+    if asked.topology is None:
+        return _say_packed(_cache(asked), asked.out)
+    from lazytpu.runtime.cache.ahead import compile_dump  # here: it imports jax
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            told = compile_dump(asked.topology, asked.dump, Path(folder) / "cache")
+        except PlatformError as error:
+            raise ValueError(error) from error
+        print("\n".join(told))
+        _say_packed(Store(Path(folder) / "cache"), asked.out)
+    return int(any(": not compiled: " in line for line in told))
+
+
+def _say_packed(kept: Store, out: Path) -> int:
+    count = pack(kept, out)
+    print(f"{count:,} entries are in {out}, {out.stat().st_size:,} bytes")
     return 0
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax._src import compiler, core, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
@@ -55,6 +56,8 @@ def client() -> Any:
     Raises:
         PlatformError: that platform is not on this machine.
     """
+    if _aim:
+        return _aim[0].client
     wanted = options.platform
     try:
         return xla_bridge.get_backend(wanted)
@@ -73,7 +76,42 @@ def platform() -> str:
 
 def devices() -> list[Any]:
     """The devices of this process, in XLA's order."""
-    return list(client().local_devices())
+    return list(_aim) or list(client().local_devices())
+
+
+_aim: list[Any] = []  # the devices of a topology that is not there
+
+
+def aim_at(topology: str) -> None:
+    """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
+    nothing. To be called before anything else here.
+
+    Raises:
+        PlatformError: libtpu, which compiles, is not installed, or it knows no such topology.
+    """
+    try:
+        _aim.extend(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    except (XlaError, RuntimeError, ValueError) as error:
+        raise PlatformError(
+            f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "
+            "(pip install 'lazytpu[tpu]'); it names topologies as v6e:2x2, v5e:2x4 or v5p:2x2x1."
+        ) from error
+
+
+def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
+    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one.
+
+    Raises:
+        CompileError: XLA refused the module; `name` is what the message calls it.
+    """
+    device_list = _placement(0)[1]
+    try:
+        executable = client().compile(
+            module, executable_devices=device_list, compile_options=_compile_options(0, options)
+        )
+        return bytes(executable.serialize())
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
 
 
 @cache

@@ -19,6 +19,7 @@ from lazytpu.engine.translate import Translated, translate
 from lazytpu.frontend.tensors import recorder
 from lazytpu.options import options
 from lazytpu.passes import pipeline
+from lazytpu.runtime.cache import translation
 from lazytpu.runtime.cache.store import CacheWarning, store
 from lazytpu.runtime.signature import signature
 from lazytpu.trace.trie import CutPlan, State
@@ -141,26 +142,36 @@ def test_what_is_no_entry_is_refused(data: bytes) -> None:
         index.decode(data, state, (), ())
 
 
-def test_what_changes_the_code_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_the_code_changes_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
 
-    def key() -> str | None:
-        return recall.key(records, (1, 2), (0,))
+    def digest() -> str | None:
+        return recall.content(records, (1, 2), (0,))
 
-    found = {key(), recall.key(records, (1,), (0,)), recall.key(records, (1, 2), ()), recall.key(records, (1,), (2, 0))}
+    found = {
+        digest(),
+        recall.content(records, (1,), (0,)),
+        recall.content(records, (1, 2), ()),
+        recall.content(records, (1,), (2, 0)),
+    }
     with options(bounds_check=False):
-        found.add(key())
+        found.add(digest())
     torch.set_default_dtype(torch.float64)
     try:
-        found.add(key())
+        found.add(digest())
     finally:
         torch.set_default_dtype(torch.float32)
     monkeypatch.setitem(environment.programs.OPTIONS, "xla_some_flag", True)
-    found.add(key())
+    found.add(digest())
     monkeypatch.undo()
-    monkeypatch.setattr(recall, "environment_digest", lambda: "another")
-    found.add(key())
-    assert len(found) == 8 and None not in found
+    assert len(found) == 7 and None not in found
+
+
+def test_another_environment_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = translation.trace_key("content")
+    assert translation.trace_key("another") != here
+    monkeypatch.setattr(translation, "environment_digest", lambda: "another")
+    assert translation.trace_key("content") != here
 
 
 def test_lazytpu_itself_has_no_rules_from_outside() -> None:
@@ -172,20 +183,20 @@ def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.Monk
     records = recorded(_numbers_and_indices).records()
     rule = registry.Rule("aten.frac.default", lambda b, self: self, frozenset(), False)
     monkeypatch.setitem(registry.RULES, "aten.frac.default", rule)
-    assert recall.key(records, (1,), ()) is None
+    assert recall.content(records, (1,), ()) is None
 
 
 def test_traces_are_not_indexed_with_passes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
     monkeypatch.setitem(pipeline.PASSES, "mine", lambda: None)  # pyright: ignore
-    assert recall.key(records, (1,), ()) is None
+    assert recall.content(records, (1,), ()) is None
 
 
 def test_a_trace_without_canonical_text_is_not_indexed() -> None:
     state = recorded(_numbers_and_indices)
     records = state.records()
     records[0].arguments["other"] = slice(1)
-    assert recall.key(records, (1,), ()) is None
+    assert recall.content(records, (1,), ()) is None
 
 
 def _step() -> torch.Tensor:
@@ -260,6 +271,7 @@ def test_a_dump_is_written_of_a_known_trace(empty_cache: Path, fresh_trie: Calla
     with options(dump=tmp_path / "dump"):
         _step().cpu()
     assert sorted(path.suffixes for path in (tmp_path / "dump").iterdir()) == [
+        [".json"],
         [".lazytpu", ".mlir"],
         [".stablehlo", ".mlir"],
     ]

@@ -56,8 +56,14 @@ class Unpacked:
         for each in self.refused:
             shown = ", ".join(each.names[:3]) + (", ..." if len(each.names) > 3 else "")
             lines.append(f"{len(each.names):,} are for another environment ({shown}), and were refused:")
-            lines.extend(f"  {name}: {theirs} there, {ours} here" for name, (theirs, ours) in each.differs.items())
+            lines.extend(
+                f"  {name}: {_line(theirs)} there, {_line(ours)} here" for name, (theirs, ours) in each.differs.items()
+            )
         return "\n".join(lines)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()) or "nothing"
 
 
 def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:

@@ -15,7 +15,7 @@ from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.client import func, ir, passmanager
 from lazytpu.runtime.errors import LoadError
 from lazytpu.runtime.program import Program
-from lazytpu.runtime.signature import from_json, to_json
+from lazytpu.runtime.signature import Signature, from_json, to_json
 
 KIND = "program"
 
@@ -154,12 +154,17 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
     payload = client.serialize(program.executable)
     if payload is None:
         return False
-    about = {
-        "name": program.name,
+    return store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
+
+
+def describe(name: str, found: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:
+    """What the entry of a program says of it: compiled in this environment, in so many milliseconds; it calls these
+    `functions` of its process."""
+    return {
+        "name": name,
         "environment": environment_digest(),
         "made_for": dict(environment()),
         "compile_ms": round(compile_ms, 1),
-        "signature": to_json(program.signature),
+        "signature": to_json(found),
         "functions": list(functions),
     }
-    return store().put(KIND, key, payload, about)

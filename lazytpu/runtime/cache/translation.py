@@ -7,8 +7,11 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from typing import Any
 
 from lazytpu.runtime.cache import fingerprint
+
+KIND = "trace"
 
 # torch decomposes ops, jax lowers templates, the others run in passes and emission.
 _TRANSLATORS = ("torch", "jax", "numpy", "ml_dtypes", "networkx", "xdsl")
@@ -32,3 +35,19 @@ def environment_digest() -> str:
     for name, value in sorted(environment().items()):
         made.update(f"{len(name)} {name}={len(value)} {value}\n".encode())
     return made.hexdigest()
+
+
+def trace_key(content: str) -> str:
+    """The name in the cache of the program of a trace; `content` is the digest of the trace and of what is asked."""
+    return hashlib.sha256(f"{environment_digest()} {content}".encode()).hexdigest()
+
+
+def describe(name: str, records: int, program: str) -> dict[str, Any]:
+    """What the entry of a trace says of it, in this environment; `program` is the key of its executable."""
+    return {
+        "name": name,
+        "records": records,
+        "program": program,
+        "environment": environment_digest(),
+        "made_for": dict(environment()),
+    }

@@ -1,0 +1,114 @@
+"""Programs compiled ahead for a machine that is not there have the keys that a process on that machine looks for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lazytpu.inspect.show import main
+from lazytpu.runtime import client
+from lazytpu.runtime.cache import ahead
+from lazytpu.runtime.cache.store import Store
+from lazytpu.runtime.errors import CompileError, PlatformError
+
+SCRIPT = """
+import torch
+import lazytpu
+layer = torch.nn.Linear(6, 3).to("tpu")
+optimizer = torch.optim.Adam(layer.parameters())
+for step in range(3):
+    loss = layer(torch.ones(4, 6, device="tpu")).square().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(loss.item(), lazytpu.metrics()["compiles"], lazytpu.metrics()["cache_hits"])
+"""
+
+
+def run(**environment: str) -> list[float]:
+    told = {**os.environ, "LAZYTPU_BACKGROUND_COMPILE": "0", **environment}
+    done = subprocess.run([sys.executable, "-c", f"import torch; torch.manual_seed(0); {SCRIPT}"], env=told,
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [float(word) for word in done.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def dumped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, int]:
+    """A folder of LAZYTPU_DUMP, the script's last loss, and how many programs there are."""
+    folder = tmp_path_factory.mktemp("dumped")
+    loss, compiles, _ = run(LAZYTPU_DUMP=str(folder), LAZYTPU_CACHE_DIR="off")
+    return folder, loss, int(compiles)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of a TPU, the machine that is there: what is compiled ahead for it can be run."""
+
+    def compile_ahead(
+        module: client.ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None
+    ) -> bytes:
+        payload = client.serialize(client.compile_module(module, name=name, options=options))
+        assert payload is not None
+        return payload
+
+    monkeypatch.setattr(client, "aim_at", lambda topology: None)
+    monkeypatch.setattr(client, "compile_ahead", compile_ahead)
+
+
+def test_a_process_there_compiles_nothing(
+    here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (dump, loss, compiles), cache = dumped, tmp_path / "cache"
+    assert ahead.main(["here", str(dump), str(cache)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == compiles and all(" bytes, compiled in " in line for line in lines)
+    assert len(Store(cache).entries("trace")) == len(Store(cache).entries("program")) == compiles
+    assert run(LAZYTPU_CACHE_DIR=str(cache)) == [loss, 0, compiles]
+
+
+def test_what_is_not_compiled_is_told_and_the_rest_is(
+    here: None,
+    dumped: tuple[Path, float, int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (dump, _, compiles), cache = dumped, tmp_path / "cache"
+    compile_ahead = client.compile_ahead
+
+    def refuse_the_first(module: client.ir.Module, **options: object) -> bytes:
+        monkeypatch.setattr(client, "compile_ahead", compile_ahead)
+        raise CompileError("step", "no such op on a TPU\nwith details")
+
+    monkeypatch.setattr(client, "compile_ahead", refuse_the_first)
+    assert ahead.main(["here", str(dump), str(cache)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": not compiled: no such op on a TPU")
+    assert len(Store(cache).entries("program")) == len(Store(cache).entries("trace")) == compiles - 1
+
+
+def test_an_unknown_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With libtpu and without."""
+    (tmp_path / "000-step.json").write_text("{}")
+    with pytest.raises(PlatformError, match=r"cannot compile for moon:1: (.|\n)*pip install 'lazytpu\[tpu\]'"):
+        ahead.compile_dump("moon:1", tmp_path, tmp_path / "cache")
+    library = tmp_path / "library.zip"
+    assert main(["pack", str(library), "--topology", "moon:1", "--dump", str(tmp_path)]) == 2
+    assert "cannot compile for moon:1" in capsys.readouterr().err
+    assert not library.exists()
+
+
+def test_a_folder_without_programs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="run the script with LAZYTPU_DUMP="):
+        ahead.compile_dump("v6e:2x2", tmp_path, tmp_path / "cache")
+
+
+def test_a_topology_needs_a_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", str(tmp_path / "library.zip"), "--topology", "v6e:2x2"]) == 2
+    assert "go together" in capsys.readouterr().err
