@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from copy import copy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,9 @@ class Cache:
     @property
     def stats(self) -> dict[str, Any]:
         """What this process did there: `hits`, `misses`, `stored` and `rejected` by kind of entry ("program" is an
-        executable), `evicted`, and `waited`, the seconds spent waiting for other processes' compilations."""
-        return {
-            name: dict(value) if isinstance(value, dict) else value for name, value in asdict(self._store.stats).items()
-        }
+        executable; 0 for a kind there was nothing of), `evicted`, and `waited`, the seconds spent waiting for other processes' compilations."""
+        counted = self._store.stats
+        return {each.name: copy(getattr(counted, each.name)) for each in fields(counted)}
 
     def entries(self, kind: str | None = None) -> list[Listed]:
         """What is in it (of one kind), the one not used for longest first."""
