@@ -84,11 +84,8 @@ _aim: list[Any] = []  # the devices of a topology that is not there
 
 def aim_at(topology: str) -> None:
     """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
-    nothing. To be called before anything else here.
-
-    Raises:
-        PlatformError: libtpu, which compiles, is not installed, or it knows no such topology.
-    """
+    nothing. To be called before anything else here. Raises PlatformError when libtpu, which compiles, is not installed,
+    or knows no such topology."""
     try:
         _aim.extend(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
     except (XlaError, RuntimeError, ValueError) as error:
@@ -99,17 +96,10 @@ def aim_at(topology: str) -> None:
 
 
 def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
-    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one.
-
-    Raises:
-        CompileError: XLA refused the module; `name` is what the message calls it.
-    """
-    device_list = _placement(0)[1]
+    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one. Raises
+    CompileError that calls it `name`."""
     try:
-        executable = client().compile(
-            module, executable_devices=device_list, compile_options=_compile_options(0, options)
-        )
-        return bytes(executable.serialize())
+        return bytes(client().compile(module, _placement(0)[1], _compile_options(0, options)).serialize())
     except (XlaError, ValueError) as error:
         raise CompileError(name, str(error)) from error
 
