@@ -99,7 +99,7 @@ def mode(mode: str) -> Mode:
     return Mode(mode)
 
 
-def explain_cut(last: int = 1) -> Cuts:
+def explain_cut(last: int = 10) -> Cuts:
     """The `last` cuts of the calling thread, oldest first: print it for the cause, the line, and the ops of each.
 
     A cut that strict and debug mode make after every op is not among them.
@@ -108,7 +108,7 @@ def explain_cut(last: int = 1) -> Cuts:
     from lazytpu.frontend.tensors import recorder
     from lazytpu.trace.cuts import Cuts
 
-    return Cuts(list(recorder().cuts)[-last:])
+    return Cuts(list(recorder().cuts)[-last:] if last else ())
 
 
 @overload

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lazytpu.frontend import ports
 from lazytpu.frontend.lines import user_line
+from lazytpu.frontend.nan_check import Watch
+from lazytpu.options import options
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.value import again
 
@@ -11,20 +13,30 @@ from lazytpu.trace.value import again
 def run_now(recorder: Recorder) -> None:
     """Called by a kernel whose recorder is eager, after it made its record: strict mode launches it, debug mode waits.
 
-    Raises in debug mode what only values decide, such as an index out of range, at the op's own call.
+    Raises in debug mode what only values decide, such as an index out of range, at the op's own call, and with
+    `options.nan_check` FloatingPointError.
     """
     if recorder.mode == "strict":
         recorder.cut()
         return
-    record = recorder.state.record
-    recorder.cut()
+    state = recorder.state
+    record = state.record
+    watch = Watch(recorder, record) if options.nan_check and record is not None and state.depth == 1 else None
     try:
+        recorder.cut()
         ports.engine().wait()
+        if watch is not None:
+            watch.check()
+    except FloatingPointError:
+        raise
     except Exception as error:
         if record is None or record.line is None:
             raise
         # The record is that of the op's first call with these shapes, wherever that was.
         raise _moved(error, str(record.line), str(user_line())) from None
+    finally:
+        if watch is not None:
+            watch.release()
 
 
 def _moved(error: Exception, line: str, here: str) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class CallSite:
 
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.line}"
+
+    def text(self) -> str:
+        """What is written there; nothing when the file cannot be read."""
+        return linecache.getline(self.code.co_filename, self.line).strip()
 
 
 def call_site() -> CallSite | None:

@@ -29,7 +29,7 @@ class Cut:
     left: int
 
     def __str__(self) -> str:
-        where = "" if self.place is None else f" at {self.place}"
+        where = "" if self.place is None else f" at {self.place}, {self.place.text()!r}"
         left = f", {self.left} left pending" if self.left else ""
         return f"{self.cause}{where}: {self.ran} ops ran{left}"
 
@@ -40,6 +40,6 @@ class Cuts(tuple[Cut, ...]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "nothing was cut yet"
+        return "\n".join(map(str, self)) or "no cuts"
 
     __repr__ = __str__

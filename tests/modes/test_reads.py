@@ -49,14 +49,14 @@ def test_a_read_leaves_the_rest_pending(mode: str) -> None:
     rest = shared.exp()
     other = x.sin()
     assert asked.item() == 30.0
-    (cut,) = lazytpu.explain_cut()
+    (cut,) = lazytpu.explain_cut(1)
     assert (cut.cause, cut.ran, cut.left) == ("host read", 2, 2)
     assert str(cut).startswith(f"host read at {__file__}:")
     assert str(cut).endswith(": 2 ops ran, 2 left pending")
     assert (counted.steps, counted.records) == (1, 2)
     torch.testing.assert_close(rest.cpu(), (torch.arange(6.0).reshape(2, 3) * 2).exp())
     assert (counted.steps, counted.records) == (2, 4), "and what an earlier read left runs with the next"
-    assert str(lazytpu.explain_cut()).endswith("2 ops ran")
+    assert str(lazytpu.explain_cut(1)).endswith("2 ops ran")
     torch.testing.assert_close(other.cpu(), torch.arange(6.0).reshape(2, 3).sin())
     assert counted.steps == 2
 
@@ -194,7 +194,7 @@ def test_a_read_in_lazy_mode_runs_the_steps_that_are_over_as_one() -> None:
             average = net.weight.detach() * 0.5
             assert loss.item() > 0
             step, again = counted.records, counted.compiles
-            (cut,) = lazytpu.explain_cut()
+            (cut,) = lazytpu.explain_cut(1)
             assert (cut.ran, cut.left) == (step, 1)
             lazytpu.mark_step()
             assert counted.records == step + 1

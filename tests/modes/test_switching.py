@@ -78,7 +78,7 @@ def test_what_is_pending_is_cut_where_the_mode_changes(x: torch.Tensor) -> None:
         assert metric("steps") == before + 1
         z = y * 2
     assert metric("steps") == before + 2
-    assert lazytpu.explain_cut()[0].cause == "mode changed"
+    assert lazytpu.explain_cut(1)[0].cause == "mode changed"
     assert z.tolist() == [[6.0, 6.0]] * 3
 
 

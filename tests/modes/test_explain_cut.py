@@ -1,0 +1,103 @@
+"""explain_cut(): the cause of each cut, and the line of the user's program."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+from lazytpu.trace import loops
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    """The number of the line of `function` that has `text`."""
+    lines, first = inspect.getsourcelines(function)
+    (found,) = [first + i for i, line in enumerate(lines) if text in line]
+    return found
+
+
+def last() -> str:
+    return str(lazytpu.explain_cut(1))
+
+
+def test_marks_reads_and_steps() -> None:
+    net = nn.Linear(3, 2).to("tpu")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x = torch.ones(4, 3).to("tpu")
+    lazytpu.sync()
+
+    def train() -> None:
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()  # here
+        optimizer.zero_grad()
+        x + 1
+
+    train()
+    step = f"optimizer.step() at {__file__}:{line_of(train, 'here')}, 'optimizer.step()  # here': "
+    assert last().startswith(step)
+    assert last().endswith(" ops ran")
+    lazytpu.mark_step()
+    assert last().startswith(f"mark_step() at {__file__}:")
+    assert last().endswith(": 1 ops ran")
+    train()
+    net.weight.detach().cpu()
+    assert str(lazytpu.explain_cut()).splitlines()[-1] == last(), "oldest first"
+    assert lazytpu.explain_cut(1)[0].cause == "optimizer.step()", "whatever makes it run"
+    here = sys._getframe().f_lineno + 1
+    (x * 2).sum().item()
+    assert last() == f"host read at {__file__}:{here}, '(x * 2).sum().item()': 2 ops ran, 1 left pending"
+    x * 3
+    lazytpu.sync()
+    assert last().startswith(f"synchronize() at {__file__}:")
+
+
+def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FIRST", 16)
+    x = torch.ones(6, device="tpu")
+    lazytpu.sync()
+    for _ in range(30):
+        x = (x + 1).mul(0.5)
+    assert "repeated block" in str(lazytpu.explain_cut(1)), str(lazytpu.explain_cut())
+    lazytpu.sync()
+    with lazytpu.options(trace_limit=3), pytest.warns(UserWarning, match="3 ops were recorded without a cut"):
+        (x + 1).add(2).add(3).add(4)
+    assert lazytpu.explain_cut(1)[0].cause == "size limit"
+    lazytpu.sync()
+    net = nn.Linear(6, 2).to("tpu")
+    net(x - 1)
+    assert lazytpu.explain_cut(1)[0].cause == "step begins"
+    lazytpu.mark_step()
+
+
+def test_cuts_are_told_to_the_thread_that_recorded() -> None:
+    x = torch.ones(5, device="tpu")
+    lazytpu.sync()
+    y = x + 4
+    mine: list[int] = []
+
+    def use() -> None:
+        mine.append(len(lazytpu.explain_cut(64)))
+        y * 2
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert mine == [0]
+    assert last() == f"another thread reads at {__file__}:{line_of(use, 'y * 2')}, 'y * 2': 1 ops ran"
+
+
+def test_ops_of_strict_mode_are_not_told() -> None:
+    x = torch.ones(5, device="tpu")
+    lazytpu.sync()
+    before = lazytpu.explain_cut(64)
+    with lazytpu.mode("strict"):
+        (x + 4).tolist()
+    assert lazytpu.explain_cut(64) == before
+    assert str(lazytpu.explain_cut(0)) == "no cuts"
