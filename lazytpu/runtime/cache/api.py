@@ -28,7 +28,8 @@ class Cache:
     @property
     def stats(self) -> dict[str, Any]:
         """What this process did there: `hits`, `misses`, `stored` and `rejected` by kind of entry ("program" is an
-        executable; 0 for a kind there was nothing of), `evicted`, and `waited`, the seconds spent waiting for other processes' compilations."""
+        executable; 0 for a kind there was nothing of), `evicted`, and `waited`, the seconds spent waiting for other
+        processes' compilations."""
         counted = self._store.stats
         return {each.name: copy(getattr(counted, each.name)) for each in fields(counted)}
 
