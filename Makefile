@@ -7,6 +7,9 @@ ARGS ?=
 K ?= 10
 K_OTHERS ?= 3
 RESULTS ?= out/conformance.jsonl
+# `make bench`: every script of benchmarks/, one at a time, and where their figures go.
+BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
+FIGURES ?= out/bench
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
 
@@ -21,7 +24,7 @@ help:
 	@echo 'make test         lint, types, and all tests'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
-	@echo 'make bench        recording cost per op, and 1,000 steps with flat memory'
+	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
 	@echo 'make coverage     docs/conformance.md and .json from what make conformance found'
 	@echo 'make clean        remove the virtual environment and the caches'
@@ -41,8 +44,10 @@ format: $(TESTED)
 	$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/recording.py
-	$(BIN)/python benchmarks/steps.py
+	@rm -rf $(FIGURES)
+	@for name in $(BENCHMARKS); do echo "$$name ..." >&2; \
+		$(BIN)/python benchmarks/$$name.py --json $(FIGURES)/$$name.json $(ARGS) >/dev/null; done; true
+	@$(BIN)/python benchmarks/table.py $(FIGURES)
 
 conformance: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)

@@ -1,27 +1,27 @@
-"""What one op costs the host, by stage, beside torch eager.
+"""What recording costs the host, beside torch eager.
 
     python benchmarks/recording.py
 
-Microseconds of this thread's CPU time per op on 4x4 tensors, smallest of `--repeats` runs of `--ops` ops, all hits:
+Microseconds of this thread's CPU time per op on 4x4 tensors, smallest of many runs, all hits:
 
-    dispatch   a Python kernel that does nothing: torch's dispatcher and the way back, the floor of this design
-    record     the op, as a script calls it; its results stay alive until the cut
-    cut        launching the program that computes them, per op
-    eager      the same op on the CPU by stock PyTorch, dispatch and arithmetic
+    dispatch floor   a Python kernel that does nothing: torch's dispatcher and the way back, the floor of this design
+    record           the op, as a script calls it; its results stay alive until the cut
+    cut              launching the program that computes them, per op
+    eager            the same op on the CPU by stock PyTorch, dispatch and arithmetic
 
-then the same for whole training steps of a small MLP with AdamW (process CPU time: autograd has its own thread).
+then whole training steps with AdamW, of an MLP and of a 12-layer transformer (process CPU time: autograd has its own
+thread), recording and cut, and the same steps by stock PyTorch on the CPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from common import Row, compile_at_once, exit_with, finish, parser, smallest
 from torch import Tensor, nn
+from workloads import Training, aten_ops, mlp, transformer
 
 import lazytpu
 
@@ -32,6 +32,9 @@ OPS: dict[str, Callable[[Tensor, Tensor], object]] = {
     "view": lambda x, y: x.view(16),
     "add_": lambda x, y: x.add_(y),
 }
+TARGET = 8.0  # microseconds to record an op of two operands without autograd, the dispatcher included
+TARGET_MLP = 5.8  # milliseconds of CPU for all of its step: 8 microseconds for each of its ops
+TARGET_TRANSFORMER = 25.0  # milliseconds to record its step
 
 
 def per_op(op: Callable[[Tensor, Tensor], object], device: str, ops: int, repeats: int) -> tuple[float, float]:
@@ -57,73 +60,63 @@ def dispatch_floor(ops: int, repeats: int) -> float:
     x, y, result = (torch.randn(4, 4).to("tpu") for _ in range(3))
     library.impl("nothing", lambda x, y: result, "PrivateUse1")
     nothing = torch.ops.lazytpu_benchmark.nothing
-    best = float("inf")
-    for _ in range(repeats):
+
+    def run() -> float:
         start = time.thread_time()
         for _ in range(ops):
             nothing(x, y)
-        best = min(best, time.thread_time() - start)
-    return 1e6 * best / ops
+        return time.thread_time() - start
+
+    return 1e6 * smallest(run, repeats) / ops
 
 
-def training_step(device: str, layers: int, repeats: int) -> tuple[float, float, int]:
-    """Milliseconds of a step of an MLP of width 32 on 8 rows, before its cut and in it, and the ops it records."""
-    torch.manual_seed(0)
-    blocks = [module for _ in range(layers) for module in (nn.Linear(32, 32), nn.ReLU())]
-    model = nn.Sequential(*blocks).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    x, y = (torch.randn(8, 32).to(device) for _ in range(2))
-
-    def step() -> None:
-        loss = nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    record = cut = float("inf")
-    before = after = 0
+def training_step(
+    make: Callable[[], tuple[nn.Module, Tensor]], device: str, repeats: int
+) -> tuple[float, float, float]:
+    """Milliseconds of a training step before its cut, in it, and in all, the threads of XLA included."""
+    step = Training(make, device)
+    record = cut = total = float("inf")
     for _ in range(repeats + 3):
-        before = lazytpu.metrics()["records"]
         start = time.process_time()
         step()
         middle = time.process_time()
         lazytpu.mark_step()
         end = time.process_time()
         lazytpu.sync()
-        after = lazytpu.metrics()["records"]
+        total = min(total, time.process_time() - start)
         record, cut = min(record, middle - start), min(cut, end - middle)
-    return 1e3 * record, 1e3 * cut, after - before
+    return 1e3 * record, 1e3 * cut, 1e3 * total
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Host cost per op.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--ops", type=int, default=200, help="ops between two cuts")
-    parser.add_argument("--repeats", type=int, default=20, help="runs; the smallest counts")
-    parser.add_argument("--layers", type=int, default=20, help="layers of the MLP")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+def main() -> int:
+    options = parser("recording", __doc__)
+    options.add_argument("--ops", type=int, default=200, help="ops between two cuts (default: 200)")
+    args = options.parse_args()
+    compile_at_once()
+    repeats = 3 if args.quick else 30
 
-    console = Console()
-    floor = dispatch_floor(args.ops, args.repeats)
-    table = Table("op", "dispatch", "record", "cut", "eager", title="microseconds per op", title_justify="left")
+    rows = [Row("dispatch floor", dispatch_floor(args.ops, repeats), "µs")]
     for name, op in OPS.items():
-        record, cut = per_op(op, "tpu", args.ops, args.repeats)
-        eager, _ = per_op(op, "cpu", args.ops, args.repeats)
-        reached = "" if name == "view" else f"{floor:.2f}"  # views stay in C++
-        table.add_row(name, reached, f"{record:.2f}", f"{cut:.2f}", f"{eager:.2f}")
-    console.print(table)
-
-    table = Table(
-        "step", "record", "cut", "ops", "per op", title="milliseconds per training step", title_justify="left"
-    )
-    record, cut, ops = training_step("tpu", args.layers, args.repeats)
-    table.add_row("tpu", f"{record:.2f}", f"{cut:.2f}", f"{ops:,}", f"{1e3 * (record + cut) / max(ops, 1):.2f} us")
-    eager, _, _ = training_step("cpu", args.layers, args.repeats)
-    table.add_row("cpu", f"{eager:.2f}", "", "", "")
-    console.print(table)
+        record, cut = per_op(op, "tpu", args.ops, repeats)
+        eager, _ = per_op(op, "cpu", args.ops, repeats)
+        rows.append(Row(f"{name}: record", record, "µs", TARGET if name == "add" else None))
+        if name != "view":
+            rows.append(Row(f"{name}: cut, per op", cut, "µs"))
+        rows.append(Row(f"{name}: torch eager on the CPU", eager, "µs"))
+    for name, make, limit, limit_all in (
+        ("MLP", mlp, None, TARGET_MLP),
+        ("12-layer transformer", lambda: transformer(1 if args.quick else 12), TARGET_TRANSFORMER, None),
+    ):
+        record, cut, total = training_step(make, "tpu", 2 if args.quick else 20)
+        eager, _, _ = training_step(make, "cpu", 2 if args.quick else 20)
+        rows += [
+            Row(f"{name}, {aten_ops(make):,} ops: record", record, "ms", limit),
+            Row(f"{name}: cut", cut, "ms"),
+            Row(f"{name}: whole step", total, "ms", limit_all),
+            Row(f"{name}: torch eager on the CPU", eager, "ms"),
+        ]
+    return finish("recording", rows, args)
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -143,10 +143,3 @@ def test_mlp_agrees_and_compiles_its_step_once():
     assert 1 <= compiles[1] == compiles[-1] <= 3
     again = run("examples/mlp.py", "tpu").strip().splitlines()
     assert again == [re.sub(r"\d+ compiles", "0 compiles", line) for line in lines["tpu"]]
-
-
-@pytest.mark.parametrize(
-    "command", ["benchmarks/steps.py --steps 60", "benchmarks/recording.py --ops 5 --repeats 2 --layers 2"]
-)
-def test_benchmarks_run(command: str):
-    assert run(*command.split())

@@ -23,6 +23,8 @@ MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
     "make test": f"make test {MAKE} --dry-run",
+    "make bench": f"make bench {MAKE} --dry-run",  # each benchmark runs in tests/benchmarks
+    "python benchmarks/table.py --write docs/performance.md": "python benchmarks/table.py --help",
     "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs --dtypes float32'",
     "make coverage": f"make coverage {MAKE}",
     'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl': (
@@ -52,7 +54,7 @@ def ids(found: list[tuple[str, str]]) -> list[str]:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The files of the project that the pages name, where a command may write beside them."""
-    for name in ("examples", "lazytpu", "tests", "tools", "Makefile", "pyproject.toml"):
+    for name in ("benchmarks", "examples", "lazytpu", "tests", "tools", "Makefile", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "docs").mkdir()
     return tmp_path

@@ -1,0 +1,77 @@
+"""One table of what the benchmarks found.
+
+    python benchmarks/table.py out/bench                                  # shows it
+    python benchmarks/table.py out/bench --write docs/performance.md      # and puts it between the markers there
+
+FOLDER holds the files that the benchmarks wrote with --json. Exits with 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common import Row, figure, table, target
+from rich.console import Console
+
+BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
+ORDER = ("recording", "cuts", "strict", "capture", "overlap", "cache", "control_flow", "memory")
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """What the benchmarks wrote, in the order of the table. Raises SystemExit when there is nothing."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    if not found:
+        raise SystemExit(f"{folder} holds no results: run `make bench`, or a benchmark with --json {folder}/NAME.json")
+    return sorted(found, key=lambda each: ORDER.index(each["benchmark"]) if each["benchmark"] in ORDER else len(ORDER))
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    """The table for the docs."""
+    lines = ["| benchmark | measure | figure | target | |", "|---|---|---:|---:|---|"]
+    for each in results:
+        for row in (Row(**row) for row in each["rows"]):
+            verdict = "" if row.target is None else "met" if row.met else "**missed**"
+            lines.append(f"| {each['benchmark']} | {row.measure} | {figure(row)} | {target(row)} | {verdict} |")
+    about = results[0]["machine"]
+    lines += ["", f"{about['cpu']}, {about['cores']} cores; Python {about['python']}, torch {about['torch']}, "]
+    lines[-1] += f"jaxlib {about['jaxlib']}; {about['date']}."
+    return "\n".join(lines)
+
+
+def write(page: Path, text: str) -> None:
+    """Put `text` between the markers of a page. Raises SystemExit when it has none."""
+    before = page.read_text()
+    after, count = re.subn(
+        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{text}\n{END}", before, flags=re.DOTALL
+    )
+    if count != 1:
+        raise SystemExit(f"{page} needs the lines\n{BEGIN}\n{END}\nonce, around where the table goes")
+    page.write_text(after)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("out/bench"), help="default: out/bench")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="a Markdown page with the markers")
+    args = parser.parse_args()
+    results = load(args.folder)
+    rows = [(each["benchmark"], Row(**row)) for each in results for row in each["rows"]]
+    Console().print(table(rows))
+    missing = [name for name in ORDER if name not in {name for name, _ in rows}]
+    if missing:
+        print(f"no figures of {', '.join(missing)}")
+    if args.write is not None:
+        if any(each["quick"] for each in results):
+            raise SystemExit(f"{args.folder} holds figures of --quick runs, which are not for a page")
+        write(args.write, markdown(results))
+    return 0 if all(row.met for _, row in rows) and not missing else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

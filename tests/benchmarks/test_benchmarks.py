@@ -1,0 +1,78 @@
+"""The benchmarks run, each alone, and their figures come together in one table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+SHARED = ("common", "table", "workloads")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
+
+
+def run(*arguments: str, status: int = 0) -> str:
+    """Standard output of a script of benchmarks/."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=FOLDER.parent, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == status, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "made" / f"{name}.json"
+    shown = run(f"benchmarks/{name}.py", "--quick", "--json", str(file))
+    found = json.loads(file.read_text())
+    assert found["benchmark"] == name
+    assert found["rows"] and all(row["value"] >= 0 for row in found["rows"])
+    assert found["rows"][0]["measure"].split()[0] in shown
+    if name == "control_flow":
+        assert found["rows"][0]["value"] == 8, "one program for each path"
+
+
+def results(folder: Path, value: float, quick: bool = False) -> None:
+    """The file of a benchmark with one figure, whose target is 2."""
+    row = {"measure": "cut", "value": value, "unit": "µs", "target": 2.0, "least": False}
+    machine = {"cpu": "a CPU", "cores": 2, "python": "3.11", "torch": "2.13", "jaxlib": "0.10", "date": "2026-01-01"}
+    found = {"benchmark": "cuts", "quick": quick, "machine": machine, "rows": [row]}
+    (folder / "cuts.json").write_text(json.dumps(found))
+
+
+def test_the_table_goes_between_the_markers_of_a_page(tmp_path: Path) -> None:
+    results(tmp_path, 1.5)
+    page = tmp_path / "page.md"
+    begin = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->"
+    page.write_text(f"before\n{begin}\nold\n<!-- end of figures -->\nafter\n")
+    shown = run("benchmarks/table.py", str(tmp_path), "--write", str(page), status=1)
+    assert "no figures of recording" in shown
+    text = page.read_text()
+    assert text.startswith(f"before\n{begin}\n| benchmark |") and text.endswith("<!-- end of figures -->\nafter\n")
+    assert "| cuts | cut | 1.50 µs | ≤ 2 µs | met |" in text and "old" not in text
+
+
+def test_a_missed_target_is_shown(tmp_path: Path) -> None:
+    results(tmp_path, 3.0)
+    assert "missed" in run("benchmarks/table.py", str(tmp_path), status=1)
+
+
+def test_quick_figures_are_not_for_a_page(tmp_path: Path) -> None:
+    results(tmp_path, 1.0, quick=True)
+    page = tmp_path / "page.md"
+    page.write_text("a page")
+    run("benchmarks/table.py", str(tmp_path), "--write", str(page), status=1)
+    assert page.read_text() == "a page"
+
+
+def test_no_results_is_told(tmp_path: Path) -> None:
+    run("benchmarks/table.py", str(tmp_path), status=1)
+
+
+def test_the_page_has_the_markers() -> None:
+    text = (FOLDER.parent / "docs" / "performance.md").read_text()
+    assert text.count("<!-- figures: python benchmarks/table.py --write docs/performance.md -->") == 1
+    assert text.count("<!-- end of figures -->") == 1
