@@ -29,6 +29,7 @@ _value = attrgetter("_value")
 _buffer = attrgetter("buffer")
 _layout = attrgetter("layout")
 _pins = attrgetter("pins")
+_error = attrgetter("error")
 
 
 def _picker(indices: Sequence[int]) -> Any:
@@ -80,7 +81,8 @@ class Captured:
         self.layouts: list[Layout] = [seen.layouts[p] for p in self.index]
         self.metas = [seen.metas[p] for p in moving]
         self.targets = {w.place: seen.containers[w.place] for w in seen.writes if w.place in assigned}
-        self.graded = [t for p, t in reach.tensors.items() if p[1] != GRAD and t.is_leaf and t.requires_grad]
+        graded = {id(t): t for p, t in reach.tensors.items() if p[1] != GRAD and t.is_leaf and t.requires_grad}
+        self.graded = list(graded.values())
         self.ungraded = [seen.ungraded.get(id(t), True) for t in self.graded]
         self.alike = [  # places that hold one value
             [self.index[p] for p in family.inputs[i]] for i in compiled.inputs if len(family.inputs[i]) > 1
@@ -124,7 +126,9 @@ class Captured:
         self.pick_watched = _picker(self.watched)
         self.references = [_ALONE + 2 * (holders.get(i, 1) - 1) for i in self.watched]
         self.written = [i for i in self.index.values() if i in {self.index.get(w.place) for w in seen.writes}]
-        self.bumped = [self.fixed[i] for i in self.written if i < len(self.fixed)]
+        # versions matter to autograd, which saves no states of optimizers
+        states = {id(t) for o in self.environment.steps for d in o.state.values() for t in d.values()}
+        self.bumped = [self.fixed[i] for i in self.written if i < len(self.fixed) and id(self.fixed[i]) not in states]
 
     # -- a call
 
@@ -133,10 +137,10 @@ class Captured:
         reason = self.guards.broken()
         if reason is not None:
             return False, reason
-        tensors = self._tensors(leaves)
-        if isinstance(tensors, str):
-            return False, tensors
-        storages: list[Any] = list(map(_storage, tensors))
+        moving = self._moving(leaves)
+        if isinstance(moving, str):
+            return False, moving
+        storages: list[Any] = [*self.fixed_storages, *map(_storage, moving)]
         values: list[Value] = list(map(_value, storages))
         buffers: list[Any] = list(map(_buffer, values))
         reason = self._unfit(storages, values, buffers)
@@ -153,12 +157,12 @@ class Captured:
         results = self.replay.run(arrays, self.given(buffers))
         for buffer, array in zip(self.pick_kept(buffers), self.pick_sources(results)):
             buffer.array = array
-        made = self._move(tensors, storages, values, buffers, results)
+        made = self._move(storages, values, buffers, results)
         for clock, state in zip(self.environment.clocks, states):
             clock.set(state)
         self.hypers = hypers
         increment_version(self.bumped)
-        found = [self._leaf(leaf, made, tensors, values, results) for leaf in self.leaves]
+        found = [self._leaf(leaf, made, moving, values, results) for leaf in self.leaves]
         for scheduler in self.schedulers:
             scheduler.step()
         self.replays += 1
@@ -181,12 +185,13 @@ class Captured:
         numbers = self.plan.fill(values)
         return "a number may be a constant or not" if numbers is None else (numbers, states, hypers)
 
-    def _tensors(self, leaves: list[Any]) -> list[torch.Tensor] | str:
+    def _moving(self, leaves: list[Any]) -> list[torch.Tensor] | str:
+        """The gradients, assigned tensors and arguments of this call, or what is not as it was."""
         if not all(map(is_, map(_storage, self.fixed), self.fixed_storages)):
             return "a tensor has another storage"
         if [t.grad is None for t in self.graded] != self.ungraded:
             return "a gradient is there that was not, or not any more"
-        found = list(self.fixed)
+        found: list[torch.Tensor] = []
         for (container, key), meta in zip(self.moving, self.metas):
             if container is None:
                 found.append(leaves[key])
@@ -207,7 +212,7 @@ class Captured:
             for value, layout in zip(values, self.layouts):
                 if value.layout.key != layout.key:
                     return "a tensor's memory has another layout"
-        if EMPTY in buffers or any(b is None or b.error is not None for b in buffers):
+        if EMPTY in buffers or None in buffers or any(map(_error, buffers)):
             return "a tensor holds no value"
         for group in self.alike:
             if any(values[i] is not values[group[0]] for i in group):
@@ -219,8 +224,7 @@ class Captured:
         return None
 
     def _move(
-        self, tensors: list[torch.Tensor], storages: list[Any], values: list[Value], buffers: list[Any],
-        results: list[Any],
+        self, storages: list[Any], values: list[Value], buffers: list[Any], results: list[Any]
     ) -> dict[int, Value]:
         """Do the writes that need new values; returns these by slot."""
         made: dict[int, Value] = {}
@@ -255,12 +259,13 @@ class Captured:
             container[key] = tensor
 
     def _leaf(
-        self, leaf: Any, made: dict[int, Value], tensors: list[torch.Tensor], values: list[Value], results: list[Any]
+        self, leaf: Any, made: dict[int, Value], moving: list[torch.Tensor], values: list[Value], results: list[Any]
     ) -> Any:
         if isinstance(leaf, Fresh):
             return view(self._made(leaf.slot, made, values, results), leaf.meta)
         if isinstance(leaf, Same):
-            tensor = tensors[self.index[leaf.place]]
+            at = self.index[leaf.place]
+            tensor = self.fixed[at] if at < len(self.fixed) else moving[at - len(self.fixed)]
             return tensor if leaf.meta is None else tensor.detach().as_strided(*leaf.meta)
         assert isinstance(leaf, Kept)
         return leaf.value

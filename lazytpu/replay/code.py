@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import os
+import sys
 import sysconfig
 import types
 from collections.abc import Iterator
@@ -31,11 +32,9 @@ def in_library(filename: str | None) -> bool:
 
 
 @functools.cache
-def is_library_module(name: str) -> bool:
+def is_library_module(name: Any) -> bool:
     """The same for a module by its name."""
-    import sys
-
-    module = sys.modules.get(name)
+    module = sys.modules.get(name) if isinstance(name, str) else None
     return module is None or (name != "__main__" and in_library(getattr(module, "__file__", None)))
 
 

@@ -7,6 +7,7 @@ refuses. Formulas are matched by value, so an optimizer that is not in torch.opt
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,25 +17,24 @@ import torch
 Numbers = dict[str, Any]
 
 
-def formulas(optimizer: torch.optim.Optimizer, hypers: dict[str, Any], state: dict[str, float]) -> Numbers:
-    """Numbers by formula. `state` are a parameter's states on the host as step() sees them after it advanced them
-    ("step", for NAdam "mu_product"); empty when there are none.
+def of_step(optimizer: torch.optim.Optimizer, hypers: dict[str, Any], state: dict[str, float]) -> Numbers:
+    """The numbers by formula that depend on the step. `state` are a parameter's states on the host as step() sees them
+    after it advanced them ("step", for NAdam "mu_product"); empty when there are none.
 
     Entries whose name begins with "=" are no numbers of a program, but decide which ops the optimizer records: they are
     the same in every call of one capture.
     """
-    found = _common(hypers)
-    if state.get("step"):
-        for kind, compute in _OF.items():
-            if isinstance(optimizer, kind):
-                try:
-                    found.update(compute(hypers, state))
-                except (KeyError, ZeroDivisionError, OverflowError):  # of a subclass, or a step no formula has
-                    continue
-    return found
+    compute = _compute(type(optimizer))
+    if compute is None or not state.get("step"):
+        return {}
+    try:
+        return compute(hypers, state)
+    except (KeyError, ZeroDivisionError, OverflowError):  # of a subclass, or a step no formula has
+        return {}
 
 
-def _common(hypers: dict[str, Any]) -> Numbers:
+def common(hypers: dict[str, Any]) -> Numbers:
+    """The numbers by formula that depend on the hyperparameters alone, for any optimizer."""
     found: Numbers = {}
     for name, value in _flat(hypers):
         found[name] = value
@@ -129,3 +129,8 @@ _OF: dict[type, Callable[[dict[str, Any], dict[str, float]], Numbers]] = {
     torch.optim.RAdam: _radam,
     torch.optim.Adagrad: _adagrad,
 }
+
+
+@functools.cache
+def _compute(kind: type) -> Callable[[dict[str, Any], dict[str, float]], Numbers] | None:
+    return next((compute for each, compute in _OF.items() if issubclass(kind, each)), None)

@@ -18,7 +18,7 @@ from lazytpu.replay.results import exactly
 
 _CONTENTS = attrgetter("cell_contents")
 _FLAGS = attrgetter("requires_grad")
-_HOOKS = attrgetter("_backward_hooks")
+_HOOKS = attrgetter("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class Guards:
@@ -29,7 +29,7 @@ class Guards:
         whole: dict[int, tuple[Any, str]] = {}
         for container, label in reach.whole:
             whole.setdefault(id(container), (container, label))
-        singles = [(d, key, "") for d, key in reach.single]
+        singles = [(d, key, "") for d, key in reach.single if (id(d), key) not in free]
         for container, label in whole.values():
             if id(container) in held and isinstance(container, dict):
                 singles.extend((container, key, label) for key in container if (id(container), key) not in free)
@@ -49,13 +49,16 @@ class Guards:
         self._classes = reach.classes
         self._numbers = [(label, tensor, tensor.item()) for label, tensor in reach.numbers_on_cpu]
         states = {id(d) for optimizer in reach.optimizers for d in optimizer.state.values()}
-        self._leaves = [
-            t for place, t in reach.tensors.items() if t.is_leaf and place[1] != GRAD and place[0] not in states
-        ]
+        leaves = {
+            id(t): t
+            for place, t in reach.tensors.items()
+            if t.is_leaf and place[1] != GRAD and place[0] not in states
+        }
+        self._leaves = list(leaves.values())
         self._flags = list(map(_FLAGS, self._leaves))
         self._graded = [t for t in self._leaves if t.requires_grad]
         self._tensor_hooks = list(map(_HOOKS, self._graded))
-        self._hook_counts = [len(hooks) for hooks in self._tensor_hooks if hooks is not None]
+        self._hook_counts = _counts(self._tensor_hooks)
         self._labels_of = reach.labels
 
     def broken(self) -> str | None:
@@ -79,7 +82,7 @@ class Guards:
         if list(map(_FLAGS, self._leaves)) != self._flags:
             return "requires_grad of a tensor changed"
         hooks = list(map(_HOOKS, self._graded))
-        if hooks != self._tensor_hooks or [len(each) for each in hooks if each is not None] != self._hook_counts:
+        if hooks != self._tensor_hooks or (self._hook_counts and _counts(hooks) != self._hook_counts):
             return "the hooks of a tensor changed"
         for kind, name, value in self._classes:
             if getattr(kind, name, None) is not value:
@@ -99,6 +102,11 @@ class Guards:
                 return self._labels_of.get((id(container), key), f"{label}[...]")
             at -= len(container)
         return "something"
+
+
+def _counts(hooks: list[tuple[Any, ...]]) -> list[int]:
+    """How many hooks each dict of them has; a dict that got another is still equal to itself."""
+    return [len(each) for pair in hooks for each in pair if each is not None]
 
 
 def _compared(now: Iterable[Any], before: list[Any]) -> tuple[list[Any], int | None]:

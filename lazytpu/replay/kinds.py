@@ -57,7 +57,7 @@ def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[An
         options.bounds_check,
     )
     key = (settings, str(structure) if structure is not None else len(leaves), *map(_kind, leaves))
-    storages = [id(a.untyped_storage()) for a in leaves if isinstance(a, torch.Tensor)]
+    storages = [id(a.untyped_storage()) for a in leaves if isinstance(a, torch.Tensor) and a.layout is torch.strided]
     if len(set(storages)) != len(storages):
         key = (*key, tuple(map(storages.index, storages)))
     return key, leaves
@@ -65,6 +65,8 @@ def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[An
 
 def _kind(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
+        if leaf.layout is not torch.strided:
+            return type(leaf), leaf.layout
         storage: Any = leaf.untyped_storage()
         value = getattr(storage, "_value", None)
         return (

@@ -16,14 +16,15 @@ import numpy as np
 import torch
 
 from lazytpu.frontend.device.generators import TpuGenerator
-from lazytpu.replay.formulas import advanced, formulas
+from lazytpu.replay.formulas import advanced, common, of_step
 from lazytpu.replay.reach import Reach
 from lazytpu.replay.recording import OptimizerStep
 from lazytpu.replay.refusal import Refused, where
 from lazytpu.trace.trie import Record, State
 
 Candidate = tuple[Any, ...]  # ("is", type, repr) or (step, group, first parameter, formula)
-Values = dict[tuple[int, int, int], dict[str, Any]]  # by (step, group, first parameter), by formula
+At = tuple[int, int, int]  # (step, group, first parameter)
+Values = dict[At, dict[str, Any]]  # the value of each formula there
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ class Environment:
     def __init__(self, steps: list[torch.optim.Optimizer], clocks: list[Clock]):
         self.steps = steps
         self.clocks = clocks
+        self._kept: dict[At, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def evaluate(self, hypers: list[list[dict[str, Any]]]) -> tuple[Values, list[dict[str, float]]]:
         """(the formulas' values, each clock's states after the call), with `hypers` at each step."""
@@ -104,8 +106,17 @@ class Environment:
                 if clock.optimizer is optimizer:
                     mine = hypers[number][clock.group]
                     now[i] = advanced(optimizer, mine, now[i])
-                    found[number, clock.group, clock.first] = formulas(optimizer, mine, now[i])
+                    at = number, clock.group, clock.first
+                    found[at] = self._formulas(at, optimizer, mine, now[i])
         return found, now
+
+    def _formulas(self, at: At, optimizer: torch.optim.Optimizer, hypers: dict[str, Any], state: Any) -> dict[str, Any]:
+        """The formulas of hyperparameters alone are kept while these are the same."""
+        known, kept = self._kept.get(at, (None, {}))
+        if known != hypers:
+            kept = common(hypers)
+            self._kept[at] = hypers, kept
+        return {**kept, **of_step(optimizer, hypers, state)}
 
 
 def exact(value: Any) -> tuple[Any, ...]:
@@ -219,7 +230,7 @@ class Plan:
         return numbers
 
 
-def _formulas(given: frozenset[Candidate]) -> list[tuple[tuple[int, int, int], str]]:
+def _formulas(given: frozenset[Candidate]) -> list[tuple[At, str]]:
     return sorted((c[:3], c[3]) for c in given if c[0] != "is")  # pyright: ignore[reportReturnType]
 
 

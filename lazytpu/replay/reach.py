@@ -161,6 +161,7 @@ class Reach:
         for name in ("state", "param_groups"):  # load_state_dict() makes new ones
             self.single.append((vars(optimizer), name))
             self.objects[id(vars(optimizer)), name] = vars(optimizer)[name]
+        self.whole.extend((hooks, label) for name, hooks in vars(optimizer).items() if name.endswith("_hooks"))
         self.whole.append((optimizer.state, label))
         self.whole.append((optimizer.param_groups, label))
         for i, (parameter, state) in enumerate(optimizer.state.items()):
@@ -211,14 +212,13 @@ class Reach:
     def _object(self, thing: Any, label: str) -> None:
         attributes = getattr(thing, "__dict__", None)
         if isinstance(attributes, dict):
-            room = type(thing).__module__
+            room = str(type(thing).__module__)
             if room.startswith("torch.") and not room.startswith("torch.utils.data"):
                 self._all_of(attributes, attributes.items(), label)
             else:
                 self._named(attributes, label)
-        wrapped = getattr(thing, "__wrapped__", None)
-        if wrapped is not None and callable(wrapped):
-            self._todo.append((wrapped, label))
+            if "__wrapped__" in attributes:  # of another step function, for one
+                self._todo.append((attributes["__wrapped__"], label))
         self._class(thing)
 
     def _named(self, attributes: dict[str, Any], label: str) -> None:
