@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import warnings
 from pathlib import Path
@@ -14,8 +15,11 @@ class CacheWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Tell the user what happened to the cache."""
-    warnings.warn(f"lazytpu: {message}", CacheWarning, stacklevel=3)
+    """Tell the user what happened to the cache, at the line outside lazytpu that came to it."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("lazytpu."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"lazytpu: {message}", CacheWarning, stacklevel=level)
 
 
 def said(error: OSError) -> str:
