@@ -44,7 +44,7 @@ metrics = lazytpu.metrics()
 rooms = "xdsl networkx rich lazytpu.aten.importer lazytpu.passes.pipeline lazytpu.lowering"
 heavy = [name for name in rooms.split() if name in sys.modules]
 try:
-    model.table(tokens + 5).cpu()
+    model.table(tokens[:1] + 5).cpu()
     message = ""
 except IndexError as error:
     message = str(error)
@@ -95,7 +95,7 @@ def test_results_are_the_same_to_the_bit(both: tuple[dict[str, Any], dict[str, A
 
 
 def test_errors_of_the_device_name_the_lines_of_now(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    line = SCRIPT.splitlines().index("    model.table(tokens + 5).cpu()") + 1
+    line = SCRIPT.splitlines().index("    model.table(tokens[:1] + 5).cpu()") + 1
     for told, expected in zip(both, (line, line + 3), strict=True):
         assert "out of range" in told["message"]
         assert f"train.py:{expected})" in told["message"]
