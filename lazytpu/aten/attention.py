@@ -25,6 +25,7 @@ from lazytpu.ir.types import dtype_of, shape_of
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
+    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 Stream = tuple["SSAValue", "SSAValue"]
@@ -63,7 +64,7 @@ def _product(b: Builder, x: SSAValue, y: SSAValue, over: tuple[int, int]) -> SSA
     return contract(b, x, y, over=((over[0],), (over[1],)), batch=((0, 1), (0, 1)))
 
 
-def _scores(b: Builder, of: Heads, bias: SSAValue | None, causal: bool, scale: float | None) -> SSAValue:
+def _scores(b: Builder, of: Heads, bias: SSAValue | None, causal: bool, scale: Scalar | None) -> SSAValue:
     """query·key·scale with bias and masks, [batch, heads, L, S]; scale is 1/√E unless given."""
     dots = b.reshape(_product(b, of.query, of.key, (3, 3)), of.scores)
     factor = 1 / sqrt(shape_of(of.query)[3]) if scale is None else scale
@@ -92,16 +93,19 @@ def _softmax(b: Builder, scores: SSAValue, *, hidden_rows: bool) -> SSAValue:
     return b.div(exps, along(b, total, shape, [3]))
 
 
-def _dropout(b: Builder, x: SSAValue, probability: float, stream: Stream) -> SSAValue:
+def _dropout(b: Builder, x: SSAValue, probability: Scalar, stream: Stream) -> SSAValue:
     """x / (1 - probability) where a random number keeps it, else 0; the numbers depend on the stream alone (R7)."""
-    if probability >= 1:
-        return full(b, 0, x)
+    p, one = b.scalar(probability, "f64"), b.constant(1.0, "f64")
     bits = b.random_bits(*stream, shape_of(x))
-    keep = b.compare("GE", bits, full(b, min(round(probability * 2**32), 2**32 - 1), bits))
-    return b.select(keep, b.mul(x, full(b, 1 / (1 - probability), x)), full(b, 0, x))
+    least = b.min(b.unary("round_nearest_even", b.mul(p, b.constant(2.0**32, "f64"))), b.constant(2.0**32 - 1, "f64"))
+    keep = b.compare("GE", bits, b.broadcast_to(b.convert(least, "ui32"), shape_of(x)))
+    all_go = b.compare("GE", p, one)
+    scale = b.select(all_go, b.constant(0.0, "f64"), b.div(one, b.sub(one, p)))
+    kept = b.mul(x, b.broadcast_to(b.convert(scale, dtype_of(x)), shape_of(x)))
+    return b.select(keep, b.select(all_go, full(b, 0, x), kept), full(b, 0, x))
 
 
-@rule("lazytpu.attention.default")
+@rule("lazytpu.attention.default", promotable=("scale",))
 def attention(
     b: Builder,
     query: SSAValue,
@@ -109,13 +113,13 @@ def attention(
     value: SSAValue,
     bias: SSAValue | None,
     causal: bool,
-    scale: float | None,
+    scale: Scalar | None,
 ) -> SSAValue:
     """The output, [batch, heads, L, V]."""
     return _attention(b, _heads(b, query, key, value), bias, causal, scale, None)
 
 
-@rule("lazytpu.attention_dropout.default", random=True)
+@rule("lazytpu.attention_dropout.default", numbers=("dropout",), promotable=("scale",), random=True)
 def attention_dropout(
     b: Builder,
     query: SSAValue,
@@ -123,8 +127,8 @@ def attention_dropout(
     value: SSAValue,
     bias: SSAValue | None,
     causal: bool,
-    scale: float | None,
-    dropout: float,
+    scale: Scalar | None,
+    dropout: Scalar,
     rng: Stream,
 ) -> tuple[SSAValue, ...]:
     """(output, seed, offset): the stream that the backward op draws the same numbers from."""
@@ -138,8 +142,8 @@ def _attention(
     of: Heads,
     bias: SSAValue | None,
     causal: bool,
-    scale: float | None,
-    dropout: tuple[float, Stream] | None,
+    scale: Scalar | None,
+    dropout: tuple[Scalar, Stream] | None,
 ) -> SSAValue:
     probabilities = _softmax(b, _scores(b, of, bias, causal, scale), hidden_rows=bias is not None)
     if dropout is not None:
@@ -149,7 +153,7 @@ def _attention(
     return b.convert(b.reshape(_product(b, weights, of.value, (3, 2)), shape), dtype)
 
 
-@rule("lazytpu.attention_backward.default")
+@rule("lazytpu.attention_backward.default", numbers=("dropout",), promotable=("scale",))
 def attention_backward(
     b: Builder,
     grad: SSAValue,
@@ -160,8 +164,8 @@ def attention_backward(
     seed: SSAValue | None,
     offset: SSAValue | None,
     causal: bool,
-    scale: float | None,
-    dropout: float,
+    scale: Scalar | None,
+    dropout: Scalar,
     of_bias: bool,
 ) -> tuple[SSAValue | None, ...]:
     """Gradients of (query, key, value, bias). With P the probabilities and D = Σ P·(grad·valueᵀ) over the keys:

@@ -56,7 +56,7 @@ def training(
     bias: SSAValue | None,
     running: Running,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue | None, SSAValue | None]:
     """(output, mean, 1 / sqrt(variance + eps), new running mean, new running variance), by the batch's statistics."""
     x, dims = b.convert(input, wide(dtype_of(input))), _folded(input)
@@ -76,7 +76,7 @@ def inference(
     bias: SSAValue | None,
     running_mean: SSAValue,
     running_var: SSAValue,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(output, nothing, nothing) by the running statistics; the CPU saves none."""
     dtype = wide(dtype_of(input))
@@ -93,6 +93,7 @@ def inference(
     "aten._native_batch_norm_legit.default",
     "aten._native_batch_norm_legit_functional.default",
     numbers=("momentum",),
+    promotable=("eps",),
 )
 def native_batch_norm_legit(
     b: Builder,
@@ -103,7 +104,7 @@ def native_batch_norm_legit(
     running_var: SSAValue,
     training: bool,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
     """(output, saved mean, saved rstd, new running mean, new running variance)."""
     if training:
@@ -114,7 +115,7 @@ def native_batch_norm_legit(
 _training = training  # the schema's flag of that name hides the function in the rules
 
 
-@rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",))
+@rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",), promotable=("eps",))
 def native_batch_norm_no_stats(
     b: Builder,
     input: SSAValue,
@@ -122,13 +123,13 @@ def native_batch_norm_no_stats(
     bias: SSAValue | None,
     training: bool,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
     """(output, mean, rstd) by the batch's statistics; there are no others."""
     return _training(b, input, weight, bias, (None, None), momentum, eps)[:3]
 
 
-@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",))
+@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",), promotable=("eps",))
 def native_batch_norm_no_training(
     b: Builder,
     input: SSAValue,
@@ -137,13 +138,13 @@ def native_batch_norm_no_training(
     running_mean: SSAValue,
     running_var: SSAValue,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, ...]:
     """(output, nothing, nothing) by the running statistics."""
     return inference(b, input, weight, bias, running_mean, running_var, eps)
 
 
-@rule("aten.native_batch_norm.default", numbers=("momentum",))
+@rule("aten.native_batch_norm.default", numbers=("momentum",), promotable=("eps",))
 def native_batch_norm(
     b: Builder,
     input: SSAValue,
@@ -153,7 +154,7 @@ def native_batch_norm(
     running_var: SSAValue | None,
     training: bool,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
     """(output, saved mean, saved rstd). Its schema hides that it writes the running statistics."""
     if training and (running_mean is not None or running_var is not None):
@@ -166,7 +167,12 @@ def native_batch_norm(
     return inference(b, input, weight, bias, running_mean, running_var, eps)
 
 
-@rule("aten._batch_norm_with_update.default", "aten._batch_norm_with_update_functional.default", numbers=("momentum",))
+@rule(
+    "aten._batch_norm_with_update.default",
+    "aten._batch_norm_with_update_functional.default",
+    numbers=("momentum",),
+    promotable=("eps",),
+)
 def batch_norm_with_update(
     b: Builder,
     input: SSAValue,
@@ -175,14 +181,14 @@ def batch_norm_with_update(
     running_mean: SSAValue,
     running_var: SSAValue,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
     """(output, saved mean, saved rstd, reserve, new running mean, new running variance); the reserve is empty."""
     output, mean, rstd, *new = _training(b, input, weight, bias, (running_mean, running_var), momentum, eps)
     return output, mean, rstd, b.constant(0, *b.out[3]), *new
 
 
-@rule("aten._batch_norm_no_update.default", numbers=("momentum",))
+@rule("aten._batch_norm_no_update.default", numbers=("momentum",), promotable=("eps",))
 def batch_norm_no_update(
     b: Builder,
     input: SSAValue,
@@ -191,13 +197,13 @@ def batch_norm_no_update(
     running_mean: SSAValue,
     running_var: SSAValue,
     momentum: Scalar,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, ...]:
     """(output, nothing, nothing, reserve) by the running statistics."""
     return *inference(b, input, weight, bias, running_mean, running_var, eps), b.constant(0, *b.out[3])
 
 
-@rule("aten.native_batch_norm_backward.default")
+@rule("aten.native_batch_norm_backward.default", promotable=("eps",))
 def native_batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,
@@ -208,7 +214,7 @@ def native_batch_norm_backward(
     save_mean: SSAValue | None,
     save_invstd: SSAValue | None,
     train: bool,
-    eps: float,
+    eps: Scalar | float,
     output_mask: Sequence[bool],
 ) -> Gradients:
     """Gradients of (input, weight, bias). By running statistics, which are constants, ∂x is just g·weight·rstd.
@@ -242,7 +248,7 @@ def _spread(b: Builder, per_channel: SSAValue, shape: Sequence[int]) -> SSAValue
     return b.broadcast_in_dim(per_channel, shape, [1])
 
 
-@rule("aten.batch_norm_backward.default")
+@rule("aten.batch_norm_backward.default", promotable=("eps",))
 def batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,
@@ -253,7 +259,7 @@ def batch_norm_backward(
     save_mean: SSAValue | None,
     save_var: SSAValue | None,
     update: bool,
-    eps: float,
+    eps: Scalar | float,
     output_mask: Sequence[bool],
     reserve: SSAValue,
 ) -> Gradients:

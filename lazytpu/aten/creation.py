@@ -67,6 +67,8 @@ def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
     """start + i step. As on the CPU, integers in i64, floats in f64 (f16 and bf16 in f32), rounded to the result's
     dtype once (`arange_kernel`). Whole numbers that are small enough are counted in the result's dtype itself."""
     dtype, shape = b.out[0]
+    if any(isinstance(n, Scalar) and n.plan is not None for n in (start, step)):
+        return _varying_steps(b, start, step)
     first = start.value if isinstance(start, Scalar) else start
     each = step.value if isinstance(step, Scalar) else step
     if not is_float(dtype):
@@ -83,17 +85,27 @@ def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
     return b.convert(counted, dtype)
 
 
+def _varying_steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
+    """The same with run-time numbers, which are ints, as the frontend promotes no others."""
+    dtype, shape = b.out[0]
+    within = "i64" if not is_float(dtype) else "f32" if wide(dtype) != dtype else "f64"
+    counted = b.iota(within, shape, 0)
+    counted = b.add(b.mul(counted, filled(b, step, counted)), filled(b, start, counted))
+    return b.convert(counted, dtype)
+
+
 @rule("aten.arange.default")
 def arange(b: Builder, end: Scalar, **options: Any) -> SSAValue:
     return _steps(b, 0, 1)
 
 
-@rule("aten.arange.start")
+@rule("aten.arange.start", promotable=("start", "end"))
 def arange_from(b: Builder, start: Scalar, end: Scalar, **options: Any) -> SSAValue:
     return _steps(b, start, 1)
 
 
-@rule("aten.arange.start_step", "aten.range.step", "aten.range.default")
+@rule("aten.arange.start_step", promotable=("start", "end", "step"))
+@rule("aten.range.step", "aten.range.default")
 def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar | int = 1, **options: Any) -> SSAValue:
     """start, start + step, … up to `end`, which `arange` leaves out and `range` may reach."""
     return _steps(b, start, step)

@@ -94,9 +94,10 @@ def _python_name(name: str) -> str:
 
 def _argument(b: Builder, name: str, value: Any, found: registry.Rule, s: Signature) -> Any:
     """An argument as the rule wants it: numbers as Scalars, a number in a tensor's place as a 0-d value."""
-    if isinstance(value, list | tuple) and name in s.numbers | s.tensors | found.numbers:
+    scalars = s.numbers | s.tensors | found.numbers | found.promotable
+    if isinstance(value, list | tuple) and name in scalars:
         return [_argument(b, name, v, found, s) for v in value]
-    if type(value) in KINDS and name in s.numbers | s.tensors | found.numbers:
+    if type(value) in KINDS and name in scalars:
         value = Scalar(KINDS[type(value)], value)
     if isinstance(value, Scalar) and name not in found.numbers and name in s.tensors:
         return settle(b, value)

@@ -79,7 +79,7 @@ ELEMENT = {
     "copy.default": "copy.default",
 }
 
-SHAPING = {"ord", "exponent"}  # numbers that decide what is computed, so they are part of the program
+SHAPING = {"ord", "exponent"}  # numbers that decide what is computed: part of the program while they do not vary
 
 
 def overload(name: str) -> OpOverload:
@@ -105,7 +105,7 @@ def _foreach(name: str, element: str) -> None:
     # An argument goes to the one of its name, or of its position: `scalar` is `other` of add, `min` of clamp_min.
     target = {n: n if n in theirs else theirs[i] for i, n in enumerate(own.names)}
 
-    @rule(f"aten._foreach_{name}", numbers=own.numbers - SHAPING)
+    @rule(f"aten._foreach_{name}", numbers=own.numbers - SHAPING, promotable=own.numbers & SHAPING)
     def foreach(b: Builder, **arguments: Any) -> tuple[list[SSAValue]]:
         outs = list(b.out)
         return (
@@ -139,7 +139,7 @@ _with_tensor_of_numbers("addcmul")
 _with_tensor_of_numbers("addcdiv")
 
 
-@rule("aten._foreach_powsum.Scalar")
+@rule("aten._foreach_powsum.Scalar", promotable=("ord",))
 def powsum(b: Builder, self: list[SSAValue], ord: Scalar, dtype: torch.dtype | None) -> tuple[list[SSAValue]]:
     """The sums of |x|^ord: a norm before its root."""
     results: list[SSAValue] = []

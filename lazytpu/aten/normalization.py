@@ -21,12 +21,13 @@ from lazytpu.ir.types import dtype_of, shape_of
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
+    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 Gradients = tuple["SSAValue | None", "SSAValue | None", "SSAValue | None"]
 
 
-def inverse_deviation(b: Builder, variance: SSAValue, eps: float) -> SSAValue:
+def inverse_deviation(b: Builder, variance: SSAValue, eps: Scalar | float) -> SSAValue:
     """1 / sqrt(variance + eps)."""
     return b.rsqrt(b.add(variance, full(b, eps, variance)))
 
@@ -44,7 +45,9 @@ def normalized_gradient(b: Builder, g: SSAValue, normal: SSAValue, rstd: SSAValu
     return b.mul(rstd, b.sub(centred, b.mul(normal, average(b, b.mul(g, normal), dims))))
 
 
-def standardized(b: Builder, x: SSAValue, dims: Sequence[int], eps: float) -> tuple[SSAValue, SSAValue, SSAValue]:
+def standardized(
+    b: Builder, x: SSAValue, dims: Sequence[int], eps: Scalar | float
+) -> tuple[SSAValue, SSAValue, SSAValue]:
     """((x - mean)·rstd, mean, rstd) over `dims`, which the statistics keep with size 1."""
     shape, size = shape_of(x), prod(shape_of(x)[d] for d in dims)
     mean, squared = moments(b, x, dims)
@@ -67,14 +70,14 @@ def stored(b: Builder, statistic: SSAValue, result: int) -> SSAValue:
     return b.convert(b.reshape(statistic, shape), dtype)
 
 
-@rule("aten.native_layer_norm.default")
+@rule("aten.native_layer_norm.default", promotable=("eps",))
 def native_layer_norm(
     b: Builder,
     input: SSAValue,
     normalized_shape: Sequence[int],
     weight: SSAValue | None,
     bias: SSAValue | None,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(output, mean, rstd) over the last dims."""
     rank = len(shape_of(input))
@@ -128,7 +131,7 @@ def _parameter_gradients(
     return of_weight, of_bias
 
 
-@rule("aten.native_group_norm.default")
+@rule("aten.native_group_norm.default", promotable=("eps",))
 def native_group_norm(
     b: Builder,
     input: SSAValue,
@@ -138,7 +141,7 @@ def native_group_norm(
     C: int,
     HxW: int,
     group: int,
-    eps: float,
+    eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(output, mean [N, group], rstd [N, group]) over the channels of a group and all positions."""
     x = b.convert(b.reshape(input, [N, group, C // group, HxW]), wide(dtype_of(input)))
@@ -176,9 +179,9 @@ def native_group_norm_backward(
     return of_input, *_parameter_gradients(b, g, normal, weight, None, [0, 2], output_mask)
 
 
-@rule("aten._fused_rms_norm.default")
+@rule("aten._fused_rms_norm.default", promotable=("eps",))
 def fused_rms_norm(
-    b: Builder, input: SSAValue, normalized_shape: Sequence[int], weight: SSAValue | None, eps: float | None
+    b: Builder, input: SSAValue, normalized_shape: Sequence[int], weight: SSAValue | None, eps: Scalar | float | None
 ) -> tuple[SSAValue, SSAValue]:
     """(x·rstd·weight, rstd) with rstd = 1 / sqrt(mean(x²) + eps); eps is by default the dtype's epsilon."""
     import torch

@@ -129,9 +129,12 @@ def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:
     return b.broadcast_to(b.convert(value, dtype), shape)
 
 
-def full(b: Builder, value: bool | int | float | complex, like: SSAValue) -> SSAValue:
-    """A constant of the shape and dtype of `like`."""
-    return b.constant(value, dtype_of(like), shape_of(like))
+def full(b: Builder, value: bool | int | float | complex | Scalar, like: SSAValue) -> SSAValue:
+    """A number in the shape and dtype of `like`."""
+    if isinstance(value, Scalar) and value.plan is not None:
+        return b.broadcast_to(b.scalar(value, dtype_of(like)), shape_of(like))
+    known = value.value if isinstance(value, Scalar) else value
+    return b.constant(known, dtype_of(like), shape_of(like))
 
 
 def with_number(b: Builder, op: str, x: SSAValue, value: float) -> SSAValue:

@@ -21,10 +21,38 @@ if TYPE_CHECKING:
 WIDER = {"ui8": "ui32", "ui16": "ui32", "ui32": "ui64"}
 
 
-@rule("aten.pow.Tensor_Scalar")
+# Exponents whose power is computed by other means than that of the rest.
+SPECIAL = (2, 3, 0.5, -0.5, -1, -2, 1, 0)
+
+
+@rule("aten.pow.Tensor_Scalar", promotable=("exponent",))
 def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
-    """self^exponent; a static exponent is part of the program, as it decides how the power is computed."""
+    """self^exponent; a static exponent is part of the program, as it decides how the power is computed. For one that
+    varies all the ways are in the program, and the number chooses: the results are the same."""
     common = result_type(self, exponent)
+    if not isinstance(exponent, Scalar) or exponent.plan is None:
+        return _fixed(b, self, exponent, common)
+    if is_integer(common):
+        return finish(b, power(b, *operands(b, self, exponent, common=common)))
+    result = finish(b, power_or_limit(b, *operands(b, self, exponent, common=common)), common)
+    for special in SPECIAL:
+        chosen = _equals(b, exponent, special, "f64" if common in ("f64", "c128") else "f32")
+        result = b.select(chosen, _fixed(b, self, Scalar(exponent.kind, special), common), result)
+    return result
+
+
+def _equals(b: Builder, exponent: Scalar, value: float, dtype: str) -> SSAValue:
+    """Whether a run-time number, in a real `dtype`, is `value`."""
+    if exponent.kind != "complex":
+        return b.compare("EQ", b.scalar(exponent, dtype), b.constant(value, dtype))
+    given = b.scalar(exponent, "c64" if dtype == "f32" else "c128")
+    real, imag = (
+        b.compare("EQ", b.unary(part, given), b.constant(v, dtype)) for part, v in (("real", value), ("imag", 0))
+    )
+    return b.and_(real, imag)
+
+
+def _fixed(b: Builder, self: SSAValue, exponent: Operand, common: str) -> SSAValue:
     known = exponent.value if isinstance(exponent, Scalar) else None
     if known == 0:
         return b.constant(1, *b.out[0])

@@ -15,6 +15,7 @@ from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
+    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 
@@ -187,8 +188,10 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
     return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(there, x, scale)), scale))
 
 
-@rule("aten.nan_to_num.default")
-def nan_to_num(b: Builder, self: SSAValue, nan: float | None, posinf: float | None, neginf: float | None) -> SSAValue:
+@rule("aten.nan_to_num.default", numbers=("nan", "posinf", "neginf"))
+def nan_to_num(
+    b: Builder, self: SSAValue, nan: Scalar | None, posinf: Scalar | None, neginf: Scalar | None
+) -> SSAValue:
     """NaN and infinities replaced: by default 0 and the dtype's greatest and least finite numbers."""
     dtype = dtype_of(self)
     if is_complex(dtype):

@@ -14,14 +14,16 @@ from typing import Any
 class Rule:
     """How one ATen overload is expressed in the dialect.
 
-    `numbers` are the schema names of arguments whose value is a run-time number (R3); `random` rules take the keyword
-    `rng=(seed, offset)`, two 0-d ui64 values (R7).
+    `numbers` are the schema names of arguments whose value is a run-time number (R3); `promotable` of those that are
+    part of the program until their value is seen to vary, and run-time numbers from then on: the rule gives the same
+    result for both. `random` rules take the keyword `rng=(seed, offset)`, two 0-d ui64 values (R7).
     """
 
     name: str
     function: Callable[..., Any]
     numbers: frozenset[str]
     random: bool
+    promotable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,18 @@ class Facts:
 
     numbers: frozenset[str]
     random: bool
+    promotable: frozenset[str] = frozenset()
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str, numbers: Iterable[str] = (), random: bool = False) -> Callable[[Any], Any]:
+def rule(
+    *names: str, numbers: Iterable[str] = (), promotable: Iterable[str] = (), random: bool = False
+) -> Callable[[Any], Any]:
     """Register the decorated function as the rule of the ATen overloads `names` ("aten.add.Tensor").
 
+    It gets a Scalar for each argument in `numbers` and `promotable`; the latter's has a `value` while it is static.
     Raises ValueError when an overload has a rule already: one op, one rule.
     """
 
@@ -47,7 +53,7 @@ def rule(*names: str, numbers: Iterable[str] = (), random: bool = False) -> Call
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has a rule already, in {RULES[name].function.__module__}")
-            RULES[name] = Rule(name, function, frozenset(numbers), random)
+            RULES[name] = Rule(name, function, frozenset(numbers), random, frozenset(promotable))
         return function
 
     return register

@@ -11,12 +11,12 @@ from lazytpu.aten.dims import along, reduced
 from lazytpu.aten.pointwise import full, wide
 from lazytpu.aten.reductions import count, fold, magnitude, squares, truth
 from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
-    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 Dims = int | Sequence[int] | None
@@ -35,23 +35,35 @@ def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSA
     return mean, b.reduce("add", squares(b, centred), dims, keepdim=True)
 
 
-def _variance(b: Builder, x: SSAValue, dim: Dims, correction: float, keepdim: bool) -> tuple[SSAValue, SSAValue]:
+def _variance(
+    b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool
+) -> tuple[SSAValue, SSAValue]:
     """(variance, mean) with `correction` taken from the count; a count of 0 or less divides by zero, as on the CPU."""
     dims = reduced(dim, len(shape_of(x)))
     mean, squared = moments(b, b.convert(x, wide(dtype_of(x))), dims)
-    variance = b.div(squared, full(b, float(max(0, count(x, dim) - correction)), squared))
+    variance = b.div(squared, _left(b, count(x, dim), correction, squared))
     shape = shape_of(mean) if keepdim else [n for d, n in enumerate(shape_of(mean)) if d not in dims]
     return b.reshape(variance, shape), b.reshape(mean, shape)
 
 
-def _given(correction: Scalar | bool | None) -> float:
+def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> SSAValue:
+    """max(0, size - correction), rounded to the dtype of `like` once."""
+    if not isinstance(correction, Scalar):
+        return full(b, float(max(0, size - correction)), like)
+    left = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
+    return b.broadcast_to(b.convert(left, dtype_of(like)), shape_of(like))
+
+
+def _given(correction: Scalar | bool | None) -> Scalar | float:
     """The correction: 1 unless given; `unbiased` of the older overloads is a correction of 1 or 0."""
     if correction is None:
         return 1
-    return correction.value if hasattr(correction, "value") else int(correction)  # type: ignore[union-attr]
+    if not isinstance(correction, Scalar):
+        return int(correction)
+    return correction if correction.plan is not None else correction.value
 
 
-@rule("aten.var.correction")
+@rule("aten.var.correction", promotable=("correction",))
 def var(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
@@ -59,7 +71,7 @@ def var(
     return b.convert(_variance(b, self, dim, _given(correction), keepdim)[0], b.out[0][0])
 
 
-@rule("aten.std.correction")
+@rule("aten.std.correction", promotable=("correction",))
 def std(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
@@ -67,7 +79,7 @@ def std(
     return b.convert(b.sqrt(_variance(b, self, dim, _given(correction), keepdim)[0]), b.out[0][0])
 
 
-@rule("aten.var_mean.correction")
+@rule("aten.var_mean.correction", promotable=("correction",))
 def var_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
@@ -76,7 +88,7 @@ def var_mean(
     return b.convert(variance, b.out[0][0]), b.convert(mean, b.out[1][0])
 
 
-@rule("aten.std_mean.correction")
+@rule("aten.std_mean.correction", promotable=("correction",))
 def std_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
@@ -113,7 +125,24 @@ def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSA
     return b.binary("pow", folded, full(b, 1 / order, folded))
 
 
-@rule("aten.linalg_vector_norm.default")
+# Orders whose norm is computed by other means than that of the rest.
+SPECIAL = (inf, -inf, 0, 1, 2)
+
+
+def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bool) -> SSAValue:
+    """The norm of a run-time order: all the ways are in the program, and the number chooses."""
+    size, given = magnitude(b, x), b.scalar(order, "f64")
+    power = b.broadcast_to(b.convert(given, dtype_of(size)), shape_of(size))
+    folded = fold(b, "add", b.binary("pow", size, power), dim, keepdim)
+    root = b.convert(b.div(b.constant(1.0, "f64"), given), dtype_of(folded))
+    result = b.binary("pow", folded, b.broadcast_to(root, shape_of(folded)))
+    for special in SPECIAL:
+        chosen = b.compare("EQ", given, b.constant(special, "f64"))
+        result = b.select(chosen, norm(b, x, special, dim, keepdim), result)
+    return result
+
+
+@rule("aten.linalg_vector_norm.default", promotable=("ord",))
 def linalg_vector_norm(
     b: Builder, self: SSAValue, ord: Scalar, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> SSAValue:
@@ -122,4 +151,6 @@ def linalg_vector_norm(
         self = b.convert(self, dtypes.name(dtype))
     if not is_complex(dtype_of(self)):
         self = b.convert(self, wide(dtype_of(self)))
-    return b.convert(norm(b, self, float(ord.value), dim, keepdim), b.out[0][0])
+    varies = ord.plan is not None
+    found = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
+    return b.convert(found, b.out[0][0])

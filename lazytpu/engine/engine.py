@@ -84,9 +84,12 @@ class Engine:
         if found is None and signature(op).written:
             other = functional(op)
             found = None if other is None else rules.get(str(other))
-        numbers = frozenset() if found is None else found.numbers & set(signature(op).names)
+        names = set(signature(op).names)
+        numbers = frozenset() if found is None else found.numbers & names
+        promotable = frozenset() if found is None else found.promotable & names
         random = torch.Tag.nondeterministic_seeded in op.tags or (found is not None and found.random)
-        return self.make_facts(numbers, random, op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION)
+        uses_precision = op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION
+        return self.make_facts(numbers, random, uses_precision, promotable)
 
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""

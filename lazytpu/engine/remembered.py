@@ -49,13 +49,17 @@ def recall_rules() -> None:
 
 
 def _rules() -> list[str]:
-    """Each rule as its op, "random" or "-", and the names of the arguments that are run-time numbers."""
+    """Each rule as its op, "random" or "-", and the names of the arguments that are run-time numbers, behind a "?" of
+    those that become one when they vary."""
     return [
-        " ".join([name, *(["random"] if rule.random else ["-"]), *sorted(rule.numbers)])
+        " ".join(
+            [name, "random" if rule.random else "-", *sorted(rule.numbers), *(f"?{n}" for n in sorted(rule.promotable))]
+        )
         for name, rule in registry.load().items()
     ]
 
 
 def _read(text: str) -> tuple[str, registry.Facts]:
     name, random, *numbers = text.split()
-    return name, registry.Facts(frozenset(numbers), random == "random")
+    promotable = frozenset(n[1:] for n in numbers if n[0] == "?")
+    return name, registry.Facts(frozenset(n for n in numbers if n[0] != "?"), random == "random", promotable)

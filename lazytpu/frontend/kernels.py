@@ -17,7 +17,7 @@ import lazytpu.frontend.inference.fourier
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
-from lazytpu.frontend import codegen, ports
+from lazytpu.frontend import codegen, ports, promotion
 from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes
@@ -58,6 +58,7 @@ class Kernel:
     arguments: list[codegen.Argument]
     schema_names: list[str]
     returns_one: bool
+    promotable: promotion.Promotable | None
     call: Callable[..., Any] = field(default=lambda: None)
 
 
@@ -74,7 +75,10 @@ def kernel(op: OpOverload) -> Kernel:
         fresh = not (returns and returns[0].alias_info is not None and returns[0].alias_info.is_write)
         arguments = codegen.arguments(op, facts)
         text, file = codegen.source(op, facts), f"<kernel of {op}>"
-        found = Kernel(op, facts, text, arguments, [a.name for a in op._schema.arguments], one and fresh)
+        names = [a.name for a in op._schema.arguments]
+        keyed = [name for a, name in zip(arguments, names, strict=True) if a.kind != "generator"]
+        promotable = promotion.Promotable.of(str(op), keyed, facts.promotable)
+        found = Kernel(op, facts, text, arguments, names, one and fresh, promotable)
         scope = {**_NAMESPACE, "KERNEL": found, "NAME": str(op), "DEFAULTS": _defaults(op)}
         exec(compile(text, file, "exec"), scope)
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
@@ -199,6 +203,12 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
 def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
     """A record this state has not seen: check it, infer its results, and add the state to the trie."""
     parent = r.state
+    wide = None if k.promotable is None else k.promotable.widen(key)
+    if wide is not None:
+        seen = parent.next.get(wide.key)
+        if seen is not None:
+            r.numbers.extend(wide.numbers)
+            return seen
     fused = r.mode == "fused"
     check_known_ends(parent, key, fused)
     in_step = parent.in_step or belongs_to_step(args)
@@ -230,6 +240,12 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         for (a, name), token in zip(keyed, key[1:], strict=False)
         if name in bound
     }
+    line = user_line()
+    choice = promotion.choose(r, parent, key, k.promotable, wide, line)
+    if choice.wide is not None and k.promotable is not None:
+        arguments = k.promotable.arguments(arguments, len(r.numbers))
+        r.numbers.extend(choice.wide.numbers)
+        key = choice.wide.key
     record = Record(
         op=k.op,
         arguments=arguments,
@@ -237,7 +253,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         out_slots=out_slots,
         written=written,
         admitted=tuple(_admitted(r, slot) for slot in range(parent.slots, r.slots)),
-        line=user_line(),
+        line=line,
         rng=numbers.next if k.facts.random else None,
         settings=(torch.get_float32_matmul_precision(),) if k.facts.uses_precision else (),
         in_backward=backward_id() != -1,
@@ -248,6 +264,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     if fused:
         watch(state)
     parent.add(key, state)
+    promotion.settle(r, parent, state, choice)
     return state
 
 

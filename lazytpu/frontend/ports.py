@@ -17,11 +17,13 @@ from lazytpu.trace.value import Layout
 @dataclass(frozen=True)
 class OpFacts:
     """What recording needs to know of an op's meaning: the arguments whose numbers vary at run time, whether it draws
-    random numbers, and whether torch's float32 matmul precision decides about it."""
+    random numbers, whether torch's float32 matmul precision decides about it, and the arguments whose numbers are part
+    of the program until they are seen to vary."""
 
     numbers: frozenset[str]
     random: bool
     uses_precision: bool
+    promotable: frozenset[str] = frozenset()
 
 
 class Engine(Protocol):

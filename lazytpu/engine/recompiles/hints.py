@@ -60,6 +60,18 @@ STATES = Hint(
     "optimizer-states",
     "(inside optimizer.step(): its first step makes the states)",
     "none needed: happens once",
+    expected=True,
+)
+ELSEWHERE = Hint(
+    "same-program",
+    "(as part of another trace, or with a number of another sign)",
+    "none needed: the program is the same",
+    expected=True,
+)
+OPTIMIZER_BRANCH = Hint(
+    "optimizer-branch",
+    "(optimizer.step() took another branch)",
+    "none needed for an optimizer that warms up: it does so once",
 )
 EARLIER_CUT = Hint(
     "earlier-cut",
@@ -132,7 +144,7 @@ def of_path(
     `same_after` records of both are alike."""
     both = [*gone, *come]
     if both and all(_in_optimizer(r) for r in both):
-        return Hint(STATES.name, STATES.note, STATES.fix, expected=nearest_is_first)
+        return STATES if nearest_is_first else OPTIMIZER_BRANCH
     if _trains(gone) != _trains(come):
         return TRAIN_EVAL
     if any(r.in_backward for r in gone) and not any(r.in_backward for r in new):

@@ -112,6 +112,7 @@ class Recompiles:
                 known.setting,
                 known.growth,
                 len(sketch) if how.share == 1.0 else how.after,
+                known.end() is trace.state,
                 known.is_first,
             )
             found, family = reasons.reason(old, new, self._ops), known.family

@@ -52,6 +52,8 @@ class Old:
     growth: Growth | None
     same_after: int
     "How many ops and lines both traces end with, beyond those they begin with; all when nothing else is there."
+    same_state: bool
+    "Whether it ended at the same state of the trie."
     is_first: bool
     "Whether nothing like it was there before it."
 
@@ -224,6 +226,10 @@ def _same_records(old: Old, new: New) -> Reason:
     if old.setting.mode != new.setting.mode:
         what = f"the mode was {old.setting.mode}, is {new.setting.mode}"
         return Reason("mode", what, _EACH_MODE, expected=True)
+    if not old.same_state:
+        hint = hints.ELSEWHERE
+        what = f"the ops of program #{old.number} were recorded another way"
+        return Reason("new-trace-path", what, hint.fix, hint.note, hint.name, new.records[0].line, expected=True)
     what = f"program #{old.number} was the same, and was dropped to bound the memory of traces"
     return Reason("dropped", what, "fewer different traces", expected=True)
 
