@@ -15,7 +15,8 @@ def settings() -> list[str]:
     """The settings that change what a trace is translated to."""
     return [
         f"bounds_check {options.bounds_check}",
-        f"default dtype {torch.get_default_dtype()}",
+        f"default dtype {torch.get_default_dtype()}",  # this and the next: torch's decompositions ask
+        f"deterministic algorithms {torch.are_deterministic_algorithms_enabled()}",
         f"options of XLA {sorted(programs.OPTIONS.items())}",
     ]
 

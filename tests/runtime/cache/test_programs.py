@@ -42,6 +42,7 @@ QR = """func.func public @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
   return %0#0 : tensor<4x4xf32>
 }"""
 
+
 def parse(text: str) -> ir.Module:
     with client.mlir_context():
         return ir.Module.parse(text)
