@@ -1,6 +1,6 @@
 """A captured training step beside the same step as one hand-written `jax.jit`, with donated state.
 
-    python benchmarks/capture.py [--layers 20] [--width 32] [--batch 8] [--steps 200] [--rounds 5] [--json]
+    python benchmarks/capture.py
 
 Both train an MLP with AdamW, from the same weights, in one process, in turns. A round is `--steps` steps with one wait
 at its end; shown is the fastest round, since the noise of a machine only adds. The host's part is what a call takes to
@@ -9,8 +9,6 @@ return, the fastest call of all.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,47 +17,43 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from common import Row, compile_at_once, exit_with, finish, parser
 from torch import nn
 
 import lazytpu
 
 LR, BETAS, EPS, DECAY = 1e-3, (0.9, 0.999), 1e-8, 0.01
+TARGET = 2.0  # times jax.jit
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=20)
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=200, help="steps of a round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
-    arguments = parser.parse_args()
+def main() -> int:
+    options = parser("capture", __doc__)
+    options.add_argument("--layers", type=int, default=20)
+    options.add_argument("--width", type=int, default=32)
+    options.add_argument("--batch", type=int, default=8)
+    options.add_argument("--steps", type=int, default=200, help="steps of a round")
+    options.add_argument("--rounds", type=int, default=5)
+    args = options.parse_args()
+    compile_at_once()
     torch.manual_seed(0)
     layers: list[nn.Module] = []
-    for _ in range(arguments.layers):
-        layers += [nn.Linear(arguments.width, arguments.width), nn.ReLU()]
+    for _ in range(args.layers):
+        layers += [nn.Linear(args.width, args.width), nn.ReLU()]
     model = nn.Sequential(*layers[:-1])
-    x, y = (torch.randn(arguments.batch, arguments.width) for _ in "xy")
+    x, y = (torch.randn(args.batch, args.width) for _ in "xy")
     engines = {"jax.jit": jax_step(model, x, y), "recorded": torch_step(model, x, y, capture=False)}
     engines["captured"] = torch_step(model, x, y, capture=True)
     losses = {name: [float(step()) for _ in range(10)] for name, (step, _) in engines.items()}
     for name, found in losses.items():
         assert all(abs(a - b) < 1e-4 * abs(b) for a, b in zip(found, losses["jax.jit"])), (name, losses)
-    found = {name: {"wall_ms": float("inf"), "cpu_ms": float("inf"), "host_ms": float("inf")} for name in engines}
-    for _ in range(arguments.rounds):
+    best: dict[str, dict[str, float]] = {name: dict.fromkeys(("wall", "CPU", "host"), float("inf")) for name in engines}
+    for _ in range(1 if args.quick else args.rounds):
         for name, (step, wait) in engines.items():
-            best = found[name]
-            for key, value in timed(step, wait, arguments.steps).items():
-                best[key] = min(best[key], value)
-    if arguments.json:
-        print(json.dumps({"arguments": vars(arguments), **found}))
-        return
-    print(f"{arguments.layers} layers of width {arguments.width}, batch {arguments.batch}, AdamW; milliseconds a step")
-    print(f"{'':10}{'wall':>9}{'cpu':>9}{'host':>9}{'wall / jax.jit':>17}")
-    for name, times in found.items():
-        ratio = times["wall_ms"] / found["jax.jit"]["wall_ms"]
-        print(f"{name:10}{times['wall_ms']:9.3f}{times['cpu_ms']:9.3f}{times['host_ms']:9.3f}{ratio:16.2f}x")
+            found = timed(step, wait, 20 if args.quick else args.steps)
+            best[name] = {kind: min(best[name][kind], milliseconds) for kind, milliseconds in found.items()}
+    rows = [Row(f"{name}: {kind}", best[name][kind], "ms") for name in engines for kind in best[name]]
+    rows.append(Row("captured / jax.jit, wall", best["captured"]["wall"] / best["jax.jit"]["wall"], "", TARGET))
+    return finish("capture", rows, args)
 
 
 def timed(step: Callable[[], Any], wait: Callable[[Any], Any], steps: int) -> dict[str, float]:
@@ -72,7 +66,7 @@ def timed(step: Callable[[], Any], wait: Callable[[Any], Any], steps: int) -> di
         host = min(host, time.perf_counter() - before)
     wait(value)
     wall = time.perf_counter() - start
-    return {"wall_ms": 1e3 * wall / steps, "cpu_ms": 1e3 * (time.process_time() - cpu) / steps, "host_ms": 1e3 * host}
+    return {"wall": 1e3 * wall / steps, "CPU": 1e3 * (time.process_time() - cpu) / steps, "host": 1e3 * host}
 
 
 def torch_step(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor, capture: bool) -> tuple[Any, Any]:
@@ -129,4 +123,4 @@ def jax_step(model: nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> tuple[An
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)
