@@ -120,9 +120,11 @@ def train(batches: list[torch.Tensor], full: Callable[[bool], None] | None) -> l
 
     for i, batch in enumerate(batches):
         if full is not None and i == 1:
+            double = batch.repeat(2, 1)
+            lazytpu.mark_step()
             full(True)
             with pytest.raises(torch.OutOfMemoryError) as caught:
-                step(batch.repeat(2, 1))
+                step(double)
             full(False)
             names = {value.name: value.category for value in caught.value.before.values}  # pyright: ignore
             assert names["0.weight"] == "parameters" and names["2.bias.momentum_buffer"] == "optimizer state"
@@ -218,7 +220,7 @@ def test_advice_names_what_could_be_freed(full: Callable[[bool], None]) -> None:
     old = model.weight.detach().clone()  # shares the value that the step overwrites
     with torch.no_grad():
         model.weight.add_(1)
-    hidden = torch.exp(x @ model.weight.t())  # logits
+        hidden = torch.exp(x @ model.weight.t())  # logits
     full(True)
     with pytest.raises(torch.OutOfMemoryError) as caught:
         lazytpu.mark_step()
