@@ -194,7 +194,7 @@ _ALL = (
     ),
     Setting(
         "background_compile",
-        5.0,
+        15.0,
         "seconds, 0 or more; inf",
         "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
         "the first use, without a thread",

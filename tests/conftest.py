@@ -13,6 +13,9 @@ import pytest
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ  # its session made the folder
 if not _WORKER:
     os.environ["LAZYTPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazytpu-cache-")
+# A program is waited for: on a busy machine one may take longer than a user is asked to wait, and would be counted as
+# those of its ops that run meanwhile.
+os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
 
 
 def pytest_unconfigure() -> None:
