@@ -6,8 +6,6 @@ compiled. What takes longer goes on compiling while the script goes on, and is u
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -15,12 +13,10 @@ from collections.abc import Callable, Collection
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Prepared
 from lazytpu.engine.progress import QUIET, Progress, say
-from lazytpu.runtime.exits import abandon_compilations
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
 AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
-AT_EXIT = 5.0  # seconds that the end of the process waits for programs: a cache on disk then has them
 
 
 class Job:
@@ -52,15 +48,12 @@ class Job:
 class Background:
     """The programs that are being compiled. `build` compiles one, on any thread, and raises what went wrong."""
 
-    def __init__(self, build: Callable[[Prepared], Compiled], at_exit: float = AT_EXIT):
+    def __init__(self, build: Callable[[Prepared], Compiled]):
         self.build = build
-        self.at_exit = at_exit
         self.progress = Progress(self.unfinished)
         self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
         self._slots = threading.BoundedSemaphore(AT_ONCE)
-        self._process = os.getpid()
         self._closed = False
-        atexit.register(self.close)
 
     def unfinished(self) -> list[Job]:
         """What is not compiled yet, oldest first."""
@@ -118,32 +111,22 @@ class Background:
         plan.jobs.append(job)
         return job
 
-    def close(self) -> None:
-        """At the end of the process: wait a little for what is being compiled, then leave it behind."""
-        if os.getpid() != self._process:  # a forked child, which has none of these threads
-            return
+    def close(self, end: float) -> bool:
+        """At the end of the process: begin nothing more, and wait until `end` (time.monotonic()) for what is being
+        compiled; whether it is."""
         self._closed = True
         self.progress.close()
         jobs = self.unfinished()
-        if not jobs:
-            return
-        say(f"waiting for {len(jobs)} programs to be compiled, at most {self.at_exit:g} s")
-        end = time.perf_counter() + self.at_exit
-        try:
-            for job in jobs:
-                job.done.wait(max(0.0, end - time.perf_counter()))
-        except KeyboardInterrupt:
-            say("interrupted")
-        if self._jobs and not abandon_compilations():
-            say("compilations cannot be left behind on this system: waiting for them")
-            for job in jobs:
-                job.done.wait()
+        if jobs:
+            say(f"waiting for {len(jobs)} programs to be compiled")
+        return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
     def _work(self, job: Job) -> None:
         with self._slots:
             if self._closed:
-                return  # it has not begun, and is not worth waiting for
-            self._compile(job)
+                self._finish(job)  # it has not begun, and is not worth waiting for
+            else:
+                self._compile(job)
 
     def _compile(self, job: Job) -> None:
         try:
@@ -151,5 +134,8 @@ class Background:
         except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
             job.error = again(error)
         finally:
-            self._jobs.pop(job, None)
-            job.done.set()
+            self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        self._jobs.pop(job, None)
+        job.done.set()

@@ -16,6 +16,7 @@ from lazytpu.aten.failures import Check
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.background import Background, Job
+from lazytpu.engine.closing import close_at_exit
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
 from lazytpu.engine.device import capacity, limit
@@ -55,6 +56,7 @@ class Engine:
         self.make_facts = make_facts
         self.owners = owners
         MEMORY.limit = limit()
+        close_at_exit([self.inflight.close, self.background.close])
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""

@@ -56,7 +56,7 @@ class Inflight:
         self.metrics = metrics
         self.runs: deque[Run] = deque()
         self.failure: Exception | None = None
-        self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any]] = queue.SimpleQueue()
+        self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
         self._watcher: threading.Thread | None = None
 
     def begin(self, timing: Timing) -> Launch | None:
@@ -95,15 +95,32 @@ class Inflight:
     def _settle(self, count: int) -> None:
         """Wait for the oldest runs, and keep the first failure among them."""
         runs = self._oldest(count)
-        with self.metrics.waiting():
-            try:
-                client.wait([run.status for run in runs])
-                suspects = [run for run in runs if run.checks]
-            except RunError:
-                suspects = runs
-            for run in suspects:
-                if self.failure is None:
-                    self.failure = _failure_of(run)
+        try:
+            with self.metrics.waiting():
+                try:
+                    client.wait([run.status for run in runs])
+                    suspects = [run for run in runs if run.checks]
+                except RunError:
+                    suspects = runs
+                for run in suspects:
+                    if self.failure is None:
+                        self.failure = _failure_of(run)
+        except BaseException:  # an interrupt: nobody has looked at them yet
+            self.runs.extendleft(reversed(runs))
+            raise
+
+    def close(self, end: float) -> bool:
+        """At the end of the process: wait until `end` (time.monotonic()) for the device; whether it is done, and the
+        thread that waits for it has stopped."""
+        while not all(client.is_ready(run.status) for run in list(self.runs)):
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.01)
+        if self._watcher is None:
+            return True
+        self._watched.put(None)
+        self._watcher.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        return not self._watcher.is_alive()
 
     def _oldest(self, count: int) -> list[Run]:
         runs: list[Run] = []
@@ -126,8 +143,8 @@ class Inflight:
 
     def _watch(self) -> None:
         """On a thread of its own: a run begins when the one before it is done, and ends when its status is there."""
-        while True:
-            launch, timing, status = self._watched.get()
+        while (watched := self._watched.get()) is not None:
+            launch, timing, status = watched
             start = launch.at
             try:
                 if launch.before is not None:

@@ -1,9 +1,9 @@
-"""How the process ends while XLA still compiles: a compilation cannot be stopped, and is left behind.
+"""How the process ends while threads still wait for XLA, which cannot be stopped: they are left behind.
 
-Left alone, it would take the process with it. The thread that waits for XLA asks for the interpreter's lock five times
-a second; once the interpreter is being finalized, CPython up to 3.13 answers by unwinding the thread's stack, and C++
-frames that must not be unwound call std::terminate: "terminate called ...", and the exit status is that of a crash. And
-whoever destroys the XLA client waits until its compilations are done.
+Left alone, they would take the process with them. A thread that waits for XLA asks for the interpreter's lock five
+times a second; once the interpreter is being finalized, CPython up to 3.13 answers by unwinding the thread's stack, and
+C++ frames that must not be unwound call std::terminate: "terminate called ...", and the exit status is that of a crash.
+And whoever destroys the XLA client waits until its compilations are done.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from lazytpu.runtime import client
 
 
-def abandon_compilations() -> bool:
-    """Let the process end, with the exit status it is about to have, although threads are compiling. Call it from an
+def abandon_threads() -> bool:
+    """Let the process end, with the exit status it is about to have, although threads wait for XLA. Call it from an
     atexit function, as the last thing that lazytpu does. Returns False, and nothing is changed, where the C libraries
     are not those of Linux.
 

@@ -1,0 +1,145 @@
+"""The end of the process while things are under way: it comes soon, quietly, and with the status it should have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+# What every script begins with. `hang` makes compilations take minutes, in XLA; a script that hangs is ended with the
+# stacks of all its threads.
+PRELUDE = """
+import faulthandler, os, sys, threading, time
+faulthandler.dump_traceback_later(150, exit=True)
+import torch, lazytpu
+from lazytpu import wiring
+from lazytpu.engine import closing
+from lazytpu.runtime import client
+
+engine = wiring.start()
+x = torch.ones(64, 64).to("tpu")
+assert (x + 1).sum().item() == 64 * 64 * 2
+
+def endless():
+    product = "stablehlo.dot_general %{0}, %arg0, contracting_dims = [1] x [0]"
+    sort = '"stablehlo.sort"(%p{0}) ({{ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %c = stablehlo.compare LT, %a, %b'
+    sort += " : (tensor<f32>, tensor<f32>) -> tensor<i1> stablehlo.return %c : tensor<i1> }}) {{dimension = 0 : i64}}"
+    kind = "tensor<64x64xf32>"
+    lines, last = [], "arg0"
+    for i in range(4000):
+        lines.append(f"%p{i} = {product.format(last)} : ({kind}, {kind}) -> {kind}")
+        lines.append(f"%s{i} = {sort.format(i)} : ({kind}) -> {kind}")
+        last = f"s{i}"
+    body = "\\n".join(lines)
+    text = f"module {{ func.func public @main(%arg0: {kind}) -> {kind} {{ {body} return %{last} : {kind} }} }}"
+    with client.mlir_context():
+        return client.ir.Module.parse(text)
+
+MODULE = endless()
+
+def hang():
+    engine.background.build = lambda prepared: client.compile_module(MODULE)
+    lazytpu.options.background_compile = 1.0
+"""
+
+
+def run(script: str, status: int = 0) -> tuple[str, str]:
+    """Standard output and error of a script, which ends with `status` and has nothing to say about its threads."""
+    code = PRELUDE + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    for word in ("terminate called", "Fatal", "Exception ignored", "Aborted"):
+        assert word not in done.stderr, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_a_compilation_is_left_behind() -> None:
+    out, err = run(
+        """
+        hang()
+        y = x @ x
+        lazytpu.mark_step()
+        assert len(engine.background.unfinished()) == 1 and lazytpu.metrics()["stepwise"] == 1
+        print(y.sum().item())
+        sys.exit(7)
+        """,
+        status=7,
+    )
+    assert (float(out), err) == (64.0**3, "")
+
+
+def test_an_error_of_the_script_is_all_that_is_told() -> None:
+    _, err = run(
+        """
+        hang()
+        (x @ x).sum().item()
+        raise ValueError("of the script")
+        """,
+        status=1,
+    )
+    assert err.count("Traceback") == 1 and err.strip().endswith("ValueError: of the script")
+
+
+def test_a_compilation_that_is_nearly_done_is_waited_for() -> None:
+    out, err = run(
+        """
+        real, build = engine.background.build, lambda prepared: (time.sleep(2), real(prepared), print("compiled"))[1]
+        engine.background.build = build
+        lazytpu.options.background_compile = 0.1
+        (x @ x).sum().item()
+        print("the end")
+        """
+    )
+    assert (out.split("\n")[:2], err) == (["the end", "compiled"], "")
+
+
+def test_work_that_is_pending_is_not_run() -> None:
+    out, err = run(
+        """
+        y = x @ x
+        thread = threading.Thread(target=lambda: globals().update(z=x * 2))
+        thread.start()
+        thread.join()
+        print("the end")
+        """
+    )
+    assert (out, err) == ("the end\n", "")
+
+
+def test_the_device_is_left_behind_at_its_work() -> None:
+    """A thread that waits for the device, too, as it does when it measures how long a run takes."""
+    out, err = run(
+        """
+        big = torch.ones(2000, 2000).to("tpu")
+        (big @ big).sum().item()
+        for _ in range(60):
+            big = (big @ big) * 1e-4
+        lazytpu.mark_step()
+        print(any(not client.is_ready(run.status) for run in engine.inflight.runs))
+        sys.exit(7)
+        """,
+        status=7,
+    )
+    assert (out, err) == ("True\n", "")
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_compilations() -> None:
+    out, err = run(
+        """
+        hang()
+        y = x @ x
+        lazytpu.mark_step()
+        start = time.monotonic()
+        faulthandler.cancel_dump_traceback_later()  # its thread, too, is the parent's
+        if os.fork() == 0:
+            try:
+                y.sum().item()
+            except RuntimeError as error:
+                print(str(error), flush=True)
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+        print(time.monotonic() - start < closing.AT_EXIT, y.sum().item(), flush=True)
+        """
+    )
+    assert "Cannot re-initialize tpu in forked subprocess" in out and out.endswith("\nTrue 262144.0\n")
+    assert err == ""
