@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from lazytpu.aten.failures import Check
-from lazytpu.engine import index, recall
+from lazytpu.engine import recall
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
@@ -123,8 +123,8 @@ class Compiler:
             dumps.write(options.dump, number, name, "lazytpu", made.text)
             dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
             if content is not None:
-                entry = index.as_json(made.entry("", live))
-                dumps.write_trace(options.dump, number, name, content, len(records), entry)
+                told = recall.dumped(content, made.entry("", live), name, len(records), made.stablehlo)
+                dumps.write_trace(options.dump, number, name, told)
         return Prepared(number, name, records, live, content, making, made=made)
 
     def build(self, prepared: Prepared) -> Compiled:

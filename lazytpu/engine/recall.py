@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
@@ -14,7 +16,7 @@ from lazytpu.engine.index import Entry, Malformed
 from lazytpu.engine.inflight import Timing
 from lazytpu.engine.origins import origins
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.cache.translation import KIND, describe, trace_key
+from lazytpu.runtime.cache.translation import KIND, describe, trace_key, translators
 from lazytpu.runtime.program import Program
 from lazytpu.trace.trie import Record, State
 
@@ -79,3 +81,16 @@ def note(content: str, entry: Entry, name: str, records: int) -> None:
     key = trace_key(content)
     if store().writable() and not store().has(KIND, key):
         store().put(KIND, key, index.encode(entry), describe(name, records, entry.program))
+
+
+def dumped(content: str, entry: Entry, name: str, records: int, stablehlo: str) -> dict[str, Any]:
+    """What `lazytpu.runtime.cache.ahead` needs to know of a program whose StableHLO is in a dump: the same, with who
+    translated it, and the digest of that text."""
+    return {
+        "name": name,
+        "records": records,
+        "content": content,
+        "translators": dict(translators()),
+        "stablehlo": hashlib.sha256(stablehlo.encode()).hexdigest(),
+        "entry": index.as_json(entry),
+    }

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,9 @@ def write(directory: str | os.PathLike[str], number: int, name: str, stage: str,
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
 
 
-def write_trace(
-    directory: str | os.PathLike[str], number: int, name: str, content: str, records: int, entry: dict[str, Any]
-) -> Path:
-    """Write what the index keeps of program `number`: the digest `content` of its trace of `records` ops, and the
-    `entry` but for the key of the executable. Raises OSError, as `write` does."""
-    told = {"name": name, "content": content, "records": records, "entry": entry}
+def write_trace(directory: str | os.PathLike[str], number: int, name: str, told: Mapping[str, Any]) -> Path:
+    """Write which trace program `number` is of, as JSON (`lazytpu.engine.recall.dumped`). Raises OSError, as `write`
+    does."""
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.json", json.dumps(told, indent=1))
 
 

@@ -50,9 +50,7 @@ class Guards:
         self._numbers = [(label, tensor, tensor.item()) for label, tensor in reach.numbers_on_cpu]
         states = {id(d) for optimizer in reach.optimizers for d in optimizer.state.values()}
         leaves = {
-            id(t): t
-            for place, t in reach.tensors.items()
-            if t.is_leaf and place[1] != GRAD and place[0] not in states
+            id(t): t for place, t in reach.tensors.items() if t.is_leaf and place[1] != GRAD and place[0] not in states
         }
         self._leaves = list(leaves.values())
         self._flags = list(map(_FLAGS, self._leaves))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,39 @@ def test_what_is_not_compiled_is_told_and_the_rest_is(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": not compiled: no such op on a TPU")
     assert len(Store(cache).entries("program")) == len(Store(cache).entries("trace")) == compiles - 1
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "its StableHLO is not what was written with it": lambda path: _changed(path.with_suffix(".stablehlo.mlir"), "\n"),
+    "another lazytpu, or other libraries under it": lambda path: _with(path, translators={"torch": "1.0"}),
+    r"it is no dump of lazytpu's \(KeyError\('records'\)\)": lambda path: _with(path, records=None),
+    r"it is no dump of lazytpu's \(FileNotFound": lambda path: path.with_suffix(".stablehlo.mlir").unlink(),
+    r"it is no dump of lazytpu's \(JSON": lambda path: path.write_text("{"),
+}
+
+
+def _changed(path: Path, more: str) -> None:
+    path.write_text(path.read_text() + more)
+
+
+def _with(path: Path, **fields: object) -> None:
+    told = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+
+
+@pytest.mark.parametrize("reason", DAMAGE)
+def test_a_dump_that_does_not_hang_together_is_not_compiled(
+    here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    """A program that is taken for another trace's would give wrong results."""
+    name = min(dumped[0].glob("*.json")).stem
+    for path in dumped[0].glob(f"{name}.*"):
+        shutil.copy(path, tmp_path)
+    DAMAGE[reason](tmp_path / f"{name}.json")
+    assert ahead.main(["here", str(tmp_path), str(tmp_path / "cache")]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.match(f"{name}: not compiled: {reason}", line)
+    assert Store(tmp_path / "cache").entries() == []
 
 
 def test_an_unknown_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

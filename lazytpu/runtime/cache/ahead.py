@@ -7,6 +7,7 @@ machine looks for, as far as libtpu describes a topology alike with and without 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -67,10 +68,18 @@ def main(arguments: Sequence[str]) -> int:
 
 def _compile(path: Path, into: Store) -> str:
     """Compile one program; a line that says how it went."""
-    told: dict[str, Any] = json.loads(path.read_text())
-    name = str(told["name"])
+    try:
+        told: dict[str, Any] = json.loads(path.read_text())
+        text = path.with_suffix(".stablehlo.mlir").read_text()
+        if told["translators"] != translation.translators():
+            return f"{path.stem}: not compiled: another lazytpu, or other libraries under it, wrote it"
+        if told["stablehlo"] != hashlib.sha256(text.encode()).hexdigest():
+            return f"{path.stem}: not compiled: its StableHLO is not what was written with it"
+        name, about = str(told["name"]), (told["content"], told["records"], told["entry"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{path.stem}: not compiled: it is no dump of lazytpu's ({error!r})"
     with client.mlir_context():
-        module = client.ir.Module.parse(path.with_suffix(".stablehlo.mlir").read_text())
+        module = client.ir.Module.parse(text)
         found = signature(module)
     key = programs.program_key(module)
     start = time.perf_counter()
@@ -80,9 +89,9 @@ def _compile(path: Path, into: Store) -> str:
         return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
     elapsed = 1e3 * (time.perf_counter() - start)
     into.put(programs.KIND, key, payload, programs.describe(name, found, (), elapsed))
-    entry = json.dumps({**told["entry"], "program": key}, separators=(",", ":")).encode()
-    about = translation.describe(name, told["records"], key)
-    into.put(translation.KIND, translation.trace_key(told["content"]), entry, about)
+    content, records, entry = about
+    data = json.dumps({**entry, "program": key}, separators=(",", ":")).encode()
+    into.put(translation.KIND, translation.trace_key(content), data, translation.describe(name, records, key))
     return f"{path.stem}: {len(payload):,} bytes, compiled in {elapsed:,.0f} ms"
 
 

@@ -18,14 +18,19 @@ _TRANSLATORS = ("torch", "jax", "numpy", "ml_dtypes", "networkx", "xdsl")
 
 
 @cache
-def environment() -> Mapping[str, str]:
-    """The environment of translation, in words: that of programs, and more."""
+def translators() -> Mapping[str, str]:
+    """Who translates traces: a digest of lazytpu's own source, and the versions of the others."""
     return {
-        **fingerprint.environment(),
         "lazytpu source": fingerprint.source_digest(),
         "python": ".".join(platform.python_version_tuple()[:2]),
         **{name: metadata.version(name) for name in _TRANSLATORS},
     }
+
+
+@cache
+def environment() -> Mapping[str, str]:
+    """The environment of translation, in words: that of programs, and who translates."""
+    return {**fingerprint.environment(), **translators()}
 
 
 @cache
