@@ -158,8 +158,9 @@ def candidates(
     drawn: dict[int, Candidate],
     steps: list[OptimizerStep],
     values: Values,
+    constants: set[int],
 ) -> list[frozenset[Candidate]]:
-    """What each number of a recorded call may be."""
+    """What each number of a recorded call may be; `constants` are only what they were."""
     found: list[frozenset[Candidate]] = []
     by_value: list[tuple[range, dict[tuple[Any, ...], list[Candidate]]]] = []
     for i, step in enumerate(steps):
@@ -177,7 +178,7 @@ def candidates(
         bits = exact(value)
         given: list[Candidate] = [("is", *bits)]
         for where_, named in by_value:
-            if index in where_:
+            if index in where_ and index not in constants:
                 given.extend(named.get(bits, ()))
         found.append(frozenset(given))
     return found

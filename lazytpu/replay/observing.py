@@ -93,7 +93,7 @@ class Call:
             pins=frozenset((place, *exact(value)) for place, value in self.reach.simple.items()),
             regimes=regimes(values),
             numbers=trace.numbers,
-            explained=candidates(trace.numbers, drawn, recorded.steps, values),
+            explained=candidates(trace.numbers, drawn, recorded.steps, values, recorded.constants),
             inputs=[frozenset(recorded.known.get(slot, ())) for slot in inputs],
             input_slots=inputs,
             live=recorded.live,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import is_stashed, stash_in_thread, thread_stash
 from lazytpu.replay.reach import Key, is_hyper
 from lazytpu.trace.cuts import MARK
+from lazytpu.trace.extract import Slots, closure, extract
+from lazytpu.trace.reads import Held
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import State
-from lazytpu.trace.value import Value
+from lazytpu.trace.value import Value, resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class OptimizerStep:
 @dataclass(slots=True)
 class Recorded:
     """What a recorded call left: its trace, the slots alive at its end and the inputs dead then; `known` says for the
-    slot of each input in which places it was found; `problem` is the first reason why it is not one program."""
+    slot of each input in which places it was found; `problem` is the first reason why it is not one program.
+    `constants` are the numbers that decided about a value that was read: the same in all calls of a capture."""
 
     trace: Trace | None = None
     live: frozenset[int] = frozenset()
@@ -43,17 +47,24 @@ class Recorded:
     known: dict[int, tuple[Key, ...]] = field(default_factory=dict)
     steps: list[OptimizerStep] = field(default_factory=list)
     problem: str | None = None
+    constants: set[int] = field(default_factory=set)
 
 
 class CallRecorder(Recorder):
-    """Records one call. Nothing ends its trace but the end of the call, and a host read, which is noted."""
+    """Records one call. Nothing ends its trace but the end of the call, and a host read, which is noted.
 
-    __slots__ = ("_finishing", "_places", "recorded")
+    A read of a value that depends on nothing but the code (transformers looks at positions it made itself, to find out
+    whether sequences are packed) is computed beside the trace: it is the same in each call with the same records.
+    """
+
+    __slots__ = ("_beside", "_finishing", "_places", "_read", "recorded")
 
     def __init__(self, root: State, outer: Recorder, places: dict[int, tuple[Any, tuple[Key, ...]]]):
         self.recorded = Recorded()
         self._places = places
         self._finishing = False
+        self._beside = outer.cut_trace
+        self._read: set[int] = set()  # slots of values that were read and are constant
         super().__init__(root, self._observed(outer.cut_trace, outer.mode), outer.plan_of)
         self.own_mode = "lazy"
         self._set_mode("lazy")
@@ -81,10 +92,45 @@ class CallRecorder(Recorder):
         if self.recorded.problem is None:
             self.recorded.problem = problem
 
-    def reading(self) -> None:
+    def reading(self, value: Value) -> None:
         """A value goes to the host: what the call does next may depend on it."""
-        if not self._finishing:
-            self.note(f"it reads a value on the host ({user_line()})")
+        if self._finishing or self._is_constant(value):
+            return
+        self.note(f"it reads a value on the host ({user_line()})")
+
+    def read(self, value: Value, place: Any = None) -> None:
+        self.reading(value)
+        super().read(value, place)
+
+    def _is_constant(self, value: Value) -> bool:
+        """Whether a value of this trace depends on no input and no random number; it has its buffer then."""
+        with self.cut_lock, self.lock:
+            if value.recorder is not self or value.epoch != self.epoch:
+                return False
+            if value.slot in self._read:
+                return True
+            records = self.state.records()
+            known = Slots(records)
+            if value.slot not in known.makers:
+                return False
+            chosen = closure(records, value.slot, known)
+            part = extract(records, sorted(chosen), known)
+            of_inputs = [s for i in chosen for s, _, _ in records[i].admitted if s in known.inputs or self._found(s)]
+            if of_inputs or any(records[i].rng is not None for i in chosen):
+                return False
+            made = resident(value.layout, None)
+            values: list[Callable[[], Value | None]] = [_nothing] * len(part.origins)
+            values[part.slots[value.slot]] = Held(made)
+            numbers = [self.numbers[i] for i in part.numbers]
+            self._beside(Trace(part.state, -1, [], numbers, values, time.perf_counter()))
+            value.buffer = made.buffer
+            self._read.add(value.slot)
+            self.recorded.constants.update(part.numbers)
+            return True
+
+    def _found(self, slot: int) -> bool:
+        """Whether a value was there before the call."""
+        return bool(self.recorded.known.get(slot))
 
     def end(self, place: Any = None) -> None:
         """optimizer.step() ends no trace here: the call does."""
@@ -100,6 +146,10 @@ class CallRecorder(Recorder):
         """Run what the call recorded, if it was not cut before."""
         self._finishing = True
         super().cut()
+
+
+def _nothing() -> None:
+    """In place of references to values that a part of a trace need not compute."""
 
 
 def input_slots(state: State) -> list[int]:

@@ -217,3 +217,29 @@ def test_a_run_that_fails(monkeypatch: pytest.MonkeyPatch):
     captured(*batch(0))
     assert captured.replays == replays + 1, captured.reason
     assert not any(torch.equal(a, p.cpu()) for a, p in zip(before, net.parameters()))
+
+
+@pytest.mark.parametrize("random_part", [False, True])
+def test_reads_of_constants(random_part: bool):
+    """A value that the code alone decides may be read; one that depends on random numbers may not."""
+    limit = 3
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(x.shape[0], device="tpu") * limit
+        if random_part:
+            positions = positions + torch.rand(x.shape[0], device="tpu")
+        positions[0] = 0
+        if (positions.diff() >= 3).all():
+            x = x * 2
+        return x * positions[1]
+
+    captured = lazytpu.step(step)
+    if random_part:
+        with pytest.warns(CaptureWarning, match="reads a value on the host"):
+            list(map(captured, *zip(*map(batch, range(5)))))
+        return
+    for limit in (3, 2, 3):
+        for i in range(6):
+            x, y = batch(i)
+            assert torch.equal(captured(x, y).cpu(), x.cpu() * (6 if limit == 3 else 2))
+    assert captured.replays == 3 + 3 + 6

@@ -32,9 +32,9 @@ def materialize(value: Value) -> Any:
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the size, stride and contents of a tpu tensor, in memory of its own."""
-    if is_stashed(tensors.STASH):
-        thread_stash(tensors.STASH).reading()
     value = tensors.value_of(tensor)
+    if is_stashed(tensors.STASH):
+        thread_stash(tensors.STASH).reading(value)
     kind = value.layout
     size = tensors.extent(kind.shape, kind.stride)
     if value.buffer is EMPTY:
