@@ -1,15 +1,21 @@
-"""Compilations in the background that end when a test says so."""
+"""Nothing on disk that was compiled before, and compilations in the background that end when a test says so."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lazytpu
 from lazytpu import wiring
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled_yet(empty_cache: Path) -> None:
+    """These tests count compilations, or hold them up: the programs of other tests must not serve."""
 
 
 class Gate:

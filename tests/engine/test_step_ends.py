@@ -11,8 +11,6 @@ from torch import nn
 import lazytpu
 from lazytpu.trace import loops
 
-pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
-
 
 def metric(name: str) -> int:
     return lazytpu.metrics()[name]
