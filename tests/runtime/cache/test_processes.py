@@ -47,6 +47,27 @@ print(json.dumps({"found": found, **{name: counted[name] for name in ("compiles"
 """
 
 
+FOUR = """
+import numpy as np
+
+from lazytpu.runtime import client
+from lazytpu.runtime.cache import programs
+from lazytpu.runtime.client import ir
+
+TEXT = "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {" \
+    "%0 = stablehlo.add %x, %x : tensor<4xf32> return %0 : tensor<4xf32> }"
+with client.mlir_context():
+    module = ir.Module.parse(TEXT)
+key = programs.program_key(module)
+made = [programs.obtain(module, key, device=device) for device in range(4)]
+assert [each.compiled for each in made] == [True, False, False, False]
+for device, each in enumerate(made):
+    x = client.to_device(np.arange(4, dtype=np.float32), device)
+    (result,) = each.program.run([x])
+    assert result.device == client.devices()[device] and client.to_host(result).tolist() == [0, 2, 4, 6]
+"""
+
+
 def start(folder: Path, i: int, others: int, script: str = TRAIN, warn: str = "error") -> subprocess.Popen[str]:
     path = folder / f"train{i}.py"
     path.write_text(script)
@@ -102,3 +123,16 @@ def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache:
     assert found["compiles"] >= 1
     assert not any((empty_cache / "temporary").iterdir())
     assert Store(empty_cache).verify() == []
+
+
+def test_a_program_runs_on_the_device_it_is_loaded_for(empty_cache: Path):
+    """Ranks of one machine share what one of them compiled for its own device."""
+    done = subprocess.run(
+        [sys.executable, "-c", FOUR],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(Store(empty_cache).entries()) == 1
