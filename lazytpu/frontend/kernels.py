@@ -22,11 +22,11 @@ from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.inference.infer import infer
-from lazytpu.frontend.lines import call_site, user_line
+from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.out import out_kernel, out_names
-from lazytpu.frontend.step_starts import belongs_to_step
+from lazytpu.frontend.step_starts import belongs_to_step, is_differentiated
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
 from lazytpu.frontend.trace_ends import TraceEnds, check_known_ends, note_start
@@ -241,6 +241,8 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         if name in bound
     }
     line = user_line()
+    if line is not None and is_differentiated(args):
+        note_forward(line)
     choice = promotion.choose(r, parent, key, k.promotable, wide, line)
     if choice.wide is not None and k.promotable is not None:
         arguments = k.promotable.arguments(arguments, len(r.numbers))

@@ -81,10 +81,12 @@ def user_line() -> SourceLine | None:
     frame = _user_frame(sys._getframe(1))
     if frame is None:
         return None
-    line = SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-    if torch.is_grad_enabled():  # autograd made this op's node just before calling the kernel
-        if len(_forward) >= _FORWARD_LIMIT:
-            for old in list(_forward)[: _FORWARD_LIMIT // 2]:
-                del _forward[old]
-        _forward[sequence_number() - 1] = line
-    return line
+    return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def note_forward(line: SourceLine) -> None:
+    """Call in the kernel of an op that autograd differentiates: its backward ops are told to come from `line`."""
+    if len(_forward) >= _FORWARD_LIMIT:
+        for old in list(_forward)[: _FORWARD_LIMIT // 2]:
+            del _forward[old]
+    _forward[sequence_number() - 1] = line  # autograd made this op's node just before calling the kernel

@@ -22,10 +22,15 @@ def belongs_to_step(args: Iterable[Any]) -> bool:
     the call of a module that has parameters (one without may be a transform of the data)."""
     if backward_id() != -1:
         return True
-    if torch.is_grad_enabled() and any(map(_requires_grad, args)):
+    if is_differentiated(args):
         return True
     module = _outermost_module(sys._getframe(1))
     return module is not None and next(module.parameters(), None) is not None
+
+
+def is_differentiated(args: Iterable[Any]) -> bool:
+    """Whether autograd makes a node for an op with these arguments."""
+    return torch.is_grad_enabled() and any(map(_requires_grad, args))
 
 
 def _requires_grad(arg: Any) -> bool:
