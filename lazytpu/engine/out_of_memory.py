@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.memory import LiveValue, MemoryReport, short, size
 from lazytpu.engine.origins import origins
 from lazytpu.engine.undo import before_trace
@@ -56,7 +57,7 @@ def of_cut(
     held: Sequence[tuple[int, Value]],
     names: dict[int, str],
     before: MemoryReport,
-    compiled: Any,
+    compiled: Compiled | None,
 ) -> OutOfMemoryError:
     """The error of a cut whose live values are `held`. `names` are those of the trace's slots that have one; `compiled`
     is what was run, None when XLA refused to compile it."""
@@ -65,7 +66,7 @@ def of_cut(
         _value(value, "result", names.get(slot), origin) for (slot, value), origin in zip(held, made, strict=True)
     ]
     if compiled is None:
-        return OutOfMemoryError(error, "compile", before, results=results)
+        return OutOfMemoryError(error, "run" if isinstance(error, RunError) else "compile", before, results=results)
     donated = sum(trace.buffers[i].nbytes for i in compiled.donated)
     return OutOfMemoryError(
         error,
@@ -76,6 +77,19 @@ def of_cut(
         results=results,
         donated=donated,
         kept=_kept(trace, names),
+    )
+
+
+def of_program(error: RunError, compiled: Compiled, before: MemoryReport) -> OutOfMemoryError:
+    """The error of a program that was run without a trace."""
+    program = compiled.program
+    results = [
+        LiveValue(nbytes, "result", None, str(dtype), shape, origin.op, _line(origin), origin.program)
+        for (dtype, shape), nbytes, origin in zip(program.signature.results, compiled.nbytes, compiled.origins)
+    ]
+    memory = program.memory
+    return OutOfMemoryError(
+        error, "run", before, program=program.name, memory=memory, results=results, donated=memory.aliased
     )
 
 
@@ -91,9 +105,13 @@ def _kept(trace: Trace, names: dict[int, str]) -> list[LiveValue]:
 
 def _value(value: Value, category: str, name: str | None, origin: Any) -> LiveValue:
     kind = value.layout
-    op, line, program = (None, None, None) if origin is None else (origin.op, origin.line, origin.program)
+    op, program = (None, None) if origin is None else (origin.op, origin.program)
     nbytes, dtype = kind.dtype.itemsize * prod(kind.shape), str(kind.dtype).removeprefix("torch.")
-    return LiveValue(nbytes, category, name, dtype, kind.shape, op, None if line is None else str(line), program)
+    return LiveValue(nbytes, category, name, dtype, kind.shape, op, _line(origin), program)
+
+
+def _line(origin: Any) -> str | None:
+    return None if origin is None or origin.line is None else str(origin.line)
 
 
 def _lines(error: OutOfMemoryError, donated: int) -> list[str]:

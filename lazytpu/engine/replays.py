@@ -10,6 +10,7 @@ from lazytpu.engine.engine import Engine
 from lazytpu.engine.failures import explain
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import again
 
@@ -48,7 +49,6 @@ class Replay:
         compiled, engine = self.compiled, self.engine
         program = compiled.program
         memory = program.memory
-        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
         self._runs += 1
         launch = None
         if self._runs % MEASURED:
@@ -56,10 +56,13 @@ class Replay:
         else:
             launch = engine.inflight.begin(compiled.timing)
         try:
+            MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
             results = program.run(arrays)
         except BaseException as error:
+            arrays.clear()  # the error's frames hold this list
             lost = [buffer for buffer in given if client.is_deleted(buffer.array)]
-            failure = explain(error, self.state, bool(lost))
+            told = engine.exhausted(error, "run", compiled) if isinstance(error, OutOfMemory) else error
+            failure = explain(told, self.state, True, len(lost))
             for buffer in lost:
                 buffer.release()
                 buffer.error = again(failure)
