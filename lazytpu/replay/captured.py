@@ -208,11 +208,13 @@ class Captured:
                 if value.buffer is None and value.recorder is not None:
                     value.recorder.cut()
             buffers[:] = map(_buffer, values)
+            if None in buffers:
+                return "a tensor's value was never computed"
         if not all(map(is_, map(_layout, values), self.layouts)):
             for value, layout in zip(values, self.layouts):
                 if value.layout.key != layout.key:
                     return "a tensor's memory has another layout"
-        if EMPTY in buffers or None in buffers or any(map(_error, buffers)):
+        if EMPTY in buffers or any(map(_error, buffers)):
             return "a tensor holds no value"
         for group in self.alike:
             if any(values[i] is not values[group[0]] for i in group):

@@ -55,6 +55,7 @@ class Reach:
         self.numbers_on_cpu: list[tuple[str, torch.Tensor]] = []
         self.host_states: list[tuple[torch.optim.Optimizer, dict[str, Any], str, torch.Tensor]] = []
         self.seen: dict[int, Any] = {}
+        self._held: set[int] = set()
         self._todo: list[tuple[Any, str]] = list(roots)
         while self._todo and len(self.seen) < MANY:
             thing, label = self._todo.pop()
@@ -154,6 +155,9 @@ class Reach:
                 self.whole.append((value, label))  # which hooks there are counts, not what they hold
             else:
                 self._entry(attributes, name, value, f"{label}.{name}")
+                room = str(type(value).__module__)
+                if is_library_module(room) and not room.startswith("lazytpu."):
+                    self._held.add(id(value))  # a configuration, say: the library's code may read all of it
         self._class(module)
 
     def _optimizer(self, optimizer: torch.optim.Optimizer, label: str) -> None:
@@ -213,7 +217,7 @@ class Reach:
         attributes = getattr(thing, "__dict__", None)
         if isinstance(attributes, dict):
             room = str(type(thing).__module__)
-            if room.startswith("torch.") and not room.startswith("torch.utils.data"):
+            if id(thing) in self._held or (room.startswith("torch.") and not room.startswith("torch.utils.data")):
                 self._all_of(attributes, attributes.items(), label)
             else:
                 self._named(attributes, label)
