@@ -6,6 +6,8 @@ where the hardware has none for them (the CPU), XLA widens them itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lazytpu.ir import contractions as ops
@@ -21,16 +23,21 @@ def _precision(e: Emission, name: str) -> ir.ArrayAttr:
     return e.attribute(name, lambda: ir.ArrayAttr.get([hlo.PrecisionAttr.get(name.upper())] * 2))
 
 
+_NARROW = ("f16", "bf16")
+
+
 def _accumulator(dtype: str) -> str:
-    return "f32" if dtype in ("f16", "bf16") else dtype
+    return "f32" if dtype in _NARROW else dtype
 
 
 @lowers(ops.DotGeneralOp)
 def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     dtype = dtype_of(op.result_type())
-    numbers = hlo.DotDimensionNumbers.get(
-        ints(op.lhs_batch), ints(op.rhs_batch), ints(op.lhs_contract), ints(op.rhs_contract)
-    )
+    left, right = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
+    if dtype_of(op.lhs.type) in _NARROW:
+        lhs, left = _batch_first(lhs, *left)
+        rhs, right = _batch_first(rhs, *right)
+    numbers = hlo.DotDimensionNumbers.get(left[0], right[0], left[1], right[1])
     product = hlo.dot_general(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
         lhs,
@@ -39,6 +46,22 @@ def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value)
         precision_config=_precision(e, op.precision.data),
     )
     return e.convert(product, dtype)
+
+
+def _batch_first(
+    x: ir.Value, batch: Sequence[int], contract: Sequence[int]
+) -> tuple[ir.Value, tuple[Sequence[int], Sequence[int]]]:
+    """An operand with its batch dims in front, and its batch and contracted dims then.
+
+    XLA:CPU (jaxlib 0.10.2) transposes it likewise, but too late: a product of bf16 over the dims {2} and {1} under the
+    batches {0,1} and {0,2} then misses the kernels for it, and fails when it runs ("Unsupported element type for
+    DotThunk::Execute: BF16 x BF16 = F32").
+    """
+    front = tuple(range(len(batch)))
+    if tuple(batch) == front:
+        return x, (batch, contract)
+    order = [*batch, *(d for d in range(ir.RankedTensorType(x.type).rank) if d not in batch)]
+    return hlo.transpose(x, order), (front, [order.index(d) for d in contract])
 
 
 @lowers(ops.ConvolutionOp)

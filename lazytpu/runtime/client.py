@@ -212,7 +212,9 @@ def compile_module(
 
 
 def _compile_options(device: int, options: Mapping[str, bool | int | str] | None) -> Any:
-    overrides: Any = dict(options) if options else None
+    # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
+    # programs begin and end; torch rounds after every op.
+    overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
     return compiler.get_compile_options(
         num_replicas=1,
         num_partitions=1,

@@ -45,6 +45,17 @@ def test_narrow_products_accumulate_in_f32(dtype, run):
     assert np.all(wide == 3000)
 
 
+@pytest.mark.parametrize("out", ["bf16", "f32"])
+@pytest.mark.parametrize("contracted", [2, 3])
+def test_narrow_products_under_batch_dims_anywhere(contracted, out):
+    """XLA:CPU compiles some of these to a program that fails when it runs."""
+    x, y = values("bf16", (2, 2, 6, 6)), values("bf16", (2, 6, 2, 8), seed=1)
+    (product,) = compiled(lambda b, x, y: b.dot_general(x, y, [0, 1], [0, 2], [contracted], [1], dtype=out), x, y)
+    wide = [x.astype(np.float32), y.astype(np.float32)]
+    expected = np.einsum("abki,akbj->abij" if contracted == 2 else "abik,akbj->abij", *wide)
+    np.testing.assert_allclose(product.astype(np.float32), expected, rtol=1e-2, atol=1e-2)
+
+
 def test_integers_can_widen():
     x = np.full((2, 300), 100, np.int8)
     (product,) = interpreted(lambda b, x: b.dot_general(x, x, [], [], [1], [1], dtype="i32"), x)
