@@ -145,6 +145,9 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     owned = owners(objects)
     live = [(buffer, buffer.array) for buffer in objects.get(Buffer, ())]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
+    unseen = MEMORY.live - sum(value.nbytes for value in found)
+    if gc.get_freeze_count() and unseen > 0:
+        found.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
     found.sort(key=lambda value: -value.nbytes)
     return MemoryReport(tuple(found), MEMORY.peak, free, total, beside)
 

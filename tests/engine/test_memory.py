@@ -140,6 +140,18 @@ def test_asking_keeps_nothing_alive() -> None:
     assert report.values[0].nbytes >= 4 * (1 << 16)
 
 
+def test_what_is_hidden_from_the_garbage_collector_counts() -> None:
+    x = torch.ones(1 << 12).to("tpu")
+    gc.freeze()
+    try:
+        report = lazytpu.memory()
+    finally:
+        gc.unfreeze()
+    assert report.allocated == MEMORY.live
+    assert any(value.name == "hidden by gc.freeze()" and value.nbytes >= 4 << 12 for value in report.values)
+    assert x.shape == (1 << 12,)
+
+
 def test_what_no_tensor_holds_is_other() -> None:
     class Array:
         dtype, shape = "float32", (2,)
