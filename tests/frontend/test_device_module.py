@@ -11,6 +11,7 @@ import torch
 
 import lazytpu
 import lazytpu.frontend.device.device_module as tpu
+from lazytpu.engine.memory import size
 
 
 def test_it_is_torch_tpu() -> None:
@@ -70,7 +71,7 @@ def test_memory_is_counted() -> None:
     stats = tpu.memory_stats()
     assert stats["allocated_bytes.all.current"] == tpu.memory_allocated()
     assert stats["allocated_bytes.all.peak"] == tpu.max_memory_allocated() == tpu.max_memory_reserved()
-    assert tpu.memory_summary().startswith("256.0 KiB on the device" if before == 0 else "")
+    assert tpu.memory_summary().startswith(f"{size(tpu.memory_allocated())} on the device")
     del x
     assert tpu.memory_allocated() == before
     tpu.empty_cache()
