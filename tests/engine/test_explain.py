@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,6 +35,7 @@ def made(step: object, *args: object) -> Made:
     return explained[-1]
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_the_first_of_its_kind_and_the_last_batch() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(x, weight).relu()
@@ -319,6 +324,74 @@ def test_the_first_step_of_an_optimizer() -> None:
     assert len(lazytpu.explain()) == before
 
 
+def test_an_optimizer_that_warms_up() -> None:
+    weight = torch.nn.Parameter(on_tpu(4, 5))
+    optimizer = torch.optim.RAdam([weight], foreach=False)
+
+    def step() -> None:
+        (weight * 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        lazytpu.mark_step()
+
+    hints = []
+    for _ in range(8):
+        before = len(lazytpu.explain())
+        step()
+        hints.append(lazytpu.explain()[-1].hint if len(lazytpu.explain()) > before else None)
+    assert hints == ["", "optimizer-states", None, None, None, "optimizer-branch", None, None]
+
+
+def test_inputs_that_differ_in_the_same_size() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.erf().mul(2).sub(y).sum()
+
+    made(step, on_tpu(32, 3), on_tpu(32, 3))
+    both = made(step, on_tpu(8, 3), on_tpu(8, 3))
+    assert (both.code, both.hint) == ("shape", "last-batch")
+    assert f"nearest program #{both.nearest} differs only in that size" in both.text
+    other = made(step, on_tpu(16, 3), on_tpu(1, 3))
+    assert (other.code, f"nearest program is #{other.nearest}" in other.text) == ("shape", True)
+
+
+def test_the_same_ops_as_part_of_another_trace() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.erfc().mul(3).cos()
+
+    whole = made(step, on_tpu(6, 3))
+    x = on_tpu(6, 3)
+    unread = x.sin()
+    step(x).cpu()  # takes what it needs out of the trace
+    found = lazytpu.explain()[-1]
+    lazytpu.mark_step()
+    assert unread.tolist() == x.cpu().sin().tolist()
+    assert (found.hint, found.nearest) == ("same-program", whole.number)
+    assert found.source in ("shared", "index")
+
+
+SCRIPT = """
+import torch
+import lazytpu
+x = torch.ones(5).to("tpu")
+y = x.exp().sin()
+lazytpu.mark_step()
+explained = lazytpu.explain()
+print(explained[-1].source, explained[-1].code, explained.compiles, lazytpu.metrics()["compiles"])
+"""
+
+
+def test_what_was_found_in_the_cache_is_told_apart(tmp_path: Path) -> None:
+    def run(**settings: str) -> str:
+        environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path / "cache"), **settings}
+        command = [sys.executable, "-c", SCRIPT]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
+
+    assert run().split() == ["compiled", "first", "1", "1"]
+    assert run().split() == ["index", "first", "0", "0"]
+    assert run(LAZYTPU_DUMP=str(tmp_path / "dump")).split() == ["disk", "first", "0", "0"]  # does without the index
+
+
+@pytest.mark.usefixtures("empty_cache")
 def test_a_program_shared_with_another_line_is_no_compile() -> None:
     def step(x: torch.Tensor, number: float) -> torch.Tensor:
         return x.asinh() * number

@@ -90,8 +90,8 @@ class Reason:
     line: Any = None
     diff: tuple[str, ...] = ()
     growth: Growth | None = None
-    only: bool = False
-    "Whether the nearest program differs in nothing else."
+    only: str = ""
+    "Where the nearest program differs, when it does in nothing else."
     expected: bool = False
 
 
@@ -124,11 +124,9 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
     others = len({(c.position, c.element) for c in difference.changes}) - 1
     if others:
         what += f", and {others} more of its arguments differ"
-    only = (
-        not others
-        and old.same_after == len(old.records) == len(new.records)
-        and _same_inputs(old, new, difference.index)
-    )
+    only = ""
+    if not others and old.same_after == len(old.records) == len(new.records):
+        only = _only(old, new, difference.index, change)
     return Reason(
         change.code, what, hint.fix, hint.note, hint.name, record.line, lines, growth, only, expected=hint.expected
     )
@@ -166,14 +164,28 @@ def _laid_out(tensor: wording.Tensor) -> str:
     return f"{tensor} with strides {list(tensor.stride)}{where}"
 
 
-def _same_inputs(old: Old, new: New, index: int) -> bool:
-    """Whether after `index` both traces read the same kinds of inputs and the same static arguments."""
-    pairs = zip(old.records[index + 1 :], new.records[index + 1 :], strict=True)
-    return all(
-        a is b
-        or not (a.admitted or b.admitted)
-        or [(o.key, e) for _, o, e in a.admitted] == [(o.key, e) for _, o, e in b.admitted]
-        for a, b in pairs
+def _only(old: Old, new: New, index: int, change: Change) -> str:
+    """Where traces of the same ops and lines differ, besides what follows from it: "there", or in all inputs that have
+    "that size"; "" when they differ elsewhere, too."""
+    was, now = change.sizes()
+    sizes, only = {(was[d], now[d]) for d in change.dims()}, "there"
+    for before, after in zip(old.records[index + 1 :], new.records[index + 1 :], strict=True):
+        if before is after or not (before.admitted or after.admitted):
+            continue
+        if [(o.key, e) for _, o, e in before.admitted] != [(o.key, e) for _, o, e in after.admitted]:
+            if not sizes or not _differ_in(sizes, before, after):
+                return ""
+            only = "in that size"
+    return only
+
+
+def _differ_in(sizes: set[tuple[int, int]], before: Record, after: Record) -> bool:
+    """Whether the inputs that two records are the first to read differ in these (old, new) sizes alone."""
+    pairs = list(zip(before.admitted, after.admitted, strict=False))
+    return len(before.admitted) == len(after.admitted) and all(
+        (a.dtype, len(a.shape), a_empty) == (b.dtype, len(b.shape), b_empty)
+        and sizes.issuperset(pair for pair in zip(a.shape, b.shape, strict=True) if pair[0] != pair[1])
+        for (_, a, a_empty), (_, b, b_empty) in pairs
     )
 
 
@@ -282,7 +294,7 @@ def sentence(found: Reason, nearest: int | None) -> str:
     """The whole message: what, the hint, the nearest program, and the fix."""
     text = f"{found.what} {found.note}".rstrip()
     if nearest is not None and found.only:
-        text += f"; nearest program #{nearest} differs only there"
+        text += f"; nearest program #{nearest} differs only {found.only}"
     elif nearest is not None and f"#{nearest}" not in found.what:
         text += f"; nearest program is #{nearest}"
     return text + (f"; fix: {found.fix}" if found.fix else "")
