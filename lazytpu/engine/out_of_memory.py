@@ -12,13 +12,14 @@ import torch
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.memory import LiveValue, MemoryReport, short, size
 from lazytpu.engine.origins import origins
-from lazytpu.engine.undo import before_trace
+from lazytpu.engine.undo import before_trace, root_of
 from lazytpu.runtime.client import Memory
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import Value
 
 SHOWN = 5  # values in each list of the largest
+RESULT, CAPTURED = "result", "result of a captured step"  # the latter's owners are not known
 XLA_WORDS = 600  # characters of XLA's message, which on a TPU goes on to list all of its allocations
 
 
@@ -62,9 +63,7 @@ def of_cut(
     """The error of a cut whose live values are `held`. `names` are those of the trace's slots that have one; `compiled`
     is what was run, None when XLA refused to compile it."""
     made = origins(trace.state.records(), [slot for slot, _ in held], error.program)
-    results = [
-        _value(value, "result", names.get(slot), origin) for (slot, value), origin in zip(held, made, strict=True)
-    ]
+    results = [_value(value, RESULT, names.get(slot), origin) for (slot, value), origin in zip(held, made, strict=True)]
     if compiled is None:
         return OutOfMemoryError(error, "run" if isinstance(error, RunError) else "compile", before, results=results)
     donated = sum(trace.buffers[i].nbytes for i in compiled.donated)
@@ -84,7 +83,7 @@ def of_program(error: RunError, compiled: Compiled, before: MemoryReport) -> Out
     """The error of a program that was run without a trace."""
     program = compiled.program
     results = [
-        LiveValue(nbytes, "result", None, str(dtype), shape, origin.op, _line(origin), origin.program)
+        LiveValue(nbytes, CAPTURED, None, str(dtype), shape, origin.op, _line(origin), origin.program)
         for (dtype, shape), nbytes, origin in zip(program.signature.results, compiled.nbytes, compiled.origins)
     ]
     memory = program.memory
@@ -97,10 +96,11 @@ def _kept(trace: Trace, names: dict[int, str]) -> list[LiveValue]:
     """Inputs that the trace overwrites, whose old contents something else still holds: these cannot be donated."""
     _, predecessors = before_trace(trace)
     overwritten = set(predecessors.values())
+    named = {root_of(slot, predecessors): name for slot, name in names.items()}
     inputs = (slot for record in trace.state.records() for slot, _, empty in record.admitted if not empty)
     found = zip(trace.buffers, (trace.values[slot]() for slot in inputs), strict=True)
     alive = [(buffer, value) for buffer, value in found if value is not None and value.slot in overwritten]
-    return [_value(value, "overwritten", names.get(value.slot), buffer.origin) for buffer, value in alive]
+    return [_value(value, "overwritten", named.get(value.slot), buffer.origin) for buffer, value in alive]
 
 
 def _value(value: Value, category: str, name: str | None, origin: Any) -> LiveValue:
@@ -169,7 +169,7 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
             f"activations of an earlier forward pass take {size(alive('activations'))}: drop the tensors that hold its "
             "graph (a kept loss or output; keep loss.detach()), or run it under torch.no_grad()."
         )
-    unnamed = [value for value in error.results if value.name is None]
+    unnamed = [value for value in error.results if value.category == RESULT and value.name is None]
     extra = sum(value.nbytes for value in unnamed)
     if extra >= enough:
         found.append(
@@ -178,12 +178,12 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
             "step ends takes no memory."
         )
     if memory is None or memory.temporaries >= enough:
-        much = "" if memory is None else f" temporaries take {size(memory.temporaries)}:"
+        much = "" if memory is None else f"temporaries take {size(memory.temporaries)}: "
         found.append(
-            f"{much} a smaller batch (with gradient accumulation), torch.utils.checkpoint for what the backward pass "
-            'keeps, or torch.autocast("tpu") for half of it.'.strip()
+            f"{much}a smaller batch (with gradient accumulation), torch.utils.checkpoint for what the backward pass "
+            'keeps, or torch.autocast("tpu") for half of it.'
         )
-    return [text.strip() for text in found] or ["a smaller batch or model: nothing here could be freed."]
+    return found or ["a smaller batch or model: nothing here could be freed."]
 
 
 def _where(values: Sequence[LiveValue]) -> str:

@@ -40,7 +40,7 @@ def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
     for buffer in inputs:
         buffer.release()
     contents, predecessors = before_trace(trace)
-    roots = [_root(slot, predecessors) for slot, _ in held]
+    roots = [root_of(slot, predecessors) for slot, _ in held]
     users = Counter(roots)
     values: list[Value] = []
     for (_, value), root in zip(held, roots, strict=True):
@@ -69,7 +69,8 @@ def before_trace(trace: Trace) -> tuple[dict[int, Any], dict[int, int]]:
     return contents, predecessors
 
 
-def _root(slot: int, predecessors: dict[int, int]) -> int:
+def root_of(slot: int, predecessors: dict[int, int]) -> int:
+    """The slot that the chain of overwritten ones before `slot` begins with: itself, if it overwrites none."""
     while slot in predecessors:
         slot = predecessors[slot]
     return slot
