@@ -15,6 +15,7 @@ from lazytpu.engine.environment import extended, settings
 from lazytpu.engine.index import Entry, Malformed
 from lazytpu.engine.inflight import Timing
 from lazytpu.engine.origins import origins
+from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.cache.translation import KIND, describe, trace_key, translators
 from lazytpu.runtime.program import Program
@@ -77,9 +78,9 @@ def compiled(entry: Entry, program: Program, records: Sequence[Record], name: st
 
 
 def note(content: str, entry: Entry, name: str, records: int) -> None:
-    """Write down which program a trace has."""
+    """Write down which program a trace has, if that program is on disk."""
     key = trace_key(content)
-    if store().writable() and not store().has(KIND, key):
+    if store().has(programs.KIND, entry.program) and store().writable() and not store().has(KIND, key):
         store().put(KIND, key, index.encode(entry), describe(name, records, entry.program))
 
 

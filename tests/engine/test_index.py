@@ -264,6 +264,15 @@ def test_a_trace_whose_program_was_evicted_is_compiled(empty_cache: Path, fresh_
     assert lazytpu.metrics()["compiles"] == 1 and store().has("program", program)
 
 
+def test_a_program_that_cannot_be_stored_is_not_indexed(
+    empty_cache: Path, fresh_trie: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lazytpu.runtime.client.serialize", lambda executable: None)
+    fresh_trie()
+    _step().cpu()
+    assert store().entries("program") == store().entries("trace") == []
+
+
 def test_a_dump_is_written_of_a_known_trace(empty_cache: Path, fresh_trie: Callable[..., None], tmp_path: Path) -> None:
     fresh_trie()
     _step().cpu()
