@@ -63,13 +63,16 @@ def test_the_facts_of_rules_are_what_the_rules_say(
     empty_cache: Path, nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found on disk, with no family imported, they are those of the rules; and a script's own rule comes on top."""
-    expected = {name: registry.Facts(rule.numbers, rule.random) for name, rule in registry.RULES.items()}
+    expected = {
+        name: registry.Facts(rule.numbers, rule.random, rule.promotable) for name, rule in registry.RULES.items()
+    }
     remembered.recall_rules()
     monkeypatch.setattr(registry, "RULES", {})
     monkeypatch.setattr(registry, "_families", [])
     remembered.recall_rules()
     assert registry.facts() == expected and len(expected) > 500
-    assert any(facts.random for facts in expected.values()) and any(facts.numbers for facts in expected.values())
+    for field in ("random", "numbers", "promotable"):
+        assert any(getattr(facts, field) for facts in expected.values())
     mine = registry.Rule("shop.sale.default", lambda b, self: self, frozenset({"price"}), False)
     monkeypatch.setitem(registry.RULES, mine.name, mine)
     assert registry.facts()[mine.name] is mine and len(registry.facts()) == len(expected) + 1
