@@ -25,7 +25,7 @@ class Job:
     `late` says that a cut went on without it.
     """
 
-    __slots__ = ("began", "compiled", "done", "error", "late", "prepared")
+    __slots__ = ("began", "compiled", "done", "error", "late", "prepared", "thread")
 
     def __init__(self, prepared: Prepared):
         self.prepared = prepared
@@ -34,9 +34,12 @@ class Job:
         self.compiled: Compiled | None = None
         self.error: BaseException | None = None
         self.late = False
+        self.thread: threading.Thread | None = None
 
     def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
         """Whether its program will compute these slots, and take no inputs but these."""
+        if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
+            return False  # an interrupt came before its thread began
         return needed.issubset(self.prepared.live) and self.prepared.donated <= free
 
     @property
@@ -100,15 +103,15 @@ class Background:
         """Compile for a plan, from now on. At the end of the process, when no thread can start, it is done here."""
         job = Job(prepared)
         self._jobs[job] = None
-        try:
-            if self._closed:
+        if self._closed:
+            self._compile(job)
+        else:
+            job.thread = threading.Thread(target=self._work, args=(job,), name="lazytpu compiler", daemon=True)
+            plan.jobs.append(job)  # first: after an interrupt of start() the thread runs
+            try:
+                job.thread.start()
+            except RuntimeError:  # the system has no more threads
                 self._compile(job)
-            else:
-                threading.Thread(target=self._work, args=(job,), name="lazytpu compiler", daemon=True).start()
-        except BaseException:
-            self._jobs.pop(job, None)
-            raise
-        plan.jobs.append(job)
         return job
 
     def close(self, end: float) -> bool:

@@ -7,7 +7,7 @@ first tensor: `torch.load(..., map_location="tpu")` and `module.to("tpu")` may c
 from __future__ import annotations
 
 from lazytpu.frontend import autocast, checkpointing, dlpack, module_move, names, step_ends, storage_patches
-from lazytpu.frontend.device import accelerator, forks, generators, pinned, streams
+from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
 from lazytpu.frontend.libraries import (
     accelerate_hook,
     compile,
@@ -21,7 +21,7 @@ from lazytpu.frontend.libraries import (
 def install() -> None:
     """Install everything but what `activate` adds: the casting policies of autocast."""
     autocast.prepare()
-    devices = (accelerator, data_parallel, forks, generators, pinned, streams)
+    devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, compile, dlpack, module_move, names, step_ends, storage_patches)
     # Each acts when its library is imported.
     libraries = (accelerate_hook, lightning_hook, safetensors_hook, transformers_hook)

@@ -39,8 +39,9 @@ def register() -> None:
             return
         private.rename_backend(NAME)  # the module below names its device
         from lazytpu.frontend.device.device_module import MODULE
+        from lazytpu.frontend.device.hook_errors import Guard
 
-        private.setup_backend(NAME, backend_module=MODULE)
+        private.setup_backend(NAME, backend_module=MODULE, device_guard=Guard())
         _register_first_use()
         from lazytpu.frontend import patches
 

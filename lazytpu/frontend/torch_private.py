@@ -15,6 +15,10 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 __all__ = ["pytree", "tensor_str"]
 
 setup_backend = _setup_privateuseone_for_python_backend
+DeviceGuard = torch._C._acc.DeviceGuard  # pyright: ignore[reportAttributeAccessIssue]
+PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1  # pyright: ignore[reportAttributeAccessIssue]
+Variable = torch.autograd.Variable  # holds autograd's engine, whose methods are what backward() calls
+AutogradEngine = torch._C._ImperativeEngine
 
 Key = torch._C.DispatchKey
 KeySet = torch._C.DispatchKeySet
