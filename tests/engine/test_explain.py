@@ -181,8 +181,8 @@ def test_a_tensor_that_is_kept_is_named_with_its_line() -> None:
         end = middle.sum()
         return (end, middle) if keep else (end,)
 
-    plain = made(step, on_tpu(9), False)
-    kept = made(step, on_tpu(9), True)
+    plain = made(step, on_tpu(187), False)
+    kept = made(step, on_tpu(187), True)
     assert (kept.code, kept.hint, kept.nearest) == ("live-outputs", "kept-alive", plain.number)
     line = kept.line.rpartition(":")[2]
     assert int(line) == step.__code__.co_firstlineno + 1
