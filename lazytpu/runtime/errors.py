@@ -50,7 +50,9 @@ class OutOfMemory(RunError):
 def is_full(reason: str) -> bool:
     """Whether XLA's message says that the memory of the device is full. That of a core (vmem, smem, on a TPU) is what a
     single kernel asks too much of, which no smaller program would mend."""
-    return "RESOURCE_EXHAUSTED" in reason and not any(f"memory space {core}" in reason for core in ("vmem", "smem"))
+    text = reason.lower()
+    of_core = ("vmem" in text or "smem" in text) and "hbm" not in text
+    return "resource_exhausted" in text and not of_core
 
 
 def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:

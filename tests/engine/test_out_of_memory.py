@@ -17,7 +17,12 @@ from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError, is_full
 
 TOO_MANY = 2**43  # floats: 32 TiB
+# libtpu 0.0.42 for a v5e, and an older one for a v4.
 TPU_SAYS = (
+    "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (40.00G) exceeds "
+    "available HBM (15.75G)."
+)
+TPU_SAID = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 63.80G of 30.75G "
     "hbm. Exceeded hbm capacity by 33.05G."
 )
@@ -193,7 +198,7 @@ def test_a_program_that_xla_cannot_fit_is_told_at_the_compile(monkeypatch: pytes
     kept = p.exp()
     with monkeypatch.context() as patched:
         patched.setattr(client, "compile_module", refuse)
-        with pytest.raises(torch.OutOfMemoryError, match=r"does not fit.*\n.*Used 63.80G of 30.75G hbm") as caught:
+        with pytest.raises(torch.OutOfMemoryError, match=r"does not fit.*\n.*available HBM \(15.75G\)") as caught:
             lazytpu.mark_step()
     assert caught.value.stage == "compile"  # pyright: ignore[reportAttributeAccessIssue]
     assert p.tolist() == [[1.0] * 3] * 7
@@ -254,6 +259,7 @@ def test_advice_names_what_could_be_freed(full: Callable[[bool], None]) -> None:
     ("reason", "full"),
     [
         (TPU_SAYS, True),
+        (TPU_SAID, True),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.", True),
         ("RESOURCE_EXHAUSTED: Ran out of memory in memory space vmem. Used 32.42M of 16.00M vmem.", False),
         ("INTERNAL: something else", False),
