@@ -186,7 +186,7 @@ def test_a_tensor_that_is_kept_is_named_with_its_line() -> None:
     assert (kept.code, kept.hint, kept.nearest) == ("live-outputs", "kept-alive", plain.number)
     line = kept.line.rpartition(":")[2]
     assert int(line) == step.__code__.co_firstlineno + 1
-    assert kept.text.startswith(f"f32[9], the result of `exp` at {kept.line}, is still alive where the trace ends")
+    assert kept.text.startswith(f"f32[187], the result of `exp` at {kept.line}, is still alive where the trace ends")
 
 
 def test_gradients_that_are_kept_across_the_step() -> None:
