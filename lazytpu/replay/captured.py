@@ -15,11 +15,12 @@ from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.replays import Replay
 from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.torch_private import pytree
-from lazytpu.replay.family import Family, Seen
+from lazytpu.replay.family import Family, Seen, difference, same
 from lazytpu.replay.guards import Guards
-from lazytpu.replay.numbers import Environment, Plan, regimes
+from lazytpu.replay.numbers import Environment, Plan, exact, number_records, regimes
 from lazytpu.replay.reach import ARGUMENT, GRAD, Key, Reach
 from lazytpu.replay.recording import hypers_of
+from lazytpu.replay.refusal import where
 from lazytpu.replay.results import Fresh, Kept, Same, Write, view
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
@@ -128,6 +129,7 @@ class Captured:
         self.written = [i for i in self.index.values() if i in {self.index.get(w.place) for w in seen.writes}]
         # versions matter to autograd, which saves no states of optimizers
         states = {id(t) for o in self.environment.steps for d in o.state.values() for t in d.values()}
+        self.pick_written = _picker([i - len(self.fixed) for i in self.written if i >= len(self.fixed)])
         self.bumped = [self.fixed[i] for i in self.written if i < len(self.fixed) and id(self.fixed[i]) not in states]
 
     # -- a call
@@ -161,12 +163,24 @@ class Captured:
         for clock, state in zip(self.environment.clocks, states):
             clock.set(state)
         self.hypers = hypers
-        increment_version(self.bumped)
+        increment_version([*self.bumped, *self.pick_written(moving)])
         found = [self._leaf(leaf, made, moving, values, results) for leaf in self.leaves]
         for scheduler in self.schedulers:
             scheduler.step()
         self.replays += 1
         return True, pytree.tree_unflatten(found, self.structure)
+
+    def differs(self, seen: Seen, expected: Any) -> str | None:
+        """How a recorded call differs from this capture, or None; `expected` is what `numbers` gave before it."""
+        self.replays += 1
+        first = self.family.first
+        if not same(seen.state, first.state) or seen.writes != first.writes or seen.leaves != first.leaves:
+            return difference(first, seen)
+        if isinstance(expected, tuple):
+            for numbers, record in number_records(seen.state):
+                if any(exact(expected[0][i]) != exact(seen.numbers[i]) for i in numbers):
+                    return f"a number of {where(record)} is not what was expected"
+        return None
 
     def numbers(self) -> tuple[list[Any], list[dict[str, float]], list[list[dict[str, Any]]]] | str:
         """(the run-time numbers of the next call, the optimizers' states after it, their hyperparameters now)."""

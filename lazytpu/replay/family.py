@@ -104,15 +104,28 @@ def admitting(state: State, index: int) -> Any:
     raise IndexError(index)
 
 
+def same(a: State, b: State) -> bool:
+    """Whether two states end the same trace; they are two when one of them was evicted meanwhile."""
+    x: State | None = a
+    y: State | None = b
+    while x is not None and y is not None and x is not y:
+        if x.key != y.key:
+            return False
+        x, y = x.parent, y.parent
+    return x is y
+
+
 def difference(a: Seen, b: Seen) -> str:
     """Why two calls are not equal, for people."""
     if a.state is not b.state:
         mine, other = a.state.records(), b.state.records()
         for x, y in zip(mine, other):
-            if x is not y:
+            if x is not y and (x.op, x.arguments, x.line) != (y.op, y.arguments, y.line):
                 return f"it records {where(x)} in one call, and {where(y)} in another"
-        longer = max(mine, other, key=len)
-        return f"it records {where(longer[min(len(mine), len(other))])} in some calls only"
+        if len(mine) != len(other):
+            longer = max(mine, other, key=len)
+            return f"it records {where(longer[min(len(mine), len(other))])} in some calls only"
+        return "it records the same ops on tensors of other shapes, dtypes or strides"
     if a.pins != b.pins or a.regimes != b.regimes:
         return "a Python value that it reads, or which gradients are there, is different at each call"
     if a.leaves != b.leaves or str(a.structure) != str(b.structure):

@@ -10,23 +10,73 @@ from lazytpu.frontend.torch_private import dispatch_modes, function_modes, pytre
 from lazytpu.options import options
 from lazytpu.replay.captured import Captured
 from lazytpu.replay.code import SIMPLE
-from lazytpu.replay.family import Family, Seen
+from lazytpu.replay.family import Family, Seen, difference
 from lazytpu.replay.recording import CallRecorder
+
+PATIENCE = 4  # times `calls` recordings of one kind of arguments that lead to no capture
+VARIANTS = 16  # captures kept of one kind of arguments, those used last
+FAMILIES = 64  # families of recorded calls, the last ones
+REST = 64  # calls that run as usual after a refusal, where other calls of the kind are captured
 
 
 class Kind:
-    """Calls with arguments of one kind. `leaves` keeps the objects among them, whose ids are in the key, alive."""
+    """Calls with arguments of one kind: what was recorded of them, and what is captured.
+
+    `objects` keeps the objects among the arguments alive, whose ids are in the key. `variants` are the captures, those
+    used last first; `refused` says why there is none and will be none. Where some calls are captured and others cannot
+    be, the others run as usual for `rest` calls before one is looked at again.
+    """
 
     def __init__(self, leaves: list[Any]):
         self.objects = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-        self.variants: dict[Any, Captured] = {}  # by family, those used last first
+        self.variants: list[Captured] = []
         self.families: dict[Any, Family] = {}
         self.last: Seen | None = None
-        self.why: str | None = None
-        self.recordings = 0
-        self.refusals = 0
+        self.why: str | None = None  # the last two recorded calls were no equals
+        self.recordings = 0  # since a call ran captured
+        self.refusals = 0  # in a row
         self.refused: str | None = None
-        self.leftover = False
+        self.leftover = False  # garbage may keep results alive
+        self.rest, self._next_rest = 0, REST
+
+    def family_of(self, seen: Seen) -> Family:
+        """The family that a recorded call belongs to."""
+        key = seen.key()
+        found = self.families.get(key)
+        if found is None:
+            if self.last is not None:
+                self.why = difference(self.last, seen)
+            while len(self.families) >= FAMILIES:
+                del self.families[next(iter(self.families))]
+            found = self.families[key] = Family(seen)
+        self.last = seen
+        self.recordings += 1
+        return found
+
+    def keep(self, captured: Captured) -> None:
+        """Look at `captured` first from now on; it takes the place of an earlier one of its family."""
+        others = [each for each in self.variants if each.family is not captured.family]
+        self.variants = [captured, *others[: VARIANTS - 1]]
+
+    def drop(self, captured: Captured) -> None:
+        """Forget a capture that was found wrong, and what led to it."""
+        self.variants = [each for each in self.variants if each is not captured]
+        self.families.clear()
+
+    def refuse(self, reason: str, calls: int) -> str | None:
+        """A recorded call could not be captured; returns the reason if that is to be told."""
+        self.leftover = "still alive" in reason
+        self.refusals += 1
+        if self.refusals < calls and self.recordings <= PATIENCE * calls:
+            return None
+        self.families.clear()
+        self.refusals = self.recordings = 0
+        if not self.variants:
+            self.refused = reason
+            return reason
+        told = self._next_rest > REST
+        self.rest, self._next_rest = self._next_rest, 2 * self._next_rest
+        return None if told else reason
 
 
 def bypassed(mine: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -27,11 +28,12 @@ class Call:
         function: Callable[..., Any],
         leaves: list[Any],
         names: set[str],
+        hidden: list[torch.optim.Optimizer],
         root: State,
         outer: Recorder,
     ):
         self.function = function
-        self.names = names
+        self.names, self.hidden = names, hidden
         self.arguments: dict[Key, torch.Tensor] = {
             (ARGUMENT, i): leaf
             for i, leaf in enumerate(leaves)
@@ -55,13 +57,17 @@ class Call:
         self.reach = reach
 
     def _reach(self) -> Reach:
-        return Reach.of(self.names, [(self.function, ""), *self.objects])
+        hidden = [(each, type(each).__name__) for each in self.hidden]
+        return Reach.of(self.names, [(self.function, ""), *self.objects, *hidden])
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function, and run what it recorded, also when it raises."""
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], collect: bool) -> Any:
+        """Call the function, and run what it recorded, also when it raises; `collect` garbage before that, which could
+        keep results alive."""
         try:
             with recording(self.recorder):
                 result = self.function(*args, **kwargs)
+            if collect:
+                gc.collect()
         finally:
             self.recorder.finish()
         return result
@@ -80,9 +86,9 @@ class Call:
         written = writes(self.before, {**self.arguments, **after.tensors}, slots, after.labels)
         leaves, structure = leaves_of(result, self.before, slots)
         inputs = input_slots(trace.state)
+        hypers = self._hypers(after)
         used = {w.slot for w in written} | {leaf.slot for leaf in leaves if isinstance(leaf, Fresh)}
         self._check_all_seen(trace, used, inputs)
-        hypers = self._hypers(after)
         ticking = clocks(after, self.states, recorded.steps)
         values, now = Environment([s.optimizer for s in recorded.steps], ticking).evaluate(hypers)
         for clock, states in zip(ticking, now):
@@ -138,6 +144,9 @@ class Call:
     def _hypers(self, after: Reach) -> list[list[dict[str, Any]]]:
         found: list[list[dict[str, Any]]] = []
         for each in self.recorder.recorded.steps:
+            if each.optimizer not in self.hypers:
+                self.hidden.append(each.optimizer)  # the next call will see it
+                raise Refused(f"it steps an optimizer that nothing it names leads to ({type(each.optimizer).__name__})")
             if self.hypers.get(each.optimizer) != each.hypers:
                 raise Refused("it sets an optimizer's hyperparameters before step(); do so before the call")
             found.append(each.hypers)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import gc
 import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from lazytpu import wiring
 from lazytpu.engine.replays import Replay
@@ -15,15 +16,15 @@ from lazytpu.frontend.register import activate
 from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import is_stashed, thread_stash
 from lazytpu.replay.captured import Captured
-from lazytpu.replay.family import Family, Seen, difference
-from lazytpu.replay.kinds import Kind, bypassed, kind_of
+from lazytpu.replay.family import Seen
+from lazytpu.replay.kinds import PATIENCE, Kind, bypassed, kind_of
 from lazytpu.replay.observing import Call
+from lazytpu.replay.reach import Reach
 from lazytpu.replay.refusal import CaptureWarning, Refused
+from lazytpu.replay.results import Fresh
 from lazytpu.trace.trie import State
 
-VARIANTS = 16  # captures kept of one kind of arguments, those used last
 KINDS = 64  # kinds of arguments (shapes, dtypes, plain values) that are looked at
-PATIENCE = 4  # times `calls` recordings of one kind of arguments that lead to no capture
 
 
 class StepFunction:
@@ -41,6 +42,7 @@ class StepFunction:
     def _clear(self) -> None:
         self._root = State(None, None, None, 0, 0, 0)
         self._names: set[str] = set()
+        self._hidden: list[torch.optim.Optimizer] = []
         self._kinds: dict[Any, Kind] = {}
 
     # -- what users see
@@ -87,7 +89,7 @@ class StepFunction:
             mine.cut()
         due: Captured | None = None
         with self._lock:
-            for family, variant in list(kind.variants.items()):
+            for variant in list(kind.variants):
                 if self._verify_every and variant.replays and variant.replays % self._verify_every == 0:
                     due = variant
                     break
@@ -96,11 +98,13 @@ class StepFunction:
                     self._reason = None
                     self._replays += 1
                     kind.recordings = 0
-                    if len(kind.variants) > 1:
-                        kind.variants[family] = kind.variants.pop(family)
-                        kind.variants = {family: variant, **kind.variants}
+                    if kind.variants[0] is not variant:
+                        kind.keep(variant)
                     return result
                 self._reason = result
+            if kind.rest and due is None:
+                kind.rest -= 1
+                return self._function(*args, **kwargs)
         return self._record(kind, leaves, args, kwargs, due)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -136,83 +140,55 @@ class StepFunction:
     # -- recording
 
     def _record(self, kind: Kind, leaves: list[Any], args: Any, kwargs: Any, due: Captured | None) -> Any:
-        """Run the call as usual, and look at what it did."""
-        engine = wiring.start()
+        """Run the call as usual, and look at what it did; `due` is a capture to compare it with."""
         expected = due.numbers() if due is not None else None
-        call = Call(self._function, leaves, self._names, self._root, recorder())
-        if kind.leftover:
-            gc.collect()
-        result = call.run(args, kwargs)
-        refused: Refused | None = None
+        call = Call(self._function, leaves, self._names, self._hidden, self._root, recorder())
+        result = call.run(args, kwargs, collect=kind.leftover)
+        wrong: str | None = None
+        refused: str | None = None
         try:
             seen, reach = call.seen(result)
-            if due is not None:
-                self._verify(kind, due, seen, expected)
-            self._learn(kind, seen, reach, engine)
+            wrong = due.differs(seen, expected) if due is not None else None
+            if due is not None and wrong is not None:
+                kind.drop(due)
+            self._learn(kind, seen, reach)
         except Refused as error:
-            refused = error
+            refused = str(error)  # not the error: its traceback holds the call's tensors (R4)
         if refused is not None:
-            if due is not None:
-                self._drop(kind, due, str(refused))
-            self._refuse(kind, refused)
+            self._reason = refused
+            if due is not None and wrong is None:
+                wrong = refused
+                kind.drop(due)
+            refused = kind.refuse(refused, self._calls)
+        name = getattr(self._function, "__qualname__", type(self._function).__name__)
+        if wrong is not None:
+            text = f"lazytpu.step of {name}: a captured call was recorded again, and is another by now: {wrong}. "
+            warnings.warn(f"{text}The capture is dropped", CaptureWarning, stacklevel=3)
+        if refused is not None and self._strict:
+            raise RuntimeError(f"lazytpu.step of {name} cannot be captured: {refused}")
+        if refused is not None:
+            warnings.warn(f"lazytpu.step of {name} runs uncaptured: {refused}", CaptureWarning, stacklevel=3)
         return result
 
-    def _learn(self, kind: Kind, seen: Seen, reach: Any, engine: Any) -> None:
+    def _learn(self, kind: Kind, seen: Seen, reach: Reach) -> None:
+        """Count the call, and capture it when it is one of enough. Raises Refused."""
         with self._lock:
-            key = seen.key()
-            family = kind.families.get(key)
-            if family is None:
-                family = kind.families[key] = Family(seen)
-                if kind.last is not None:
-                    kind.why = difference(kind.last, seen)
-            kind.last = seen
-            kind.recordings += 1
+            family = kind.family_of(seen)
             family.add(seen)
             kind.refusals = 0
             if kind.recordings > PATIENCE * self._calls:
                 raise Refused((kind.variants and self._reason) or kind.why or "no call is like another")
-            if family.count >= self._calls:
-                compiled = fitting(engine, seen, family.dead)
-                if compiled is not None:
-                    kind.variants[key] = Captured(family, seen, compiled, Replay(engine, compiled, seen.state), reach)
-                    while len(kind.variants) > VARIANTS:
-                        del kind.variants[next(reversed(kind.variants))]
-
-    def _verify(self, kind: Kind, due: Captured, seen: Seen, expected: Any) -> None:
-        due.replays += 1
-        if seen.state is not due.family.first.state:
-            self._drop(kind, due, difference(due.family.first, seen))
-        elif isinstance(expected, tuple) and repr(expected[0]) != repr(seen.numbers):
-            self._drop(kind, due, "a number is not what was computed for it")
-
-    def _drop(self, kind: Kind, due: Captured, why: str) -> None:
-        kind.variants = {key: v for key, v in kind.variants.items() if v is not due}
-        kind.families.clear()
-        self._warn(f"a captured call was recorded again, and is another by now: {why}. The capture is dropped")
-
-    def _refuse(self, kind: Kind, refused: Refused) -> None:
-        self._reason = str(refused)
-        kind.leftover = "still alive" in self._reason
-        kind.refusals += 1
-        if kind.refusals >= self._calls or kind.recordings > PATIENCE * self._calls:
-            kind.refused = self._reason
-            kind.families.clear()
-            if self._strict:
-                raise RuntimeError(f"{self!r} cannot be captured: {self._reason}")
-            self._warn(f"runs uncaptured: {self._reason}")
-
-    def _warn(self, text: str) -> None:
-        warnings.warn(f"lazytpu.step of {self._function.__qualname__} {text}", CaptureWarning, stacklevel=4)
+            plan = seen.state.plan
+            if family.count >= self._calls and plan is not None:
+                engine = wiring.start()
+                needed = {w.slot for w in seen.writes} | {each.slot for each in seen.leaves if isinstance(each, Fresh)}
+                live = tuple(slot for slot in plan.results if slot in needed)
+                compiled = engine.fitting(plan, live, tuple(family.dead))
+                if compiled is not None:  # else it is being compiled in the background
+                    kind.keep(Captured(family, seen, compiled, Replay(engine, compiled, seen.state), reach))
 
 
 def _first() -> Any:
     """The recorder of a thread that has none yet."""
     activate()
     return recorder()
-
-
-def fitting(engine: Any, seen: Seen, dead: frozenset[int]) -> Any:
-    """A compiled program of the call's trace that computes what it left and takes no memory that lives on."""
-    plan = seen.state.plan
-    needed = {w.slot for w in seen.writes} | {getattr(leaf, "slot", None) for leaf in seen.leaves}
-    return engine.fitting(plan, tuple(needed.intersection(plan.results)), tuple(dead)) if plan is not None else None

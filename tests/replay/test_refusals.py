@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -243,3 +244,72 @@ def test_reads_of_constants(random_part: bool):
             x, y = batch(i)
             assert torch.equal(captured(x, y).cpu(), x.cpu() * (6 if limit == 3 else 2))
     assert captured.replays == 3 + 3 + 6
+
+
+def test_calls_that_cannot_be_captured_beside_those_that_can():
+    """Evaluation reads its loss on the host; training stays captured, and only one warning comes."""
+    net = model(nn.ReLU())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+        loss = nn.functional.mse_loss(net(x), y)
+        if not net.training:
+            return loss.item()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def calls() -> None:
+        for i in range(40):
+            net.train(i % 4 > 0)
+            assert isinstance(captured(*batch(i)), torch.Tensor if i % 4 else float)
+
+    captured: Any = lazytpu.step(step)
+    with pytest.warns(CaptureWarning, match="runs uncaptured: it reads a value on the host") as told:
+        calls()
+    assert len(told) == 1 and captured.replays > 15 and captured.captures == 1
+
+
+def test_an_optimizer_that_no_name_leads_to():
+    class Hidden:
+        def __init__(self) -> None:
+            self.net = model()
+            self.found = torch.optim.AdamW(self.net.parameters(), lr=0.1)
+
+        def step(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            optimizer = getattr(self, "fou" + "nd")
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(self.net(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+    plain, hidden = Hidden(), Hidden()
+    captured = lazytpu.step(hidden.step)
+    for i in range(10):
+        assert plain.step(*batch(i)).item() == pytest.approx(captured(*batch(i)).item(), rel=1e-5)
+    assert captured.replays >= 4
+
+
+def test_results_that_share_a_value_with_a_parameter():
+    """Kept by the caller, they stay what they were; a copy made between two calls makes the second one be recorded."""
+    net = model()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.mul_(0.5)
+        return next(net.parameters()).detach().clone()
+
+    captured = lazytpu.step(step)
+    kept = [captured(batch(0)[0]) for _ in range(7)]
+    for older, newer in itertools.pairwise(kept):
+        assert torch.equal(older.cpu() * 0.5, newer.cpu())
+    assert captured.replays == 4
+    copied = next(reversed(list(net.parameters()))).detach().clone()
+    before = copied.cpu()
+    captured(batch(0)[0])
+    assert "shares its value" in str(captured.reason) and torch.equal(copied.cpu(), before)
+    captured(batch(0)[0])
+    assert captured.replays == 5
