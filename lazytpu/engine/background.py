@@ -20,15 +20,15 @@ AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for pa
 
 
 class Job:
-    """A program that a thread compiles, for the slots and inputs of `prepared`: once `done`, `compiled` or `error`.
+    """A program that a thread compiles, for the slots `live` and inputs `donated` of its plan: once `done`, `compiled`
+    or `error`. `what` names it. `late` says that a cut went on without it."""
 
-    `late` says that a cut went on without it.
-    """
-
-    __slots__ = ("began", "compiled", "done", "error", "late", "prepared", "thread")
+    __slots__ = ("began", "compiled", "donated", "done", "error", "late", "live", "number", "thread", "what")
 
     def __init__(self, prepared: Prepared):
-        self.prepared = prepared
+        self.live, self.donated = prepared.live, prepared.donated
+        self.number = prepared.number
+        self.what = f"program {prepared.number} {prepared.name} ({len(prepared.records):,} recorded ops)"
         self.began = time.perf_counter()
         self.done = threading.Event()
         self.compiled: Compiled | None = None
@@ -40,7 +40,7 @@ class Job:
         """Whether its program will compute these slots, and take no inputs but these."""
         if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
             return False  # an interrupt came before its thread began
-        return needed.issubset(self.prepared.live) and self.prepared.donated <= free
+        return needed.issubset(self.live) and self.donated <= free
 
     @property
     def seconds(self) -> float:
@@ -104,14 +104,14 @@ class Background:
         job = Job(prepared)
         self._jobs[job] = None
         if self._closed:
-            self._compile(job)
+            self._compile(job, prepared)
         else:
-            job.thread = threading.Thread(target=self._work, args=(job,), name="lazytpu compiler", daemon=True)
+            job.thread = threading.Thread(target=self._work, args=(job, prepared), name="lazytpu compiler", daemon=True)
             plan.jobs.append(job)  # first: after an interrupt of start() the thread runs
             try:
                 job.thread.start()
             except RuntimeError:  # the system has no more threads
-                self._compile(job)
+                self._compile(job, prepared)
         return job
 
     def close(self, end: float) -> bool:
@@ -124,16 +124,16 @@ class Background:
             say(f"waiting for {len(jobs)} programs to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Job, prepared: Prepared) -> None:
         with self._slots:
             if self._closed:
                 self._finish(job)  # it has not begun, and is not worth waiting for
             else:
-                self._compile(job)
+                self._compile(job, prepared)
 
-    def _compile(self, job: Job) -> None:
+    def _compile(self, job: Job, prepared: Prepared) -> None:
         try:
-            job.compiled = self.build(job.prepared)
+            job.compiled = self.build(prepared)
         except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
             job.error = again(error)
         finally:

@@ -31,9 +31,9 @@ class Progress:
         """Say what is being compiled, from now until it is done."""
         if not _terminal():
             for job in self.jobs() if options.debug >= 1 else ():
-                if job.prepared.number not in self._said:
-                    self._said.add(job.prepared.number)
-                    say(f"compiling {_what(job)}; meanwhile its ops run one by one")
+                if job.number not in self._said:
+                    self._said.add(job.number)
+                    say(f"compiling {job.what}; meanwhile its ops run one by one")
             return
         with self._lock:
             if self._thread is None and not self._stop.is_set():
@@ -67,17 +67,13 @@ class Progress:
 def describe(jobs: Sequence[Job]) -> str:
     """The line for the programs that are not compiled yet, oldest first."""
     left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
-    return f"lazytpu: compiling {_what(jobs[0])}, {jobs[0].seconds:.0f} s{left}; meanwhile ops run one by one"
+    return f"lazytpu: compiling {jobs[0].what}, {jobs[0].seconds:.0f} s{left}; meanwhile ops run one by one"
 
 
 def say(message: str) -> None:
     """One line on standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
     if sys.stderr is not None and (options.debug >= 1 or _terminal()):
         print(f"lazytpu: {message}", file=sys.stderr, flush=True)
-
-
-def _what(job: Job) -> str:
-    return f"program {job.prepared.number} {job.prepared.name} ({len(job.prepared.records):,} recorded ops)"
 
 
 def _terminal() -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -168,28 +167,28 @@ class Terminal(io.StringIO):
         return True
 
 
-@contextmanager
-def jobs(*seconds: float) -> Iterator[list[SimpleNamespace]]:
-    prepared = [SimpleNamespace(number=i, name=f"train_{i}", records=range(1359)) for i in range(len(seconds))]
-    yield [SimpleNamespace(prepared=p, seconds=s) for p, s in zip(prepared, seconds, strict=True)]
+def jobs(*seconds: float) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(number=i, what=f"program {i} train (1,359 recorded ops)", seconds=s)
+        for i, s in enumerate(seconds)
+    ]
 
 
 def test_the_line_says_what_how_long_and_how_many() -> None:
-    with jobs(12.3, 4.5, 3.0) as made:
-        line = describe(made)
-    assert "program 0 train_0 (1,359 recorded ops), 12 s, 2 more to go" in line
+    line = describe(jobs(12.3, 4.5, 3.0))
+    assert "program 0 train (1,359 recorded ops), 12 s, 2 more to go" in line
 
 
 def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(progress.sys, "stderr", terminal)
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
-    with jobs(7.0) as made:
-        shown = Progress(lambda: list(made))
-        shown.show()
-        until(lambda: "train_0" in terminal.getvalue())
-        made.clear()
-        shown.close()
+    made = jobs(7.0)
+    shown = Progress(lambda: list(made))
+    shown.show()
+    until(lambda: "program 0 train" in terminal.getvalue())
+    made.clear()
+    shown.close()
     assert terminal.getvalue().endswith("\r")
     assert not any(t.name == "lazytpu progress" for t in threading.enumerate())
 
@@ -197,11 +196,11 @@ def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatc
 def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with jobs(7.0) as made:
-        shown = Progress(lambda: made)
+    made = jobs(7.0)
+    shown = Progress(lambda: made)
+    shown.show()
+    assert capfd.readouterr().err == ""
+    with lazytpu.options(debug=1):
         shown.show()
-        assert capfd.readouterr().err == ""
-        with lazytpu.options(debug=1):
-            shown.show()
-            shown.show()
-    assert capfd.readouterr().err.count("compiling program 0 train_0 (1,359 recorded ops)") == 1
+        shown.show()
+    assert capfd.readouterr().err.count("compiling program 0 train (1,359 recorded ops)") == 1

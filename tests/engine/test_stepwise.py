@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import lazytpu
+from lazytpu.runtime.errors import RunError
+from lazytpu.runtime.program import Program
 from tests.engine.conftest import Gate
 
 
@@ -212,3 +215,30 @@ def test_a_step_that_comes_again_is_not_analysed_again(gate: Gate, monkeypatch: 
         lazytpu.mark_step()
     assert len(analysed) == 1
     torch.testing.assert_close(y.cpu(), x.cpu().exp().sum(0))
+
+
+def test_an_op_that_fails_loses_no_more_than_it_must(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before it has its values; what it was to overwrite is as before the step."""
+    x, w = torch.rand(5).to("tpu"), torch.ones(5).to("tpu")
+    lazytpu.sync()
+    run = Program.run
+
+    def failing(program: Program, arrays: Sequence[Any]) -> Any:
+        runs.append(program)
+        if len(runs) == 3:
+            raise RunError(program.name, "INTERNAL: the device is on fire")
+        return run(program, arrays)
+
+    runs: list[Program] = []
+    monkeypatch.setattr(Program, "run", failing)
+    first = x.exp()
+    second = first.sin()
+    w.add_(second)
+    with pytest.raises(RunError, match="on fire"):
+        lazytpu.mark_step()
+    assert len(runs) == 3
+    torch.testing.assert_close(second.cpu(), x.cpu().exp().sin())
+    torch.testing.assert_close(first.cpu(), x.cpu().exp())
+    assert w.tolist() == [1.0] * 5
+    w.add_(second)
+    torch.testing.assert_close(w.cpu(), 1 + second.cpu())
