@@ -119,16 +119,16 @@ def test_a_backward_pass_gives_the_line_of_the_forward_op() -> None:
 
 
 def test_it_shows_as_a_table_and_as_plain_data() -> None:
-    model = nn.Linear(64, 64).to("tpu")
+    model = nn.Linear(512, 512).to("tpu")
     report = lazytpu.memory()
     text = str(report)
     assert text.startswith(f"{size(report.allocated)} on the device")
     assert "parameters" in text and "test_memory.py:" in text and "(cached constants)" in text
     data = json.loads(json.dumps(report.as_dict()))
     assert data["allocated"] == report.allocated
-    assert data["categories"]["parameters"]["nbytes"] >= 4 * (64 * 64 + 64)
+    assert data["categories"]["parameters"]["nbytes"] >= 4 * (512 * 512 + 512)
     assert data["values"][0]["nbytes"] == max(value["nbytes"] for value in data["values"])
-    assert model.weight.shape == (64, 64)
+    assert model.weight.shape == (512, 512)
 
 
 def test_asking_keeps_nothing_alive() -> None:
