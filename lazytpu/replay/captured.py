@@ -72,6 +72,10 @@ class Captured:
             places.update(dict.fromkeys(family.inputs[i]))
         places.update(dict.fromkeys(w.place for w in seen.writes if w.fresh is None and w.slot is not None))
         places.update(dict.fromkeys(leaf.place for leaf in seen.leaves if isinstance(leaf, Same)))
+        used = {w.slot for w in seen.writes} | {leaf.slot for leaf in seen.leaves if isinstance(leaf, Fresh)}
+        for sources, slot in zip(family.inputs, seen.input_slots):
+            if slot in used:  # passed on as it is, whether the program reads it or not
+                places.update(dict.fromkeys(sources))
         assigned = {w.place for w in seen.writes if w.fresh is not None or w.slot is None}
         moving = [p for p in places if p[0] == ARGUMENT or p[1] == GRAD or p in assigned]
         fixed = [p for p in places if p not in set(moving)]

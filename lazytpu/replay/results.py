@@ -121,7 +121,7 @@ def writes(
 
 def _slot(value: Value, slots: dict[int, int], label: str) -> int:
     if id(value) not in slots:
-        raise Refused(f"it uploads data of the host into {label}; pass the tensor as an argument, already on tpu")
+        raise Refused(f"it puts a tensor into {label} that it did not compute; pass it as an argument, already on tpu")
     return slots[id(value)]
 
 

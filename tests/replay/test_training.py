@@ -280,3 +280,22 @@ def test_reading_and_changing_parameters_between_calls():
             world.extra["alias"] = weight.detach()
 
     agree(make, calls=14, replays=0, between=between)
+
+
+def test_values_that_are_passed_on():
+    """The old parameters go into a buffer and into the result, and the new ones into the parameters."""
+
+    def make() -> World:
+        net = model()
+        old = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            with torch.no_grad():
+                for name, parameter in net.named_parameters():
+                    old[name].copy_(parameter)
+                    parameter.mul_(0.9)
+                return [each.clone() for each in old.values()]
+
+        return World(step, net, extra=old)
+
+    agree(make)
