@@ -7,6 +7,7 @@ from lazytpu.engine.device import Device
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend import ports
 from lazytpu.frontend.device import device_port
+from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.names import slot_names
 from lazytpu.frontend.owners import owners
 
@@ -17,7 +18,7 @@ def start() -> Engine:
     """Make the engine, once."""
     global ENGINE
     if ENGINE is None:
-        ENGINE = Engine(slot_names, ports.OpFacts, owners)
+        ENGINE = Engine(slot_names, ports.OpFacts, owners, user_line)
         ports.install(ENGINE)
         device_port.install(Device(device_port.Properties, ENGINE.memory))
     return ENGINE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,13 @@ from lazytpu.trace.value import EMPTY, Layout, Value, again
 class Engine:
     """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`."""
 
-    def __init__(self, slot_names: Callable[[int], dict[int, str]], make_facts: Callable[..., Any], owners: Owners):
+    def __init__(
+        self,
+        slot_names: Callable[[int], dict[int, str]],
+        make_facts: Callable[..., Any],
+        owners: Owners,
+        user_line: Callable[[], Any],
+    ):
         recall_rules()
         self.metrics = Metrics()
         self.compiler = Compiler(slot_names, self.metrics)
@@ -55,6 +62,7 @@ class Engine:
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
         self.owners = owners
+        self.user_line = user_line
         MEMORY.limit = limit()
         close_at_exit([self.inflight.close, self.background.close])
 
@@ -218,7 +226,11 @@ class Engine:
             for slot, value in held:
                 i = position[slot]
                 value.buffer = Buffer(results[i], compiled.nbytes[i], compiled.origins[i])
-        self.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
+        checks = compiled.checks
+        if checks and trace.mode in ("strict", "debug"):  # all lines that have this op share its record
+            line = self.user_line()
+            checks = tuple([replace(check, line=line) for check in checks])
+        self.inflight.add(results[-1], checks, compiled.timing, launch)
 
     def launch(
         self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from lazytpu.frontend import ports
-from lazytpu.frontend.lines import user_line
 from lazytpu.frontend.nan_check import Watch
 from lazytpu.options import options
 from lazytpu.trace.recorder import Recorder
-from lazytpu.trace.value import again
 
 
 def run_now(recorder: Recorder) -> None:
@@ -27,20 +25,6 @@ def run_now(recorder: Recorder) -> None:
         ports.engine().wait()
         if watch is not None:
             watch.check()
-    except FloatingPointError:
-        raise
-    except Exception as error:
-        if record is None or record.line is None:
-            raise
-        # The record is that of the op's first call with these shapes, wherever that was.
-        raise _moved(error, str(record.line), str(user_line())) from None
     finally:
         if watch is not None:
             watch.release()
-
-
-def _moved(error: Exception, line: str, here: str) -> BaseException:
-    """The error with the line of this call."""
-    found = again(error)
-    found.args = tuple(a.replace(f" at {line})", f" at {here})") if isinstance(a, str) else a for a in error.args)
-    return found

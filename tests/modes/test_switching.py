@@ -170,5 +170,6 @@ def test_errors_of_values_come_at_the_call_in_debug_mode(x: torch.Tensor) -> Non
     assert f"{__file__}:{line + 4})" in str(caught.value), "the line of this call, not of the first with these shapes"
     with lazytpu.mode("strict"):
         y = x[index]
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError) as caught:
             y.cpu()
+    assert f"{__file__}:{line + 7})" in str(caught.value)
