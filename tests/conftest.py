@@ -32,3 +32,24 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setenv("LAZYTPU_CACHE_DIR", str(folder))
     with options(cache_dir=folder):
         yield folder
+
+
+@pytest.fixture
+def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No trace was recorded and no program explained before the test, so that it does not depend on those before it:
+    traces that begin with the same ops share them, with the source lines of whichever was first."""
+    import lazytpu
+    from lazytpu.engine.recompiles.history import Recompiles
+    from lazytpu.frontend.names import slot_names
+    from lazytpu.frontend.tensors import recorder
+    from lazytpu.trace.trie import State
+    from lazytpu.wiring import start
+
+    lazytpu.mark_step()
+    monkeypatch.setattr(start().compiler, "recompiles", Recompiles(slot_names))
+    mine = recorder()
+    before, root = mine.root, State(None, None, None, 0, 0, 0)
+    mine.root = mine.state = root
+    yield
+    lazytpu.mark_step()
+    mine.root = mine.state = before

@@ -160,8 +160,10 @@ def choose(
     replaced = promotable.static(state, key, wide)
     if twin is None and beside is not None:
         twin = beside.next.get(wide.key) or promotable.static(beside, key, wide)
-    if replaced is None and (twin is None or twin.key == key) and (promotable.op, line) not in _varied:
-        return Choice(twin=twin)
+    if replaced is None and twin is not None and twin.key == key:
+        return Choice(twin=twin)  # the same number as in the trace beside this one
+    if replaced is None and twin is None and (promotable.op, line) not in _varied:
+        return _STATIC
     if line is not None and not recorder.eager:  # traces of one op have the same state for every line
         _varied.add((promotable.op, line))
     return Choice(wide, replaced, replaced or twin)

@@ -19,6 +19,8 @@ from lazytpu.engine.recompiles.reasons import CODES
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.recorder import Trace
 
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
 
 def on_tpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.ones(*shape, dtype=dtype).to("tpu")
@@ -181,12 +183,12 @@ def test_a_tensor_that_is_kept_is_named_with_its_line() -> None:
         end = middle.sum()
         return (end, middle) if keep else (end,)
 
-    plain = made(step, on_tpu(187), False)
-    kept = made(step, on_tpu(187), True)
+    plain = made(step, on_tpu(9), False)
+    kept = made(step, on_tpu(9), True)
     assert (kept.code, kept.hint, kept.nearest) == ("live-outputs", "kept-alive", plain.number)
     line = kept.line.rpartition(":")[2]
     assert int(line) == step.__code__.co_firstlineno + 1
-    assert kept.text.startswith(f"f32[187], the result of `exp` at {kept.line}, is still alive where the trace ends")
+    assert kept.text.startswith(f"f32[9], the result of `exp` at {kept.line}, is still alive where the trace ends")
 
 
 def test_gradients_that_are_kept_across_the_step() -> None:
@@ -274,6 +276,35 @@ def test_a_mode_that_cuts_differently(explained: Callable[..., Made]) -> None:
     found = explained(lambda: step(False), "lazy")
     assert found.code == "mode"
     assert "were parts of programs of mode fused; the mode is now lazy" in found.text
+
+
+def test_strict_mode_after_fused() -> None:
+    x = on_tpu(4, 9)
+
+    def step() -> torch.Tensor:
+        return x.tanh().asin().sum()
+
+    made(step)
+    before = len(lazytpu.explain())
+    with lazytpu.mode("strict"):
+        step()
+    found = list(lazytpu.explain())[before:]
+    assert [m.code for m in found] == ["mode"] * 3
+    assert all("were parts of programs of mode fused; the mode is now strict" in m.text for m in found)
+    assert {m.recompile for m in found} == {0}
+
+
+def test_what_only_the_first_time_makes() -> None:
+    masks: dict[str, torch.Tensor] = {}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if "mask" not in masks:
+            masks["mask"] = torch.full((4, 7), 0.5, device="tpu")
+        return (x.tanh() * masks["mask"]).sum()
+
+    made(step, on_tpu(4, 7))
+    found = made(step, on_tpu(4, 7))
+    assert (found.hint, found.recompile) == ("first-time", 0)
 
 
 def test_train_and_eval_and_a_step_without_backward() -> None:

@@ -8,16 +8,9 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.engine.recompiles.history import Recompiles
 from lazytpu.engine.recompiles.policy import RecompileError, RecompileWarning
-from lazytpu.frontend.names import slot_names
-from lazytpu.wiring import start
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A history of its own for each test: steps are counted over the whole process."""
-    monkeypatch.setattr(start().compiler, "recompiles", Recompiles(slot_names))
+pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 
 def on_tpu(*shape: int) -> torch.Tensor:

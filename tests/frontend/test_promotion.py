@@ -16,6 +16,8 @@ from lazytpu.frontend import promotion
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.trie import Number
 
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
 
 def made() -> int:
     """How many programs were made, compiled or found."""

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 import lazytpu
 
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
 # What the steps of an optimizer need besides its parameters; the others take their defaults.
 ARGUMENTS: dict[str, dict[str, Any]] = {"SGD": {"momentum": 0.9}, "RMSprop": {"momentum": 0.5}, "Adagrad": {"lr": 0.1}}
 # Steps until an optimizer's last path is recorded: RAdam rectifies from its sixth step on.

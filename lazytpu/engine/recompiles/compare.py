@@ -155,7 +155,7 @@ def diff(old: Sequence[Record], new: Sequence[Record], difference: Difference) -
     after = wording.layouts(new[: i + SHOWN + 1])
     lines = [f"  {wording.line_of(record, after)}" for record in new[max(i - COMMON, 0) : i]]
     if i > COMMON:
-        lines.insert(0, f"  … {i - COMMON:,} records in common")
+        lines.insert(0, f"  … {i - COMMON:,} more in common")
     one = bool(difference.changes)
     for sign, records, known in (("-", old, before), ("+", new, after)):
         end = i + 1 if one else len(records) - difference.same_after

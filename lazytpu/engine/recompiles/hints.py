@@ -68,6 +68,12 @@ ELSEWHERE = Hint(
     "none needed: the program is the same",
     expected=True,
 )
+FIRST_TIME = Hint(
+    "first-time",
+    "(the first time makes what later steps find)",
+    "none needed: happens once",
+    expected=True,
+)
 OPTIMIZER_BRANCH = Hint(
     "optimizer-branch",
     "(optimizer.step() took another branch)",
@@ -145,6 +151,8 @@ def of_path(
     both = [*gone, *come]
     if both and all(_in_optimizer(r) for r in both):
         return STATES if nearest_is_first else OPTIMIZER_BRANCH
+    if nearest_is_first and gone and _creates(gone[0]) and not (come and _creates(come[0])):
+        return FIRST_TIME
     if _trains(gone) != _trains(come):
         return TRAIN_EVAL
     if any(r.in_backward for r in gone) and not any(r.in_backward for r in new):
@@ -161,6 +169,13 @@ def of_kept(names: Sequence[str]) -> Hint:
 
 def _trains(records: Sequence[Record]) -> bool:
     return any(word in wording.op_name(r) for r in records for word in _TRAINING_OPS)
+
+
+_CREATIONS = ("zeros", "zeros_like", "ones", "full", "full_like", "empty_like", "new_zeros", "new_full", "arange")
+
+
+def _creates(record: Record) -> bool:
+    return wording.op_name(record) in _CREATIONS
 
 
 def _in_optimizer(record: Record) -> bool:
