@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from lazytpu.engine.out_of_memory import OutOfMemoryError
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError, is_full
+from lazytpu.runtime.program import Program
 
 TOO_MANY = 2**43  # floats: 32 TiB
 # libtpu 0.0.42 for a v5e, and an older one for a v4.
@@ -34,30 +35,24 @@ def quiet() -> None:
     gc.collect()
 
 
-class Executable:
-    """An executable that finds no memory while `full`, as one on a TPU."""
-
-    full = False
-
-    def __init__(self, real: Any):
-        self._real = real
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def execute_sharded(self, *args: Any) -> Any:
-        if Executable.full:
-            raise client.XlaError("RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 5.00G.")
-        return self._real.execute_sharded(*args)
+def no_memory(*args: Any) -> Any:
+    """In place of an executable's launch: what one on a TPU raises."""
+    raise client.XlaError("RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 5.00G.")
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
-    """Call with True, and programs compiled in this test find no memory; with False, and they do again."""
-    compile_module = client.compile_module
-    monkeypatch.setattr(client, "compile_module", lambda *args, **more: Executable(compile_module(*args, **more)))
-    yield lambda on: setattr(Executable, "full", on)
-    Executable.full = False
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Call with True, and every program finds no memory; with False, and they do again."""
+    run, switch = Program.run, {"full": False}
+
+    def run_or_not(program: Program, arrays: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patched:
+            if switch["full"]:
+                patched.setattr(program, "_execute", no_memory)
+            return run(program, arrays)
+
+    monkeypatch.setattr(Program, "run", run_or_not)
+    return lambda on: switch.update(full=on)
 
 
 def impossible(x: torch.Tensor) -> torch.Tensor:
@@ -189,11 +184,12 @@ def test_memory_that_nothing_wrote_is_empty_again(full: Callable[[bool], None]) 
     assert x.fill_(2).tolist() == [2.0] * 3
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_a_program_that_xla_cannot_fit_is_told_at_the_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, name: str, **kwargs: Any) -> Any:
         raise CompileError(name, TPU_SAYS)
 
-    p = torch.ones(7, 3).to("tpu")
+    p = torch.ones(7, 31).to("tpu")
     p.mul_(5)
     kept = p.exp()
     with monkeypatch.context() as patched:
@@ -201,9 +197,9 @@ def test_a_program_that_xla_cannot_fit_is_told_at_the_compile(monkeypatch: pytes
         with pytest.raises(torch.OutOfMemoryError, match=r"does not fit.*\n.*available HBM \(15.75G\)") as caught:
             lazytpu.mark_step()
     assert caught.value.stage == "compile"  # pyright: ignore[reportAttributeAccessIssue]
-    assert p.tolist() == [[1.0] * 3] * 7
-    assert p.mul_(5).sum().item() == 105
-    assert kept.shape == (7, 3)
+    assert p.tolist() == [[1.0] * 31] * 7
+    assert p.mul_(5).sum().item() == 5 * 7 * 31
+    assert kept.shape == (7, 31)
 
 
 def test_an_upload_that_finds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
