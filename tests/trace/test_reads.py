@@ -1,0 +1,252 @@
+"""How a read takes a trace apart, and what the recorder makes of it: slots, epochs, pins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lazytpu.trace.reads import Split, split
+from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.trie import Operand, Record, State
+from lazytpu.trace.value import Layout, Value, resident
+
+FOUR = Layout("f32", (4,), (1,))
+
+
+class Program:
+    """Writes the records of unary and binary ops on one kind of array; `mark` has no result."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.slots = 0
+        self.known: set[int] = set()
+
+    def input(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def op(self, name: str, *given: int) -> int:
+        new = [slot for slot in dict.fromkeys(given) if slot not in self.known]
+        self.known.update(new, [self.slots])
+        arguments = {f"x{i}": Operand(slot, None) for i, slot in enumerate(given)}
+        admitted = tuple((slot, FOUR, False) for slot in new)
+        self.records.append(Record(name, arguments, (FOUR,), (self.slots,), {}, admitted, "line"))
+        self.slots += 1
+        return self.slots - 1
+
+    def mark(self, name: str, *saved: int) -> None:
+        new = [slot for slot in dict.fromkeys(saved) if slot not in self.known]
+        self.known.update(new)
+        arguments = {"saved": [Operand(slot, None) for slot in saved]}
+        self.records.append(Record(name, arguments, (), (), {}, tuple((s, FOUR, False) for s in new), "line"))
+
+    def state(self) -> State:
+        state, slots, inputs = State(None, None, None, 0, 0, 0), 0, 0
+        for record in self.records:
+            slots += len(record.admitted) + len(record.outs)
+            inputs += len(record.admitted)
+            state = State(state, record, None, slots, inputs, 0)
+        return state
+
+    def taken_apart(self, slot: int, left: int = 0, boundary: int = 0) -> tuple[list[str], list[str]]:
+        found = split(self.state(), slot, left, boundary)
+        assert found is not None
+        return names(found.first.state), names(found.rest.state)
+
+
+def names(state: State) -> list[str]:
+    return [record.op for record in state.records()]
+
+
+@pytest.fixture
+def program() -> Program:
+    return Program()
+
+
+def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -> None:
+    x = program.input()
+    a = program.op("a", x)
+    y = program.input()
+    b = program.op("b", y)
+    c = program.op("c", a, x)
+    program.op("d", a, b)
+    found = split(program.state(), c, 0, 0)
+    assert found is not None
+    assert (names(found.first.state), names(found.rest.state)) == (["a", "c"], ["b", "d"])
+    assert (found.first.inputs, found.rest.inputs) == ((x,), (y, a))
+    assert found.made == ((1, found.first.slots[a], FOUR),)
+    assert (found.shared, found.unused) == ((), ())
+
+
+def test_a_prefix_is_the_state_that_is_there(program: Program) -> None:
+    x = program.input()
+    a = program.op("a", x)
+    b = program.op("b", a)
+    program.op("c", a, x)
+    state = program.state()
+    found = split(state, b, 0, 0)
+    assert found is not None
+    assert state.parent is found.first.state
+    assert names(found.rest.state) == ["c"]
+    assert found.shared == (0,)
+
+
+def test_what_an_earlier_read_left_runs_with_it(program: Program) -> None:
+    a = program.op("a", program.input())
+    program.op("b", a)
+    c = program.op("c", a)
+    program.op("d", c)
+    assert program.taken_apart(c) == (["a", "c"], ["b", "d"])
+    assert program.taken_apart(c, left=2) == (["a", "b", "c"], ["d"])
+
+
+def test_a_step_that_is_over_runs_as_a_whole(program: Program) -> None:
+    a = program.op("a", program.input())
+    program.op("b", a)
+    c = program.op("c", a)
+    assert program.taken_apart(a, boundary=2) == (["a", "b"], ["c"])
+    assert program.taken_apart(c, boundary=2) == (["a", "c"], ["b"]), "not of that step"
+    assert split(program.state(), c, 0, 3) is None
+
+
+def test_nothing_is_left_and_what_is_no_result(program: Program) -> None:
+    x = program.input()
+    a = program.op("a", x)
+    b = program.op("b", a)
+    assert split(program.state(), b, 0, 0) is None
+    assert split(program.state(), x, 0, 0) is None, "an input is there"
+
+
+def test_marks_go_with_what_they_mark(program: Program) -> None:
+    a = program.op("a", program.input())
+    unused = program.input()
+    program.mark("begin", a, unused)
+    b = program.op("b", a)
+    c = program.op("c", a)
+    program.mark("end")
+    d = program.op("d", b)
+    program.op("e", c)
+    assert program.taken_apart(d) == (["a", "begin", "b", "end", "d"], ["c", "end", "e"])
+    found = split(program.state(), d, 0, 0)
+    assert found is not None
+    begin = found.first.state.records()[1]
+    assert begin.arguments["saved"] == [Operand(found.first.slots[a], None)], "what the part does not have is dropped"
+    assert found.unused == (1,)
+    assert program.taken_apart(a) == (["a"], ["b", "c", "end", "d", "e"]), "a prefix"
+
+
+class Memory:
+    """A device buffer."""
+
+    error = None
+
+    def __init__(self) -> None:
+        self.pins = 0
+
+
+class Session:
+    """A recorder that records unary ops, and gives live results buffers where the trace is cut, or fails."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+        self.lost: list[Trace] = []
+        self.failure: Exception | None = None
+        self.root = State(None, None, None, 0, 0, 0)
+        self.recorder = Recorder(self.root, self.run, lose_trace=lambda trace, error: self.lost.append(trace))
+
+    def run(self, trace: Trace) -> None:
+        self.traces.append(trace)
+        for reference in trace.values:
+            value = reference()
+            if value is not None and value.buffer is None:
+                value.buffer = Memory()
+        for buffer in trace.buffers:
+            buffer.pins -= 1
+        if self.failure:
+            raise self.failure
+
+    def record(self, name: str, *given: Value) -> Value:
+        r = self.recorder
+        parent = r.state
+        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in given)
+        key: tuple[Any, ...] = (name, *tokens)
+        state = parent.next.get(key)
+        if state is None:
+            admitted = tuple((s, FOUR, False) for s in range(parent.slots, r.slots))
+            arguments = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(given)}
+            made = Record(name, arguments, (FOUR,), (r.slots,), {}, admitted, "line")
+            state = State(parent, made, FOUR, r.slots + 1, len(r.buffers), 0)
+            parent.add(key, state)
+        r.state = state
+        return r.produce(FOUR)
+
+
+def test_the_recorder_goes_on_with_the_rest() -> None:
+    session = Session()
+    r = session.recorder
+    x, y = resident(FOUR, Memory()), resident(FOUR, Memory())
+    a = session.record("a", x)
+    b = session.record("b", a, y)
+    c = session.record("c", a, x)
+    r.read(c)
+    assert names(session.traces[0].state) == ["a", "c"]
+    assert a.buffer is not None and b.buffer is None
+    assert [buffer.pins for buffer in (x.buffer, y.buffer, a.buffer)] == [0, 1, 1]
+    assert (b.epoch, b.slot, a.slot, y.slot) == (r.epoch, 2, 0, 1)
+    assert r.left == 1
+    d = session.record("d", b, a)
+    assert names(r.state) == ["b", "d"]
+    r.cut()
+    assert (b.buffer.pins, d.buffer.pins, a.buffer.pins, y.buffer.pins) == (0, 0, 0, 0)
+    assert len(session.traces) == 2
+
+
+def test_the_same_reads_meet_the_same_states() -> None:
+    session = Session()
+    r = session.recorder
+    kept = total = resident(FOUR, Memory())
+    ends: list[tuple[State, Split | None]] = []
+    for _ in range(5):
+        x = session.record("model", resident(FOUR, Memory()))
+        total = session.record("total", total, x)
+        asked = session.record("loss", x)
+        end = r.state
+        r.read(asked)
+        ends.append((end, r.state))
+    assert len({id(end) for end, _ in ends[2:]}) == 1
+    assert len({id(rest) for _, rest in ends}) == 1
+    assert kept is not total
+
+
+def test_a_value_that_only_the_rest_needs_keeps_its_buffer() -> None:
+    session = Session()
+    r = session.recorder
+    a = session.record("a", resident(FOUR, Memory()))
+    b = session.record("b", a)
+    c = session.record("c", a)
+    del a
+    r.read(c)
+    (memory,) = r.buffers
+    assert memory.pins == 1
+    assert r.values[0]() is None, "dead, so that the rest may take its memory"
+    r.read(b)
+    assert memory.pins == 0
+    assert b.buffer is not None
+
+
+def test_the_rest_of_a_read_that_fails_is_given_up() -> None:
+    session = Session()
+    r = session.recorder
+    y = resident(FOUR, Memory())
+    a = session.record("a", resident(FOUR, Memory()))
+    b = session.record("b", a, y)
+    c = session.record("c", a)
+    session.failure = RuntimeError("failed")
+    with pytest.raises(RuntimeError, match="failed"):
+        r.read(c)
+    (lost,) = session.lost
+    assert names(lost.state) == ["b"]
+    assert [reference() for reference in lost.values] == [a, y, b]
+    assert lost.buffers == [a.buffer, y.buffer]
+    assert r.state is session.root
