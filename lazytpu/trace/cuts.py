@@ -31,7 +31,7 @@ class Cut:
     def __str__(self) -> str:
         where = "" if self.place is None else f" at {self.place}, {self.place.text()!r}"
         left = f", {self.left} left pending" if self.left else ""
-        return f"{self.cause}{where}: {self.ran} ops ran{left}"
+        return f"{self.cause}{where}: {self.ran} {'op' if self.ran == 1 else 'ops'} ran{left}"
 
 
 class Cuts(tuple[Cut, ...]):

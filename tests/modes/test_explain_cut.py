@@ -45,7 +45,7 @@ def test_marks_reads_and_steps() -> None:
     assert last().endswith(" ops ran")
     lazytpu.mark_step()
     assert last().startswith(f"mark_step() at {__file__}:")
-    assert last().endswith(": 1 ops ran")
+    assert last().endswith(": 1 op ran")
     train()
     net.weight.detach().cpu()
     assert str(lazytpu.explain_cut()).splitlines()[-1] == last(), "oldest first"
@@ -90,7 +90,7 @@ def test_cuts_are_told_to_the_thread_that_recorded() -> None:
     thread.start()
     thread.join()
     assert mine == [0]
-    assert last() == f"another thread reads at {__file__}:{line_of(use, 'y * 2')}, 'y * 2': 1 ops ran"
+    assert last() == f"another thread reads at {__file__}:{line_of(use, 'y * 2')}, 'y * 2': 1 op ran"
 
 
 def test_ops_of_strict_mode_are_not_told() -> None:
