@@ -3,7 +3,6 @@
 Left alone, they would take the process with them. A thread that waits for XLA asks for the interpreter's lock five
 times a second; once the interpreter is being finalized, CPython up to 3.13 answers by unwinding the thread's stack, and
 C++ frames that must not be unwound call std::terminate: "terminate called ...", and the exit status is that of a crash.
-And whoever destroys the XLA client waits until its compilations are done.
 """
 
 from __future__ import annotations
@@ -11,17 +10,15 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from lazytpu.runtime import client
-
 
 def abandon_threads() -> bool:
     """Let the process end, with the exit status it is about to have, although threads wait for XLA. Call it from an
     atexit function, as the last thing that lazytpu does. Returns False, and nothing is changed, where the C libraries
     are not those of Linux.
 
-    Three steps: std::terminate stops its thread, and nothing else; the client is never destroyed; and when Python has
-    finalized itself, the process ends before destructors of C++ objects that XLA's threads still use. glibc's on_exit
-    hands the exit status to the function it calls, here `_exit` itself, since no Python can run by then.
+    From then on std::terminate stops its thread, and nothing else; and once Python has finalized itself the process
+    ends, before C++ destroys what XLA's threads still use. glibc's on_exit hands the exit status to the function it
+    calls, here `_exit` itself, since no Python can run by then.
     """
     c: Any = ctypes.CDLL(None)
     try:
@@ -32,6 +29,5 @@ def abandon_threads() -> bool:
     set_terminate.argtypes, set_terminate.restype = [ctypes.c_void_p], ctypes.c_void_p
     on_exit.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     set_terminate(ctypes.cast(pause, ctypes.c_void_p))
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client.client()))
     on_exit(ctypes.cast(leave, ctypes.c_void_p), None)
     return True
