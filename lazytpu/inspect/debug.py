@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def because(number: int, name: str, reason: str) -> None:
     """Level 1: program `number` is about to be made, and why."""
     if options.debug >= 1:
-        _line(f"program {number} {name} is compiled because: {reason}")
+        _line(f"program {number} {name} is made because: {reason}")
 
 
 def compiled(number: int, name: str, records: int, milliseconds: float) -> None:

@@ -457,5 +457,5 @@ def test_debug_tells_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
         made(step, on_tpu(3, 2))
         found = made(step, on_tpu(4, 2))
     printed = " ".join(capsys.readouterr().err.split())
-    assert "is compiled because: no earlier program is like it" in printed
+    assert "is made because: no earlier program is like it" in printed
     assert " ".join(found.text.split()) in printed
