@@ -69,13 +69,20 @@ def operands(argument: Any) -> Iterator[Operand]:
 
 def closure(records: Sequence[Record], slot: int, known: Slots) -> set[int]:
     """The indices of the records that the value of `slot` depends on."""
-    needed: set[int] = set()
-    pending = [slot]
+    maker = known.makers.get(slot)
+    return set() if maker is None else closure_of(records, {maker}, known)
+
+
+def closure_of(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
+    """The indices `chosen` and those of the records they depend on."""
+    needed, pending = set(chosen), list(chosen)
     while pending:
-        maker = known.makers.get(pending.pop())
-        if maker is not None and maker not in needed:
-            needed.add(maker)
-            pending.extend(o.slot for argument in records[maker].arguments.values() for o in operands(argument))
+        for argument in records[pending.pop()].arguments.values():
+            for operand in operands(argument):
+                maker = known.makers.get(operand.slot)
+                if maker is not None and maker not in needed:
+                    needed.add(maker)
+                    pending.append(maker)
     return needed
 
 

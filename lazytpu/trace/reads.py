@@ -3,6 +3,8 @@
 - When the step is over that the value belongs to, all of it runs: exactly the program that would run without the read.
 - Else what the value depends on runs, and what an earlier read left pending, so that nothing is pending for ever and a
   loop that reads once an iteration comes to meet the same states again.
+- All of it runs when a backward pass would be left pending. What the forward pass keeps for it would be results of one
+  program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
 The rest becomes a trace of its own, on which recording goes on. Records without results, which mark where others are,
 go with what they mark: a part has those between its first and its last record, and the rest those up to its end.
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lazytpu.trace.extract import Extracted, Slots, closure, extract
+from lazytpu.trace.extract import Extracted, Slots, closure, closure_of, extract
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import Layout, Value
 
@@ -44,14 +46,21 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     maker = known.makers.get(slot)
     if maker is None:
         return None
-    chosen = set(range(boundary)) if maker < boundary else closure(records, slot, known).union(range(left))
+    if maker < boundary:
+        chosen = set(range(boundary))
+    else:
+        chosen = closure(records, slot, known).union(range(left))
+        if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
+            return None
     others = [i for i in range(len(records)) if i not in chosen and not _is_mark(records[i])]
     if not others:
         return None
     ancestor = _prefix(state, chosen, records)
     if ancestor is None:
-        between = range(min(chosen), max(chosen))
-        first = extract(records, sorted(chosen.union(i for i in between if _is_mark(records[i]))), known)
+        marks = {i for i in range(min(chosen), max(chosen)) if _is_mark(records[i])}
+        if not closure_of(records, marks, known) <= chosen | marks:
+            return None  # a mark names what does not run
+        first = extract(records, sorted(chosen | marks), known)
     else:
         first = _whole(ancestor, known)
     after = range(others[0], len(records))

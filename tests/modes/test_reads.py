@@ -379,3 +379,14 @@ def test_names_of_parameters_survive_a_read(mode: str) -> None:
     out.sum().item()
     assert "2.weight" in lazytpu.graphs()[-1].text()
     assert extra.shape == (2, 3)
+
+
+def test_a_check_of_what_is_left_pending_is_left_with_it() -> None:
+    """linalg.solve records one without a result, between the records of a part that does not run."""
+    a, b = (torch.eye(3).to("tpu") * k for k in (2.0, 4.0))
+    lazytpu.sync()
+    x = a + 1
+    y = torch.linalg.solve(b, x)
+    z = (x * 2).sum()
+    assert z.item() == 30.0
+    assert torch.equal(y.cpu(), torch.linalg.solve(b.cpu(), x.cpu()))
