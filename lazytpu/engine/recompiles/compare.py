@@ -33,6 +33,11 @@ class Change:
         was, now = self.sizes()
         return [i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a != b] if len(was) == len(now) else []
 
+    def pairs(self) -> set[tuple[int, int]]:
+        """The sizes that differ, as (was, is)."""
+        was, now = self.sizes()
+        return {(was[d], now[d]) for d in self.dims()}
+
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The sizes that a tensor or a list of sizes had, and has."""
         return _sizes(self.was), _sizes(self.now)

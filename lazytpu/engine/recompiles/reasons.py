@@ -121,12 +121,17 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
     growth = _growth(change, record)
     hint = hints.of_change(change, record, growth is not None and _goes_on(growth, old.growth))
     what = _sentence(change, record, new)
-    others = len({(c.position, c.element) for c in difference.changes}) - 1
+    rest = {
+        (c.position, c.element): c
+        for c in difference.changes
+        if c.position != change.position or c.element != change.element
+    }
+    others = sum(not c.pairs() or not c.pairs() <= change.pairs() for c in rest.values())
     if others:
         what += f", and {others} more of its arguments differ"
     only = ""
     if not others and old.same_after == len(old.records) == len(new.records):
-        only = _only(old, new, difference.index, change)
+        only = _only(old, new, difference.index, change.pairs(), "in that size" if rest else "there")
     return Reason(
         change.code, what, hint.fix, hint.note, hint.name, record.line, lines, growth, only, expected=hint.expected
     )
@@ -164,11 +169,9 @@ def _laid_out(tensor: wording.Tensor) -> str:
     return f"{tensor} with strides {list(tensor.stride)}{where}"
 
 
-def _only(old: Old, new: New, index: int, change: Change) -> str:
+def _only(old: Old, new: New, index: int, sizes: set[tuple[int, int]], only: str) -> str:
     """Where traces of the same ops and lines differ, besides what follows from it: "there", or in all inputs that have
     "that size"; "" when they differ elsewhere, too."""
-    was, now = change.sizes()
-    sizes, only = {(was[d], now[d]) for d in change.dims()}, "there"
     for before, after in zip(old.records[index + 1 :], new.records[index + 1 :], strict=True):
         if before is after or not (before.admitted or after.admitted):
             continue
