@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.torch_private import AUTOCAST, without_keys
+from lazytpu.frontend.torch_private import AUTOCAST, backward_id, without_keys
 
 # Run on the matrix unit: inputs are cast to the dtype of the autocast region.
 LOWER_PRECISION = [
@@ -248,7 +248,8 @@ def _default_to_bfloat16() -> None:
 
     @functools.wraps(original)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        if device_type == "tpu" and not hasattr(thread, "known"):
+        # What a checkpoint sets up in a backward pass is undone with that pass, so it is nobody's first.
+        if device_type == "tpu" and not hasattr(thread, "known") and backward_id() == -1:
             thread.known = True
             if torch.get_autocast_dtype("tpu") is torch.float16:
                 torch.set_autocast_dtype("tpu", torch.bfloat16)

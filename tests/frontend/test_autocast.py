@@ -10,8 +10,27 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from lazytpu.frontend import autocast
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_the_default_is_bfloat16_in_a_thread_that_checkpointed_before(reentrant: bool) -> None:
+    """A checkpoint, of the CPU's tensors too, sets up the accelerator's autocast in the backward pass, and torch undoes
+    that with the pass."""
+    found: list[torch.dtype] = []
+
+    def work() -> None:
+        x = torch.ones(3, 3, requires_grad=True)
+        checkpoint(torch.mm, x, x, use_reentrant=reentrant).sum().backward()
+        with torch.autocast("tpu"):
+            found.append((x.to("tpu") @ x.to("tpu")).dtype)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [torch.bfloat16]
 
 
 def test_lower_precision_ops() -> None:
