@@ -199,20 +199,33 @@ class Recorder:
 
         `cause` is one of `lazytpu.trace.cuts`, remembered with the place in the user's program; None is not remembered.
         """
-        with self.cut_lock:
-            with self.lock:
-                state = self.state
-                if state is self.root:
-                    return
-                if isinstance(state, Ended):
-                    state = state.parent
-                    if cause is not MARK:
-                        cause, place = STEP, self.ended_at
-                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
-                if cause is not None:
-                    self.cuts.append(Cut(cause, place, state.depth, 0))
-                self._begin()
-            self.cut_trace(trace)
+        trace = None
+        try:
+            with self.cut_lock:
+                with self.lock:
+                    state = self.state
+                    if state is self.root:
+                        return
+                    if isinstance(state, Ended):
+                        state = state.parent
+                        if cause is not MARK:
+                            cause, place = STEP, self.ended_at
+                    trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+                    if cause is not None:
+                        self.cuts.append(Cut(cause, place, state.depth, 0))
+                    self._begin()
+                self.cut_trace(trace)
+        except BaseException as error:
+            if trace is not None:
+                self._interrupted(trace, error)
+            raise
+
+    def _interrupted(self, trace: Trace, error: BaseException) -> None:
+        """After an interrupt between the end of a trace and what turns it into results; else this finds nothing."""
+        if self.numbers is trace.numbers:  # the last that _begin() replaces
+            self._begin()
+        if any((v := value()) is not None and v.buffer is None and v.epoch == trace.epoch for value in trace.values):
+            self.lose_trace(trace, error)
 
     def read(self, value: Value, place: Any = None) -> None:
         """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
