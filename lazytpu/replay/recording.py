@@ -111,9 +111,10 @@ class CallRecorder(Recorder):
                 return True
             records = self.state.records()
             known = Slots(records)
-            if value.slot not in known.makers:
+            maker = known.makers.get(value.slot)
+            if maker is None:
                 return False
-            chosen = closure(records, value.slot, known)
+            chosen = closure(records, {maker}, known)
             part = extract(records, sorted(chosen), known)
             of_inputs = [s for i in chosen for s, _, _ in records[i].admitted if s in known.inputs or self._found(s)]
             if of_inputs or any(records[i].rng is not None for i in chosen):

@@ -67,13 +67,7 @@ def operands(argument: Any) -> Iterator[Operand]:
             yield value
 
 
-def closure(records: Sequence[Record], slot: int, known: Slots) -> set[int]:
-    """The indices of the records that the value of `slot` depends on."""
-    maker = known.makers.get(slot)
-    return set() if maker is None else closure_of(records, {maker}, known)
-
-
-def closure_of(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
+def closure(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
     """The indices `chosen` and those of the records they depend on."""
     needed, pending = set(chosen), list(chosen)
     while pending:
@@ -107,7 +101,6 @@ class _Extraction:
         self.inputs: list[int] = []
         self.numbers: list[int] = []
         self.admitted: list[tuple[int, Layout, bool]] = []
-        self.marks = False  # the record computes nothing, so it is no reason to take an input
 
     def run(self, chosen: list[Record]) -> Extracted:
         renumbered = [(self._record(record), *self._sizes()) for record in chosen]
@@ -126,7 +119,7 @@ class _Extraction:
 
     def _record(self, record: Record) -> Record:
         """The record with its slots and numbers, numbered as its kernel would: operands, results, what is written."""
-        self.admitted, self.marks = [], not record.out_slots and not record.written
+        self.admitted = []
         arguments = {name: self._argument(value) for name, value in record.arguments.items()}
         rng = None
         if record.rng is not None:
@@ -148,10 +141,7 @@ class _Extraction:
         if isinstance(value, Number):
             return Number(self._number(value.index), value.kind, value.dtype)
         if isinstance(value, list):
-            values = cast("list[Any]", value)
-            if self.marks:
-                values = [v for v in values if not isinstance(v, Operand) or v.slot in self.slots]
-            return [self._argument(v) for v in values]
+            return [self._argument(v) for v in cast("list[Any]", value)]
         return value
 
     def _admit(self, old: int) -> int:

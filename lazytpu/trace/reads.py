@@ -6,8 +6,8 @@
 - All of it runs when a backward pass would be left pending. What the forward pass keeps for it would be results of one
   program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
-The rest becomes a trace of its own, on which recording goes on. Records without results, which mark where others are,
-go with what they mark: a part has those between its first and its last record, and the rest those up to its end.
+A record without results checks values, and runs with the next read, which tells what it found. The rest becomes a trace
+of its own, on which recording goes on.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lazytpu.trace.extract import Extracted, Slots, closure, closure_of, extract
-from lazytpu.trace.trie import Record, State
+from lazytpu.trace.extract import Extracted, Slots, closure, extract
+from lazytpu.trace.trie import State
 from lazytpu.trace.value import Layout, Value
 
 
@@ -25,15 +25,13 @@ class Split:
     """A trace taken apart: `first` runs, `rest` stays pending.
 
     `made` are the inputs of the rest that `first` makes: the place among the rest's inputs, the slot in `first`, and
-    the layout. `shared` are the inputs of the whole trace, by number, that both parts take, and `unused` those that
-    neither does, because only a mark named them.
+    the layout. `shared` are the inputs of the whole trace, by number, that both parts take.
     """
 
     first: Extracted
     rest: Extracted
     made: tuple[tuple[int, int, Layout], ...]
     shared: tuple[int, ...]
-    unused: tuple[int, ...]
 
 
 def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
@@ -49,42 +47,28 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     if maker < boundary:
         chosen = set(range(boundary))
     else:
-        chosen = closure(records, slot, known).union(range(left))
+        checks = {i for i, record in enumerate(records) if not record.out_slots and not record.written}
+        chosen = closure(records, {maker} | checks, known).union(range(left))
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None
-    others = [i for i in range(len(records)) if i not in chosen and not _is_mark(records[i])]
+    others = [i for i in range(len(records)) if i not in chosen]
     if not others:
         return None
-    ancestor = _prefix(state, chosen, records)
-    if ancestor is None:
-        marks = {i for i in range(min(chosen), max(chosen)) if _is_mark(records[i])}
-        if not closure_of(records, marks, known) <= chosen | marks:
-            return None  # a mark names what does not run
-        first = extract(records, sorted(chosen | marks), known)
+    if max(chosen) < len(chosen):
+        first = _whole(_ancestor(state, len(chosen)), known)
     else:
-        first = _whole(ancestor, known)
-    after = range(others[0], len(records))
-    rest = extract(records, sorted({*others, *(i for i in after if _is_mark(records[i]))}), known)
+        first = extract(records, sorted(chosen), known)
+    rest = extract(records, others, known)
     made = [
         (place, first.slots[old], known.layouts[old])
         for place, (old, given) in enumerate(zip(rest.inputs, rest.given, strict=True))
         if given is None
     ]
-    taken, kept = set(first.given), set(rest.given)
-    shared = [i for i in range(state.inputs) if i in taken and i in kept]
-    unused = [i for i in range(state.inputs) if i not in taken and i not in kept]
-    return Split(first, rest, tuple(made), tuple(shared), tuple(unused))
+    both = set(first.given) & set(rest.given)
+    return Split(first, rest, tuple(made), tuple([i for i in range(state.inputs) if i in both]))
 
 
-def _is_mark(record: Record) -> bool:
-    return not record.out_slots and not record.written
-
-
-def _prefix(state: State, chosen: set[int], records: Sequence[Record]) -> State | None:
-    """The state of the trace after the records `chosen`, if they are its first, marks aside."""
-    depth = max(chosen) + 1
-    if any(i not in chosen and not _is_mark(records[i]) for i in range(depth)):
-        return None
+def _ancestor(state: State, depth: int) -> State:
     while state.depth > depth:
         assert state.parent is not None
         state = state.parent

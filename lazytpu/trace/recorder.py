@@ -279,8 +279,6 @@ class Recorder:
         trace = Trace(first.state, next(_epochs), inputs, given, mine, self.begun, self.mode)
         for i in found.shared:
             buffers[i].pins += 1
-        for i in found.unused:
-            buffers[i].pins -= 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
         self.left, self.boundary = rest.state.depth, 0

@@ -133,15 +133,15 @@ def test_chains_nobody_uses_are_forgotten() -> None:
     assert extract(t.records, [0]).state.plan is None
 
 
-def test_the_closure_of_a_value_follows_operands_and_writes() -> None:
+def test_the_closure_of_a_record_follows_operands_and_writes() -> None:
     t = Tracer()
     x = t.new()
     a = t("exp", {"x": Operand(x, None)})
     b = t("sin", {"x": Operand(x, None)})
     a2 = t("add_", {"self": Operand(a, HALF), "y": Operand(x, HALF)}, None, writes=["self"])
-    c = t("cat", {"all": [Operand(b, None), None, Operand(x, None)]})
-    d = t("mul", {"x": Operand(a2, None), "y": Operand(a, None)})
+    t("cat", {"all": [Operand(b, None), None, Operand(x, None)]})
+    t("mul", {"x": Operand(a2, None), "y": Operand(a, None)})
     known = Slots(t.records)
-    assert closure(t.records, d, known) == {0, 2, 4}
-    assert closure(t.records, c, known) == {1, 3}
-    assert closure(t.records, x, known) == set()
+    assert closure(t.records, {4}, known) == {0, 2, 4}
+    assert closure(t.records, {3}, known) == {1, 3}
+    assert closure(t.records, set(), known) == set()

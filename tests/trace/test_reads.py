@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ FOUR = Layout("f32", (4,), (1,))
 
 
 class Program:
-    """Writes the records of unary and binary ops on one kind of array; `mark` has no result."""
+    """Writes the records of unary and binary ops on one kind of array; `check` has no result."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -35,10 +36,10 @@ class Program:
         self.slots += 1
         return self.slots - 1
 
-    def mark(self, name: str, *saved: int) -> None:
-        new = [slot for slot in dict.fromkeys(saved) if slot not in self.known]
+    def check(self, name: str, *about: int) -> None:
+        new = [slot for slot in dict.fromkeys(about) if slot not in self.known]
         self.known.update(new)
-        arguments = {"saved": [Operand(slot, None) for slot in saved]}
+        arguments = {"about": [Operand(slot, None) for slot in about]}
         self.records.append(Record(name, arguments, (), (), {}, tuple((s, FOUR, False) for s in new), "line"))
 
     def state(self) -> State:
@@ -76,7 +77,7 @@ def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -
     assert (names(found.first.state), names(found.rest.state)) == (["a", "c"], ["b", "d"])
     assert (found.first.inputs, found.rest.inputs) == ((x,), (y, a))
     assert found.made == ((1, found.first.slots[a], FOUR),)
-    assert (found.shared, found.unused) == ((), ())
+    assert found.shared == ()
 
 
 def test_a_prefix_is_the_state_that_is_there(program: Program) -> None:
@@ -118,22 +119,21 @@ def test_nothing_is_left_and_what_is_no_result(program: Program) -> None:
     assert split(program.state(), x, 0, 0) is None, "an input is there"
 
 
-def test_marks_go_with_what_they_mark(program: Program) -> None:
+def test_checks_run_with_the_next_read(program: Program) -> None:
     a = program.op("a", program.input())
-    unused = program.input()
-    program.mark("begin", a, unused)
-    b = program.op("b", a)
-    c = program.op("c", a)
-    program.mark("end")
-    d = program.op("d", b)
-    program.op("e", c)
-    assert program.taken_apart(d) == (["a", "begin", "b", "end", "d"], ["c", "end", "e"])
-    found = split(program.state(), d, 0, 0)
-    assert found is not None
-    begin = found.first.state.records()[1]
-    assert begin.arguments["saved"] == [Operand(found.first.slots[a], None)], "what the part does not have is dropped"
-    assert found.unused == (1,)
-    assert program.taken_apart(a) == (["a"], ["b", "c", "end", "d", "e"]), "a prefix"
+    b = program.op("b", program.input())
+    program.check("check b", b)
+    program.op("c", b)
+    assert program.taken_apart(a) == (["a", "b", "check b"], ["c"])
+
+
+def test_a_backward_pass_is_not_left_pending(program: Program) -> None:
+    a = program.op("a", program.input())
+    program.op("b", a)
+    program.records[-1] = replace(program.records[-1], in_backward=True)
+    assert split(program.state(), a, 0, 0) is None
+    program.op("c", a)
+    assert split(program.state(), a, 0, 2) is not None, "it is of a step that is over"
 
 
 class Memory:
