@@ -20,6 +20,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from lazytpu.frontend.torch_private import is_wrapped
 from lazytpu.trace.value import Value
 
 # By id: a module may define equality, and is then no key.
@@ -97,7 +98,10 @@ def slot_names(epoch: int) -> dict[int, str]:
 
 
 def value_of(tensor: Any) -> Value | None:
-    """The value that a tensor's storage holds; None for anything that is not a dense tensor on tpu."""
-    if isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu" and tensor.layout is torch.strided:
+    """The value that a tensor's storage holds; None for anything that is not a dense tensor on tpu, and for what
+    stands for one inside of torch.func."""
+    if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
+        return None
+    if tensor.device.type == "tpu" and tensor.layout is torch.strided:
         return getattr(tensor.untyped_storage(), "_value", None)
     return None
