@@ -10,6 +10,7 @@ import contextlib
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -227,6 +228,7 @@ def test_an_interrupt_while_waiting_for_a_program(gate: Gate) -> None:
     real = gate.build
 
     def interrupting(prepared: Any) -> Any:
+        time.sleep(0.5)  # by then the main thread waits
         _thread.interrupt_main()
         return real(prepared)
 
