@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("second process")  # they share two processes
+
 SCRIPT = """
 import json, sys
 import torch
