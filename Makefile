@@ -7,6 +7,10 @@ ARGS ?=
 K ?= 10
 K_OTHERS ?= 3
 RESULTS ?= out/conformance.jsonl
+# `make judge`: what the TPU compiler made of each step.
+JUDGED ?= out/judge.json
+# `make random-programs`: how many.
+N ?= 1000
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
 BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
@@ -17,16 +21,18 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test lint format bench conformance coverage clean
+.PHONY: help demo test random-programs lint format bench conformance coverage judge clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
 	@echo 'make test         lint, types, and all tests'
+	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
 	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
 	@echo 'make coverage     docs/conformance.md and .json from what make conformance found'
+	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
 	@echo 'make clean        remove the virtual environment and the caches'
 
 demo: $(INSTALLED)
@@ -34,7 +40,13 @@ demo: $(INSTALLED)
 
 # Two workers, one thread each: two cores.
 test: lint
+	@command -v "$${CHROMIUM:-chromium}" >/dev/null || echo 'chromium is not there: the page of lazytpu-show html is not opened in a browser' \
+		'(on Debian: apt-get install chromium)' >&2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+# One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
+random-programs: $(TESTED)
+	OMP_NUM_THREADS=1 RANDOM_PROGRAMS=$(N) $(BIN)/python -m pytest tests/passes/test_semantics.py $(ARGS)
 
 lint: $(TESTED)
 	$(BIN)/ruff check .
@@ -51,6 +63,10 @@ bench: $(INSTALLED)
 
 conformance: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)
+
+judge: $(TESTED)
+	$(BIN)/python -m tools.judge --results $(JUDGED) $(ARGS)
+	$(BIN)/python -m tools.judge --results $(JUDGED) --write docs/passes.md
 
 coverage: $(TESTED)
 	$(BIN)/python -m tools.conformance table --results $(RESULTS) $(ARGS)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lazytpu.engine.warmup import Warmed
     from lazytpu.frontend.modes import Mode
     from lazytpu.inspect.graphs import Graph
+    from lazytpu.inspect.tpu.report import TpuReport
     from lazytpu.runtime.cache.api import cache
     from lazytpu.runtime.cache.library import Unpacked
     from lazytpu.trace.cuts import Cuts
@@ -42,6 +43,7 @@ __all__ = [
     "set_mode",
     "step",
     "sync",
+    "tpu_report",
     "warmup",
 ]
 __version__ = VERSION
@@ -141,6 +143,29 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
             f"lazytpu.warmup takes a function and its arguments, or the path of a library, not {work!r} with arguments"
         )
     return warmup.load(Path(work))
+
+
+def tpu_report(step: Callable[..., Any] | Graph, *args: Any, topology: str = "v6e:2x2", **kwargs: Any) -> TpuReport:
+    """What a step would cost on a TPU that need not be there: `print(lazytpu.tpu_report(step, batch))`.
+
+    `step` is a function of PyTorch code on "tpu" tensors, called with the other arguments, or a program of
+    `lazytpu.graphs()`. The function is rehearsed: its Python runs, two or three times, until two calls are alike, and
+    nothing runs on the device. Tensors, modules, optimizers and schedulers are afterwards what they were before; what
+    else it changes (a counter, an iterator) stays changed, and what it reads on the host of its own results is 0,
+    unless they take next to nothing. The TPU's compiler then compiles its programs in processes of their own.
+    docs/tpu-report.md says how to read the report.
+
+    `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod. Raises PlatformError
+    when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError for what is no topology, and
+    what the function raises.
+    """
+    activate()
+    from lazytpu import wiring
+
+    wiring.start()
+    from lazytpu.replay.tpu_report import report
+
+    return report(step, topology, *args, **kwargs)
 
 
 def metrics() -> dict[str, Any]:

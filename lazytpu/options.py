@@ -33,7 +33,10 @@ class Values(TypedDict, total=False):
     trace_limit: int
     cpu_fallback: bool
     background_compile: float
+    clusters: str
     platform: str | None
+    target: str | None
+    resident: int
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
     on_recompile: str
@@ -121,6 +124,10 @@ def _platform(given: Any) -> str | None:
     return _one_of("cpu", "tpu", "gpu", "cuda", "rocm")(given) if given else None
 
 
+def _target(given: Any) -> str | None:
+    return _one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(given) if given else None
+
+
 def _cache_folder(given: Any) -> Path | None:
     if given is None or str(given).strip().lower() in ("", "off"):
         return None
@@ -158,7 +165,8 @@ _ALL = (
         "dump",
         None,
         "a folder, made if it does not exist; empty for none",
-        "where each program is written, as NNN-name.lazytpu.mlir and NNN-name.stablehlo.mlir",
+        "where each program is written: NNN-name.imported.mlir before the passes, NNN-name.lazytpu.mlir after them, "
+        "NNN-name.stablehlo.mlir, and NNN-name.why.txt",
         _folder,
     ),
     Setting(
@@ -201,11 +209,33 @@ _ALL = (
         _seconds,
     ),
     Setting(
+        "clusters",
+        "off",
+        "off, meanwhile or only",
+        "compile large steps in parts, equal parts once: to run until the whole step is compiled in the background, or "
+        "instead of it",
+        _one_of("off", "meanwhile", "only"),
+    ),
+    Setting(
         "platform",
         None,
         "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
         "where XLA compiles for and runs; read when the first tensor is made",
         _platform,
+    ),
+    Setting(
+        "target",
+        None,
+        "cpu, gpu, tpu, v5e, v5p, v6e, tpu7x; empty for the platform",
+        "what the passes make programs for: the passes of a TPU can be run and dumped where there is none",
+        _target,
+    ),
+    Setting(
+        "resident",
+        0,
+        "a whole number, at least 0; 0 for none",
+        "the most elements of a parameter or optimizer state that a step keeps in one array with those updated alike",
+        _integer(0),
     ),
     Setting(
         "cache_dir",
@@ -248,6 +278,7 @@ class Options:
         "bounds_check",
         "cache_dir",
         "cache_limit",
+        "clusters",
         "cpu_fallback",
         "debug",
         "dump",
@@ -256,6 +287,8 @@ class Options:
         "on_recompile",
         "platform",
         "recompile_budget",
+        "resident",
+        "target",
         "trace_limit",
         "verify",
     )
@@ -268,7 +301,7 @@ class Options:
     debug: int
     """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
     dump: Path | None
-    """Where every program is written as two .mlir files (LAZYTPU_DUMP); None writes nothing."""
+    """Where every program is written as files (LAZYTPU_DUMP); None writes nothing."""
     verify: bool
     """Verify the IR after every pass (LAZYTPU_VERIFY); it always is before the first and after the last."""
     bounds_check: bool
@@ -282,8 +315,17 @@ class Options:
     background_compile: float
     """Seconds that a step of fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
     runs op by op, while the compilation goes on; 0 compiles before the first use, without a thread."""
+    clusters: str
+    """Compile large steps in parts, of which equal ones are compiled once (LAZYTPU_CLUSTERS): "meanwhile" runs them
+    until the whole step is compiled in the background, "only" does not compile it; "off" compiles whole steps alone."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
+    resident: int
+    """The most elements of a parameter or optimizer state that a step keeps in one array with those that it updates
+    alike (LAZYTPU_RESIDENT); 0 keeps each by itself. Programs that are there already stay."""
+    target: str | None
+    """What the passes make programs for (LAZYTPU_TARGET); None is the platform that they run on. Programs that are
+    there already stay."""
     cache_dir: Path | None
     """Where compiled programs are kept for the processes that follow (LAZYTPU_CACHE_DIR); None keeps none on disk. The
     default is $XDG_CACHE_HOME/lazytpu where that variable is set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -32,6 +33,16 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setenv("LAZYTPU_CACHE_DIR", str(folder))
     with options(cache_dir=folder):
         yield folder
+
+
+@pytest.fixture
+def quick_collections() -> Iterator[None]:
+    """A garbage collection looks only at what the test made: of a process with all that the tests import it takes most
+    of a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def full(b: Builder, fill_value: Scalar, **options: Any) -> SSAValue:
     return b.broadcast_to(number(b, fill_value, dtype), shape)
 
 
-@rule("aten.scalar_tensor.default", numbers=("s",))
+@rule("aten.scalar_tensor.default", promotable=("s",))
 def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
     return number(b, s, b.out[0][0])
 

@@ -11,8 +11,6 @@ from xdsl.dialects.builtin import (
     UNKNOWN_LOC,
     ArrayAttr,
     DictionaryAttr,
-    FileLineColLoc,
-    IntAttr,
     IntegerAttr,
     LocationAttr,
     ModuleOp,
@@ -31,6 +29,7 @@ from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
 from lazytpu.aten.views import Base, View, read, write
 from lazytpu.ir.builder import Builder
+from lazytpu.ir.location import place
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
@@ -104,6 +103,8 @@ class _Importer:
         attributes = self._attributes(live, donated, names)
         function = FuncOp("main", ([a.type for a in self.block.args], [v.type for v in results]), Region(self.block))
         function.arg_attrs = attributes
+        unnamed = [DictionaryAttr({}) for _ in results[len(live) :]]
+        function.res_attrs = ArrayAttr([*(_result_attributes(names.get(slot)) for slot in live), *unnamed])
         return Imported(ModuleOp([function]), self.plan.packer(), checks)
 
     # -- one record
@@ -251,6 +252,10 @@ class _Importer:
         return ArrayAttr(found[id(a)] for a in self.block.args)
 
 
+def _result_attributes(name: str | None) -> DictionaryAttr:
+    return DictionaryAttr({} if name is None else {"lazytpu.name": StringAttr(name)})
+
+
 def _identifier(name: str) -> str:
     plain = "".join(c if c.isalnum() else "_" for c in name)
     return plain if plain[:1].isalpha() else f"_{plain}"
@@ -276,10 +281,10 @@ def _flatten(values: Any) -> list[Any]:
 
 
 def location_of(line: Any) -> LocationAttr:
-    """The MLIR location of a record's source line (an object with `file` and `line`), paths shortened for reading."""
+    """The location of a record's source line (see `lazytpu.ir.location.Line`), paths shortened for reading."""
     if line is None:
         return UNKNOWN_LOC
     path = os.path.relpath(line.file)
     if path.startswith(os.pardir):
         path = os.sep.join(line.file.split(os.sep)[-2:])
-    return FileLineColLoc(StringAttr(path), IntAttr(line.line), IntAttr(0))
+    return place(path, line.line, line.backward)

@@ -2,6 +2,7 @@
 
 A cut that misses waits for its program as long as `options.background_compile` says, so that small programs are simply
 compiled. What takes longer goes on compiling while the script goes on, and is used by the first cut after it is done.
+With `options.clusters` at "meanwhile" a large step is first compiled in parts, which run until then.
 """
 
 from __future__ import annotations
@@ -21,9 +22,23 @@ AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for pa
 
 class Job:
     """A program that a thread compiles, for the slots `live` and inputs `donated` of its plan: once `done`, `compiled`
-    or `error`. `what` names it. `late` says that a cut went on without it."""
+    or `error`. `what` names it. `late` says that a cut went on without it. `meanwhile` is the same program in parts, if
+    it was taken apart and they are compiled: `usable` is set from then on, and when it is done."""
 
-    __slots__ = ("began", "compiled", "donated", "done", "error", "late", "live", "number", "thread", "what")
+    __slots__ = (
+        "began",
+        "compiled",
+        "donated",
+        "done",
+        "error",
+        "late",
+        "live",
+        "meanwhile",
+        "number",
+        "thread",
+        "usable",
+        "what",
+    )
 
     def __init__(self, prepared: Prepared):
         self.live, self.donated = prepared.live, prepared.donated
@@ -31,6 +46,8 @@ class Job:
         self.what = f"program {prepared.number} {prepared.name} ({len(prepared.records):,} recorded ops)"
         self.began = time.perf_counter()
         self.done = threading.Event()
+        self.usable = threading.Event()
+        self.meanwhile: Compiled | None = None
         self.compiled: Compiled | None = None
         self.error: BaseException | None = None
         self.late = False
@@ -49,10 +66,12 @@ class Job:
 
 
 class Background:
-    """The programs that are being compiled. `build` compiles one, on any thread, and raises what went wrong."""
+    """The programs that are being compiled. `build` compiles one, on any thread, and raises what went wrong; `parts`
+    compiles one in parts, if it was taken apart."""
 
-    def __init__(self, build: Callable[[Prepared], Compiled]):
+    def __init__(self, build: Callable[[Prepared], Compiled], parts: Callable[[Prepared], Compiled | None]):
         self.build = build
+        self.parts = parts
         self.progress = Progress(self.unfinished)
         self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
         self._slots = threading.BoundedSemaphore(AT_ONCE)
@@ -73,8 +92,9 @@ class Background:
         """The program of a plan that computes at least the slots `live` and takes at most the inputs `dead`, and
         whether it was compiled before now; `prepare` is called when nothing compiles one yet.
 
-        When it is not there `patience` seconds after it began, its job. When it cannot be compiled, the error is
-        raised; but once a cut was given the job, the next is given it again, with `error` set. Then it is tried anew.
+        When it is not there `patience` seconds after it began, or its parts are there before it, its job. When it
+        cannot be compiled, the error is raised; but once a cut was given the job, the next is given it again, with
+        `error` set. Then it is tried anew.
         """
         needed, free = frozenset(live), frozenset(dead)
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
@@ -84,7 +104,8 @@ class Background:
             if prepared.ready is not None:
                 return prepared.ready, False
             job = self._start(plan, prepared)
-        if not self._wait(job, patience):
+        self._wait(job, patience)
+        if not job.done.is_set():
             job.late = True
             return job, False
         if job in plan.jobs:
@@ -93,11 +114,10 @@ class Background:
             raise again(job.error)
         return (job if job.compiled is None else job.compiled), hit
 
-    def _wait(self, job: Job, patience: float) -> bool:
-        if job.done.wait(max(0.0, min(patience, QUIET) - job.seconds)):
-            return True
-        self.progress.show()
-        return job.done.wait(max(0.0, patience - job.seconds))
+    def _wait(self, job: Job, patience: float) -> None:
+        if not job.usable.wait(max(0.0, min(patience, QUIET) - job.seconds)):
+            self.progress.show()
+            job.usable.wait(max(0.0, patience - job.seconds))
 
     def _start(self, plan: CutPlan, prepared: Prepared) -> Job:
         """Compile for a plan, from now on. At the end of the process, when no thread can start, it is done here."""
@@ -133,6 +153,10 @@ class Background:
 
     def _compile(self, job: Job, prepared: Prepared) -> None:
         try:
+            if not prepared.parts_only:
+                job.meanwhile = self.parts(prepared)
+                if job.meanwhile is not None:
+                    job.usable.set()
             job.compiled = self.build(prepared)
         except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
             job.error = again(error)
@@ -142,3 +166,4 @@ class Background:
     def _finish(self, job: Job) -> None:
         self._jobs.pop(job, None)
         job.done.set()
+        job.usable.set()

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -18,10 +19,12 @@ from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.wording import program_name
+from lazytpu.engine.target import target
 from lazytpu.inspect import debug, dumps
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
+from lazytpu.runtime.client import ir
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
@@ -36,7 +39,8 @@ class Prepared:
     """Program `number` of the process. It is either there (`ready`), since the index knew the trace, or translated
     (`made`), and what is left is to compile `made.module`, on any thread.
 
-    `content` is the digest that the index finds the trace by; `making` is told what becomes of it.
+    `content` is the digest that the index finds the trace by; `making` is told what becomes of it. With `parts_only`
+    the parts of `made` are compiled, and not the whole.
     """
 
     number: int
@@ -47,6 +51,7 @@ class Prepared:
     making: Making
     made: Translated | None = None
     ready: Compiled | None = None
+    parts_only: bool = False
 
     @property
     def donated(self) -> frozenset[int]:
@@ -101,12 +106,23 @@ class Compiler:
         making: Making,
     ) -> Prepared:
         names = self.slot_names(trace.epoch) if trace.epoch else {}
-        bounds_check = options.bounds_check
+        bounds_check, made_for = options.bounds_check, target()
+        resident = options.resident if len(records) > 1 else 0  # a single op is no step
 
-        def translated() -> Translated:
+        def translated(parts: bool = False) -> Translated:
             from lazytpu.engine.translate import translate  # here: it loads xDSL and every rule
 
-            return translate(records, live, dead, names, name=name, bounds_check=bounds_check)
+            return translate(
+                records,
+                live,
+                dead,
+                names,
+                name=name,
+                bounds_check=bounds_check,
+                target=made_for,
+                parts=parts,
+                resident=resident,
+            )
 
         content = recall.content(records, live, dead)
         if content is not None and not options.dump and options.debug < 2:  # those want to see the program being made
@@ -117,15 +133,22 @@ class Compiler:
                 GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
                 making.made("index", ready.donated)
                 return Prepared(number, name, records, live, content, making, ready=ready)
-        made = translated()
+        meanwhile = options.clusters == "meanwhile" and trace.mode == "fused" and options.background_compile > 0
+        parts_only = options.clusters == "only"
+        made = translated(meanwhile or parts_only)
         GRAPHS.append(Graph(number, name, len(records), made.texts()))
         if options.dump:
+            if made.imported is not None:
+                dumps.write(options.dump, number, name, "imported", made.imported)
             dumps.write(options.dump, number, name, "lazytpu", made.text)
             dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
             if content is not None:
                 told = recall.dumped(content, made.entry("", live), name, len(records), made.stablehlo)
                 dumps.write_trace(options.dump, number, name, told)
-        return Prepared(number, name, records, live, content, making, made=made)
+            if making.entry.text:
+                dumps.write_reason(options.dump, number, name, making.entry.reason())
+        parts_only = parts_only and made.parts is not None
+        return Prepared(number, name, records, live, content, making, made=made, parts_only=parts_only)
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
@@ -135,14 +158,35 @@ class Compiler:
         if prepared.ready is not None:
             return prepared.ready
         assert prepared.made is not None
+        if prepared.parts_only:
+            with prepared.making:
+                chained = self.parts(prepared)
+            assert chained is not None
+            prepared.making.made("compiled", chained.donated)
+            return chained
         with prepared.making:
-            program = self._program(prepared, prepared.made)
+            program = self._program(prepared, prepared.made.module, prepared.name)
         prepared.making.made("shared", prepared.donated)
         assert program.key is not None
         entry = prepared.made.entry(program.key, prepared.live)
         if prepared.content is not None:
             recall.note(prepared.content, entry, prepared.name, len(prepared.records))
         return recall.compiled(entry, program, prepared.records, prepared.name)
+
+    def parts(self, prepared: Prepared) -> Compiled | None:
+        """The same in clusters that run one after the other; None when it was not taken apart. The index does not know
+        it: a later process finds the parts on disk, but makes the trace into them again.
+
+        Raises CompileError, which names the part.
+        """
+        made = prepared.made
+        if made is None or made.parts is None:
+            return None
+        chain = made.parts.chain(partial(self._program, prepared, part=True), prepared.name)
+        first = len(made.packs)  # positions of a program's arguments to inputs of the trace
+        donated = tuple(made.inputs[i - first] for i in chain.signature.donated)
+        entry = replace(made.entry("", prepared.live), donated=donated)
+        return recall.compiled(entry, chain, prepared.records, prepared.name)
 
     def _loaded(self, key: str) -> Program | None:
         """The executable of that key from memory or disk."""
@@ -151,8 +195,8 @@ class Compiler:
             self.programs[key] = program
         return program
 
-    def _program(self, prepared: Prepared, made: Translated) -> Program:
-        key = programs.program_key(made.module)
+    def _program(self, prepared: Prepared, module: ir.Module, name: str, *, part: bool = False) -> Program:
+        key = programs.program_key(module)
         while True:
             program = self.programs.get(key)
             if program is not None:
@@ -166,7 +210,9 @@ class Compiler:
             except CancelledError:  # an interrupt stopped that thread: this one compiles
                 continue
         try:
-            program = self.programs.get(key) or self._obtained(prepared, made, key)  # another thread may just be done
+            program = self.programs.get(key)  # another thread may just be done
+            if program is None:
+                program = self._obtained(prepared, module, key, name, part)
             self.programs[key] = program
             mine.set_result(program)
             return program
@@ -177,13 +223,14 @@ class Compiler:
             mine.cancel()  # nothing to cancel unless an interrupt came
             del self._building[key]
 
-    def _obtained(self, prepared: Prepared, made: Translated, key: str) -> Program:
-        found = programs.obtain(made.module, key, name=prepared.name)
+    def _obtained(self, prepared: Prepared, module: ir.Module, key: str, name: str, part: bool) -> Program:
+        found = programs.obtain(module, key, name=name)
         if found.compiled:
             self.metrics.compiled(found.milliseconds)
-        prepared.making.made("compiled" if found.compiled else "disk", prepared.donated)
+        if not part:
+            prepared.making.made("compiled" if found.compiled else "disk", prepared.donated)
         tell = debug.compiled if found.compiled else debug.loaded
-        tell(prepared.number, prepared.name, len(prepared.records), found.milliseconds)
+        tell(prepared.number, name, len(prepared.records), found.milliseconds)
         return found.program
 
 

@@ -28,13 +28,16 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut, of_program
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
+from lazytpu.engine.resident import fill, gather
 from lazytpu.engine.stepwise import Stepwise
 from lazytpu.engine.undo import undo
 from lazytpu.options import options
+from lazytpu.passes.registry import watch
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.runtime.resident import Part
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
@@ -54,10 +57,11 @@ class Engine:
         recall_rules()
         self.metrics = Metrics()
         self.compiler = Compiler(slot_names, self.metrics)
-        self.background = Background(self.compiler.build)
+        self.background = Background(self.compiler.build, self.compiler.parts)
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
+        watch(self.traces.forget_programs)
         self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
@@ -200,10 +204,14 @@ class Engine:
     def _run_stepwise(
         self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> None:
-        """Run a trace without its program. If that could not be compiled, this is where it is told, with the trace's
-        results computed: the steps before it had theirs, too."""
-        self.stepwise.run(plan, trace, held, dead)
-        self.metrics.stepwise += 1
+        """Run a trace without its program: in parts if they are compiled, else op by op. If the program could not be
+        compiled, this is where it is told, with the trace's results computed: the steps before it had theirs, too."""
+        if job.meanwhile is not None:
+            self._run(job.meanwhile, trace, held)
+            self.metrics.clustered += 1
+        else:
+            self.stepwise.run(plan, trace, held, dead)
+            self.metrics.stepwise += 1
         if job.error is not None:
             raise again(job.error)
 
@@ -217,7 +225,9 @@ class Engine:
 
     def _run(self, compiled: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
         results, launch = self._launch(compiled, trace.buffers, trace.numbers)
-        if len(held) == len(compiled.live):
+        if compiled.resident:
+            fill(compiled, held, results)
+        elif len(held) == len(compiled.live):
             made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
             for (_, value), array, size, origin in made:
                 value.buffer = Buffer(array, size, origin)
@@ -246,6 +256,8 @@ class Engine:
             packs = compiled.packer(numbers)
             arrays.extend([self.packs.upload(packs[i]) for i in compiled.packs])
         arrays.extend([buffers[i].array for i in compiled.inputs])
+        flat = gather(compiled, buffers) if compiled.resident else ()
+        arrays.extend([pack.array for pack in flat])
         program = compiled.program
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
@@ -253,6 +265,8 @@ class Engine:
         results = program.run(arrays)
         for i in compiled.donated:
             buffers[i].release()
+        for pack in flat:
+            pack.release()
         return results, launch
 
     def fell_back(self) -> None:
@@ -276,7 +290,7 @@ class Engine:
             raise again(buffer.error)
         try:
             with self.metrics.waiting():
-                array = client.to_host(buffer.array, copy=True)
+                array = buffer.fetch() if isinstance(buffer, Part) else client.to_host(buffer.array, copy=True)
         except OutOfMemory as error:
             raise self.exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)
@@ -287,6 +301,10 @@ class Engine:
             self.inflight.settle()
         except OutOfMemory as error:
             raise self.exhausted(error, "read") from None
+
+    def idle(self) -> bool:
+        """Whether everything launched is done; what failed is still to be raised."""
+        return self.inflight.idle()
 
     def _cut_exhausted(self, trace: Trace, held: Any, compiled: Any, error: Any) -> OutOfMemoryError:
         MEMORY.exhausted += 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 
 from lazytpu.aten import registry
+from lazytpu.engine.target import target
 from lazytpu.options import options
+from lazytpu.passes.registry import for_target, foreign
 from lazytpu.runtime.cache import programs
 
 
@@ -17,12 +17,14 @@ def settings() -> list[str]:
         f"bounds_check {options.bounds_check}",
         f"default dtype {torch.get_default_dtype()}",  # this and the next: torch's decompositions ask
         f"deterministic algorithms {torch.are_deterministic_algorithms_enabled()}",
+        f"target {target()}",
+        f"resident {options.resident}",
+        f"passes {for_target(target())}",
         f"options of XLA {sorted(programs.OPTIONS.items())}",
     ]
 
 
 def extended() -> bool:
-    """Whether this process has rules or passes from outside lazytpu: what they make of a trace is theirs alone."""
-    pipeline = sys.modules.get("lazytpu.passes.pipeline")  # not imported here: it loads xDSL
-    passes = {} if pipeline is None else pipeline.PASSES
-    return bool(registry.foreign()) or any(make.__module__ != "lazytpu.passes.pipeline" for make in passes.values())
+    """Whether rules or passes from outside lazytpu have a say in what a trace is made into: what they make is theirs
+    alone."""
+    return bool(registry.foreign()) or bool(foreign(target()))

@@ -109,10 +109,14 @@ class Inflight:
             self.runs.extendleft(reversed(runs))
             raise
 
+    def idle(self) -> bool:
+        """Whether the device is done with all runs."""
+        return all(client.is_ready(run.status) for run in list(self.runs))
+
     def close(self, end: float) -> bool:
         """At the end of the process: wait until `end` (time.monotonic()) for the device; whether it is done, and the
         thread that waits for it has stopped."""
-        while not all(client.is_ready(run.status) for run in list(self.runs)):
+        while not self.idle():
             if time.monotonic() >= end:
                 return False
             time.sleep(0.01)

@@ -17,17 +17,18 @@ class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
     `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not, and `stepwise` of
-    these ran op by op while it was compiled in the background; `compiles` XLA compilations; `records` ops recorded;
-    `trace_ms` the host's time between cuts (the script's Python and recording), without waiting; `launch_ms` in cuts
-    that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling); `wait_ms` the host waited for the
-    device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU (`lazytpu.options.cpu_fallback`);
-    `replays` those of `steps` that were captured calls (`lazytpu.step`).
+    these ran op by op, and `clustered` in parts, while it was compiled in the background; `compiles` XLA compilations;
+    `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording), without
+    waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
+    `wait_ms` the host waited for the device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU
+    (`lazytpu.options.cpu_fallback`); `replays` those of `steps` that were captured calls (`lazytpu.step`).
     """
 
     steps: int = 0
     hits: int = 0
     misses: int = 0
     stepwise: int = 0
+    clustered: int = 0
     compiles: int = 0
     records: int = 0
     trace_ms: float = 0.0

@@ -13,7 +13,7 @@ from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.memory import LiveValue, MemoryReport, short, size
 from lazytpu.engine.origins import origins
 from lazytpu.engine.undo import before_trace, root_of
-from lazytpu.runtime.client import Memory
+from lazytpu.runtime.analysis import Memory
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import Value

@@ -33,7 +33,7 @@ class Progress:
             for job in self.jobs() if options.debug >= 1 else ():
                 if job.number not in self._said:
                     self._said.add(job.number)
-                    say(f"compiling {job.what}; meanwhile its ops run one by one")
+                    say(f"compiling {job.what}; meanwhile {_running(job)}")
             return
         with self._lock:
             if self._thread is None and not self._stop.is_set():
@@ -67,7 +67,11 @@ class Progress:
 def describe(jobs: Sequence[Job]) -> str:
     """The line for the programs that are not compiled yet, oldest first."""
     left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
-    return f"lazytpu: compiling {jobs[0].what}, {jobs[0].seconds:.0f} s{left}; meanwhile ops run one by one"
+    return f"lazytpu: compiling {jobs[0].what}, {jobs[0].seconds:.0f} s{left}; meanwhile {_running(jobs[0])}"
+
+
+def _running(job: Job) -> str:
+    return "ops run one by one" if job.meanwhile is None else "it runs in parts"
 
 
 def say(message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine import index
-from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.compiled import Compiled, Resident, places
 from lazytpu.engine.environment import extended, settings
 from lazytpu.engine.index import Entry, Malformed
 from lazytpu.engine.inflight import Timing
@@ -18,7 +18,9 @@ from lazytpu.engine.origins import origins
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.cache.translation import KIND, describe, trace_key, translators
+from lazytpu.runtime.chain import Chain
 from lazytpu.runtime.program import Program
+from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record, State
 
 
@@ -58,9 +60,13 @@ def recall(
     return compiled(entry, program, records, name)
 
 
-def compiled(entry: Entry, program: Program, records: Sequence[Record], name: str) -> Compiled:
+def compiled(entry: Entry, program: Program | Chain, records: Sequence[Record], name: str) -> Compiled:
     """An entry with its program, as a cut needs it; source lines are those of `records`."""
-    sizes = tuple(dtype.itemsize * prod(shape) for dtype, shape in program.signature.results)
+    layouts = Slots(records).layouts
+    specs = [index.spec(layouts[slot]) for slot in entry.live]
+    sizes = tuple([dtype.itemsize * prod(shape) for dtype, shape in specs])
+    made = origins(records, entry.live, name)
+    flat = [slots for _, slots in entry.resident]
     return Compiled(
         program=program,
         packer=Packer(entry.entries),
@@ -68,12 +74,14 @@ def compiled(entry: Entry, program: Program, records: Sequence[Record], name: st
         inputs=entry.inputs,
         donated=frozenset(entry.donated),
         live=entry.live,
-        nbytes=sizes[:-1],
-        origins=origins(records, entry.live, name),
+        nbytes=sizes,
+        origins=made,
         checks=tuple(
             Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in entry.checks
         ),
         timing=Timing(),
+        resident=tuple([Resident(*each, index.form(each[1], layouts)) for each in entry.resident]),
+        places=places(entry.live, flat, sizes, made) if flat else {},
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.failures import explain
-from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer
 from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.runtime.resident import taken
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import again
 
@@ -60,7 +60,7 @@ class Replay:
             results = program.run(arrays)
         except BaseException as error:
             arrays.clear()  # the error's frames hold this list
-            lost = [buffer for buffer in given if client.is_deleted(buffer.array)]
+            lost = [buffer for buffer in given if taken(buffer)]
             told = engine.exhausted(error, "run", compiled) if isinstance(error, OutOfMemory) else error
             failure = explain(told, self.state, True, len(lost))
             for buffer in lost:

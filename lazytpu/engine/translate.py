@@ -12,6 +12,7 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.failures import Check
 from lazytpu.aten.importer import import_trace
 from lazytpu.aten.scalars import Packer
+from lazytpu.engine.clusters import Clustered, clustered
 from lazytpu.engine.index import Entry
 from lazytpu.inspect import debug
 from lazytpu.inspect.graphs import Texts
@@ -19,7 +20,9 @@ from lazytpu.ir.text import print_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
-from lazytpu.passes.pipeline import PassRecord, run_pipeline
+from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
+from lazytpu.passes.resident_storage import parts_of
+from lazytpu.passes.target import Target
 from lazytpu.runtime.client import ir
 from lazytpu.trace.trie import Record
 
@@ -30,7 +33,7 @@ class Translated:
 
     `packs` are the positions of the packs that the program takes, `inputs` the indices of the trace's inputs, after
     them; `donated` the inputs whose memory a result takes. `text` is the module in the `lazytpu` dialect after the
-    passes, `stablehlo` that of `module`.
+    passes, `stablehlo` that of `module`. `parts` is the same program in clusters, when they were asked for and pay.
     """
 
     module: ir.Module
@@ -39,9 +42,13 @@ class Translated:
     inputs: tuple[int, ...]
     donated: frozenset[int]
     checks: tuple[Check, ...]
+    resident: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
+    imported: str | None = None
+    "The module as it came to the passes, when it is to be dumped."
+    parts: Clustered | None = None
 
     def texts(self) -> Texts:
         """What `lazytpu.graphs()` shows."""
@@ -57,6 +64,7 @@ class Translated:
             donated=tuple(sorted(self.donated)),
             live=live,
             checks=tuple((check.record, check.message, check.error) for check in self.checks),
+            resident=self.resident,
         )
 
 
@@ -68,33 +76,67 @@ def translate(
     *,
     name: str,
     bounds_check: bool,
+    target: Target,
+    platform: str | None = None,
+    parts: bool = False,
+    resident: int = 0,
 ) -> Translated:
-    """The program of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
+    """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
-    `names` are names of slots, and `name` is the program's, both for reading only. Raises ImportFailure, PassError or
-    LoweringError.
+    `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
+    when that is not where programs of this process do. With `parts` the program is taken apart, too. Parameters and
+    optimizer states of at most `resident` elements are taken and given flat. Raises
+    ImportFailure, PassError or LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
+    before = print_module(imported.module) if options.dump else None
     history = run_pipeline(
         imported.module,
+        passes=pipeline(target, resident),
         verify=options.verify,
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),
     )
     packs = len(imported.packer.packs)
     kept, aliased = drop_unused_arguments(imported.module)
-    module = emit(imported.module)
+    flat, given = flat_parts(imported.module)
+    kept, inside = kept[: len(kept) - len(flat)], {i for inputs in flat for i in inputs}
+    module = emit(imported.module, platform=platform)
+    text = print_module(imported.module)
+    in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
     return Translated(
         module=module,
         packer=imported.packer,
         packs=tuple(i for i in kept if i < packs),
         inputs=tuple(i - packs for i in kept if i >= packs),
-        donated=frozenset(kept[i] - packs for i in aliased),
+        donated=frozenset([*(kept[i] - packs for i in aliased if i < len(kept)), *(i - packs for i in inside)]),
         checks=imported.checks,
-        text=print_module(imported.module),
+        resident=tuple(
+            (tuple(i - packs for i in inputs), tuple(live[i] for i in results))
+            for inputs, results in zip(flat, given, strict=True)
+        ),
+        text=text,
         stablehlo=stablehlo_text(module),
         passes=tuple(history),
+        imported=before,
+        parts=in_parts,
     )
+
+
+def pipeline(target: Target, resident: int) -> str:
+    """The passes for a target; parameters of at most `resident` elements are kept flat."""
+    text = for_target(target)
+    if not resident:
+        return text
+    join = ' join="pad"' if target.platform == "tpu" else ""
+    return text.replace("mark-donation", f"resident-storage{{limit={resident}{join}}},mark-donation")
+
+
+def flat_parts(module: ModuleOp) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Of each flat argument of `@main`, and of each flat result, the arguments (or results) that it was made of."""
+    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
+    arguments = [parts for each in function.arg_attrs or () if (parts := parts_of(each))]
+    return arguments, [parts for each in function.res_attrs or () if (parts := parts_of(each))]
 
 
 def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:

@@ -29,7 +29,7 @@ from lazytpu.frontend.out import out_kernel, out_names
 from lazytpu.frontend.step_starts import belongs_to_step, is_differentiated
 from lazytpu.frontend.tensors import STASH, recorder, wrap
 from lazytpu.frontend.torch_private import META, as_strided, backward_id, empty_tensor, has_kernel, thread_stash
-from lazytpu.frontend.trace_ends import TraceEnds, check_known_ends, note_start
+from lazytpu.frontend.trace_ends import TraceEnds, check_known_ends, note_idle, note_start
 from lazytpu.frontend.writes import check_writes
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.loops import watch
@@ -265,6 +265,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
     if fused:
         watch(state)
+        note_idle(state)
     parent.add(key, state)
     promotion.settle(r, parent, state, choice)
     return state

@@ -80,6 +80,10 @@ class Engine(Protocol):
         """Wait until everything launched so far is done."""
         ...
 
+    def idle(self) -> bool:
+        """Whether everything launched so far is done."""
+        ...
+
 
 _engine: Engine | None = None
 

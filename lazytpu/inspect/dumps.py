@@ -1,6 +1,8 @@
-"""Programs as files (LAZYTPU_DUMP): `007-train_step.lazytpu.mlir`, `007-train_step.stablehlo.mlir`.
+"""Programs as files (LAZYTPU_DUMP): `007-train_step.imported.mlir` as it came to the passes,
+`007-train_step.lazytpu.mlir` after them, `007-train_step.stablehlo.mlir`.
 
 The files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
+`007-train_step.why.txt` says why the program was made.
 `007-train_step.json` says which trace the program is of, and how a cut runs it: `lazytpu-show pack --topology` compiles
 programs for a machine that is not there.
 """
@@ -17,8 +19,8 @@ from typing import Any
 
 
 def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
-    """Write the text of program `number` at a stage ("lazytpu", "stablehlo") to a file of `directory`; returns its
-    path.
+    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file of `directory`;
+    returns its path.
 
     The directory is made if need be. A reader never sees half a file: the text is written beside it and moved into
     place.
@@ -26,6 +28,11 @@ def write(directory: str | os.PathLike[str], number: int, name: str, stage: str,
     Raises OSError that names LAZYTPU_DUMP when the directory cannot be written.
     """
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
+
+
+def write_reason(directory: str | os.PathLike[str], number: int, name: str, reason: str) -> Path:
+    """Write why program `number` was made. Raises OSError, as `write` does."""
+    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.why.txt", reason + "\n")
 
 
 def write_trace(directory: str | os.PathLike[str], number: int, name: str, told: Mapping[str, Any]) -> Path:

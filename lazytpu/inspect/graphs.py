@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,6 +89,17 @@ class Graph:
         """The program as XLA got it. Raises LookupError once it was dropped."""
         self._made()
         return self._read(self._stablehlo)
+
+    def save_html(self, path: str | os.PathLike[str], generation: str = "v6e") -> None:
+        """Write the program as one HTML file that any browser opens: source lines by time, timeline, memory, graph, ops
+        (docs/inspecting.md). Times are those of a model of a TPU of this generation. What the passes did is in it when
+        their texts were kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` has them of any dump.
+
+        Raises LookupError once the text was dropped, and ValueError for an unknown generation.
+        """
+        from lazytpu.inspect.html.page import of_graph  # here: it loads xDSL
+
+        Path(path).write_text(of_graph(self, generation), encoding="utf-8")
 
     def _read(self, kept: bytes | None) -> str:
         if kept is None:

@@ -1,11 +1,15 @@
 """`lazytpu-opt`: run passes over a module of the dialect.
 
     lazytpu-opt -p cse,dce 007-train_step.lazytpu.mlir
-    lazytpu-opt -p default --time-passes FILE          the pipeline of a cut
-    lazytpu-opt -t stablehlo FILE                      what XLA would get
+    lazytpu-opt -p "constant-folding{limit=64},dce" FILE      options of a pass, separated by spaces
+    lazytpu-opt -p v6e --time-passes FILE                     the pipeline of a target: cpu, gpu, tpu, v5e, v5p, ...
+    lazytpu-opt -p default FILE                               that of LAZYTPU_TARGET, of the CPU when it is not set
+    lazytpu-opt --load my_pass.py -p my-pass FILE             a pass of your own (docs/writing-a-pass.md)
+    lazytpu-opt -p cpu -t stablehlo FILE                      what XLA would get
+    lazytpu-opt --list-passes                                 every pass: its place, targets and options
 
 It is xDSL's `xdsl-opt` with the lazytpu dialect and passes only, so all of its options are here. Files are read and
-printed with their source lines.
+printed with their source lines: what it writes is input for it again.
 """
 
 from __future__ import annotations
@@ -24,10 +28,13 @@ from xdsl.utils.exceptions import DiagnosticException, ParseError
 from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
+from lazytpu.inspect.catalogue import catalogue, load
 from lazytpu.ir.dialect import LAZYTPU
 from lazytpu.ir.text import print_module
+from lazytpu.options import options
 from lazytpu.passes.failure import PassError
-from lazytpu.passes.pipeline import DEFAULT, PASSES, parse
+from lazytpu.passes.pipeline import apply, expand, parse
+from lazytpu.passes.registry import passes
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,8 @@ class LazytpuOptMain(xDSLOptMain):
             self.ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
 
     def register_all_passes(self) -> None:
-        for name, factory in PASSES.items():
-            self.register_pass(name, factory)
+        for name, each in passes().items():
+            self.register_pass(name, each.load)
 
     def register_all_targets(self) -> None:
         self.available_targets["mlir"] = get_all_targets()["mlir"]
@@ -61,12 +68,22 @@ class LazytpuOptMain(xDSLOptMain):
         arg_parser.prog = "lazytpu-opt"
         arg_parser.formatter_class = argparse.RawDescriptionHelpFormatter
         super().register_all_arguments(arg_parser)
+        _add_own(arg_parser)
 
     def setup_pipeline(self) -> None:
-        if self.args.passes == "default":
-            self.args.passes = DEFAULT
-        parse(self.args.passes)  # names the known passes when one is not
+        text = (options.target or "cpu") if self.args.passes == "default" else self.args.passes
+        parse(text)  # names the known passes when one is not
+        self.args.passes = expand(text)
         super().setup_pipeline()
+
+    def apply_passes(self, prog: ModuleOp) -> None:
+        """One pass after the other; one that fails is named, with the op it failed at."""
+        sequence, told = self.pipeline.passes, self.pipeline.callback
+        for before, each in zip((None, *sequence), (*sequence, None), strict=True):
+            if told is not None:
+                told(before, prog, each)
+            if each is not None:
+                apply(each, self.ctx, prog)
 
     def output_resulting_program(self, prog: ModuleOp) -> str:
         printed_by_xdsl = self.args.print_op_generic or self.args.print_no_properties or self.args.syntax_highlight
@@ -75,10 +92,31 @@ class LazytpuOptMain(xDSLOptMain):
         return super().output_resulting_program(prog)
 
 
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="FILE|MODULE",
+        help="import a Python file or module first, for the passes that it registers; can be given again",
+    )
+    parser.add_argument(
+        "--list-passes", action="store_true", help="print every pass with its place in the pipeline, and what it does"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script; returns its exit status."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_own(first)
+    asked, _ = first.parse_known_args(arguments)
     try:
-        LazytpuOptMain(__doc__ or "", arguments).run()
+        for source in asked.load:
+            load(source)
+        if asked.list_passes:
+            print(catalogue())
+        else:
+            LazytpuOptMain(__doc__ or "", arguments).run()
     except (OSError, ValueError, NotImplementedError, ParseError, DiagnosticException, PassError) as error:
         print(f"lazytpu-opt: {error}", file=sys.stderr)
         for note in getattr(error, "__notes__", ()):

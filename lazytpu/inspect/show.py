@@ -3,6 +3,14 @@
     lazytpu-show dump FILE|DIR...     the text, coloured on a terminal
     lazytpu-show stats FILE...        ops by kind, arguments, what is overwritten, bytes
     lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
+    lazytpu-show cost FILE            what it would cost on a TPU that need not be there
+    lazytpu-show lines FILE           the source lines of a step, the dearest first
+    lazytpu-show graph FILE           who reads what of whom, by source line or cluster; --dot for GraphViz
+    lazytpu-show path FILE            the chain of ops that takes longest
+    lazytpu-show clusters FILE        the functions that a step calls
+    lazytpu-show passes FILE          what each pass does to a module; --diff PASS for the lines
+    lazytpu-show why FILE|DIR...      why programs were made
+    lazytpu-show html FILE            all of it as one HTML file
     lazytpu-show cache                the compiled programs on disk; --verify, --clear
     lazytpu-show pack FILE            the same in one file, for another machine
     lazytpu-show unpack FILE          such a file into the cache
@@ -24,7 +32,10 @@ from rich.text import Text
 from lazytpu.inspect import cached, libraries
 from lazytpu.inspect.diff import diff, with_context
 from lazytpu.inspect.highlight import console, mlir
+from lazytpu.inspect.html import command as html
+from lazytpu.inspect.step import commands as step
 from lazytpu.inspect.textual import Stats, stats
+from lazytpu.inspect.tpu import command as cost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(required=True, metavar="dump|stats|diff|cache|pack|unpack")
+    names = "dump|stats|diff|cost|lines|graph|path|clusters|passes|why|html|cache|pack|unpack"
+    commands = parser.add_subparsers(required=True, metavar=names)
     dump = commands.add_parser("dump", help="print modules")
     dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     dump.set_defaults(run=_dump)
@@ -52,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("first", type=Path)
     compare.add_argument("second", type=Path)
     compare.set_defaults(run=_diff)
+    cost.add_command(commands)
+    step.add_commands(commands)
+    html.add_command(commands)
     cached.add_command(commands)
     libraries.add_commands(commands)
     return parser

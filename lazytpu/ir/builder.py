@@ -9,6 +9,8 @@ from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from lazytpu.ir import random, sorting, template
+from lazytpu.ir.building.attention import AttentionMethods
+from lazytpu.ir.building.collectives import CollectiveMethods
 from lazytpu.ir.building.contractions import ContractionMethods
 from lazytpu.ir.building.core import flag_prop, integer_prop
 from lazytpu.ir.building.indexing import IndexingMethods
@@ -23,7 +25,9 @@ class Materializable(Protocol):
     def materialize(self, b: Builder, dtype: str, /) -> SSAValue: ...
 
 
-class Builder(PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMethods):
+class Builder(
+    PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMethods, AttentionMethods, CollectiveMethods
+):
     """Appends ops to a block (or inserts them before an op of it) and returns their results.
 
     Arguments are checked as ops are built: a contradiction raises ValueError that says what was expected and what came.

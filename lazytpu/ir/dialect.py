@@ -6,10 +6,34 @@ from types import ModuleType
 
 from xdsl.ir import Dialect
 
-from lazytpu.ir import constants, contractions, indexing, pointwise, random, reductions, shape, sorting, template
+from lazytpu.ir import (
+    attention,
+    collectives,
+    constants,
+    contractions,
+    indexing,
+    pointwise,
+    random,
+    reductions,
+    shape,
+    sorting,
+    template,
+)
 from lazytpu.ir.base import TensorOp
 
-FAMILIES = (constants, pointwise, shape, reductions, contractions, indexing, random, sorting, template)
+FAMILIES = (
+    constants,
+    pointwise,
+    shape,
+    reductions,
+    contractions,
+    indexing,
+    random,
+    sorting,
+    template,
+    attention,
+    collectives,
+)
 
 
 def _ops_of(family: ModuleType) -> list[type[TensorOp]]:

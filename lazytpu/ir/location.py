@@ -23,13 +23,19 @@ class Line(Protocol):
 
 def location_of(line: Line | None) -> LocationAttr:
     """The location attribute of a source line; unknown for None."""
-    return UNKNOWN_LOC if line is None else _location(line.file, line.line, line.backward)
+    return UNKNOWN_LOC if line is None else place(line.file, line.line, line.backward)
 
 
 @lru_cache(maxsize=4096)
-def _location(file: str, line: int, backward: bool) -> LocationAttr:
-    place = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
-    return NameLoc(StringAttr(BACKWARD), place) if backward else place
+def place(file: str, line: int, backward: bool) -> LocationAttr:
+    """The location attribute of a line of a file."""
+    found = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
+    return NameLoc(StringAttr(BACKWARD), found) if backward else found
+
+
+def is_backward(location: LocationAttr) -> bool:
+    """Whether a backward pass recorded the op."""
+    return isinstance(location, NameLoc) and location.desc.data == BACKWARD
 
 
 def describe(location: LocationAttr) -> str | None:

@@ -23,8 +23,8 @@ def _dialect() -> Dialect:
 
 def _passes() -> dict[str, Callable[[], type[ModulePass]]]:
     # By name: passes import the dialect, not the other way round.
-    passes: dict[str, Callable[[], type[ModulePass]]] = import_module("lazytpu.passes.pipeline").PASSES
-    return {PREFIX + name: _renamed(PREFIX + name, factory) for name, factory in passes.items()}
+    built_in = import_module("lazytpu.passes.registry").BUILT_IN
+    return {PREFIX + name: _renamed(PREFIX + name, each.load) for name, each in built_in.items()}
 
 
 def _renamed(name: str, factory: Callable[[], type[ModulePass]]) -> Callable[[], type[ModulePass]]:

@@ -38,8 +38,11 @@ COMBINERS = {
 class Emission:
     """One StableHLO module in the making. Rules run inside its context, at its insertion point and location."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, platform: str | None = None, replicas: int = 1) -> None:
         self.module = module
+        self.platform = platform
+        "Whose spelling templates take: None stands for the platform that programs run on."
+        self.replicas = replicas
         # xDSL types are keyed by identity (hashing one costs 5 us) and kept, so that an identity is not used again.
         self._types: dict[int, tuple[Attribute, ir.RankedTensorType]] = {}
         self._tensors: dict[tuple[str, tuple[int, ...]], ir.RankedTensorType] = {}

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
-from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir.location import describe
+from lazytpu.ir.module import options_of, replicas_of
 from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
+    attention,
+    collectives,
     constants,
     contractions,
     indexing,
@@ -25,27 +28,44 @@ from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
 from lazytpu.lowering.locations import to_mlir
 from lazytpu.lowering.rules import RULES
+from lazytpu.runtime import module_options
 from lazytpu.runtime.client import func, ir, mlir_context
 from lazytpu.runtime.signature import ALIAS, DONOR
 
 NAME = "lazytpu.name"
+MAIN = "main"
 
 
-def emit(module: ModuleOp, *, name: str = "lazytpu") -> ir.Module:
-    """The StableHLO module (in an MLIR context of its own, called `name`) of a module whose one function is `@main`.
+def emit(module: ModuleOp, *, name: str = "lazytpu", platform: str | None = None, entry: str = MAIN) -> ir.Module:
+    """The StableHLO module (in an MLIR context of its own, called `name`) whose `@main` is the function `entry`.
 
+    The private functions that `@main` calls come along; XLA inlines them. Another `entry` is one of these, alone.
     Arguments and results keep their `lazytpu.name`, ops their source lines. An argument with `lazytpu.alias = i` may be
-    overwritten by result i, one with `lazytpu.donate` by any result of its size.
+    overwritten by result i, one with `lazytpu.donate` by any result of its size. `platform`, such as
+    "tpu", is where the module is to run, when that is not where programs of this process run.
 
     Raises:
         NotImplementedError: an op has no lowering rule.
-        LoweringError: a rule failed, or what it built is not valid StableHLO.
+        LoweringError: a rule failed, or what it built is not valid StableHLO, or the module is not such a one.
     """
-    main = _main(module)
+    functions = _functions(module)
+    if entry not in functions:
+        raise LoweringError(f"expected a module with a function @{entry}; it has {', '.join(functions) or 'none'}")
     with mlir_context(), ir.Location.unknown():
         made = ir.Module.create()
         made.operation.attributes["sym_name"] = ir.StringAttr.get(name)
-        _emit_function(Emission(made), main)
+        replicas, options = replicas_of(module), options_of(module)
+        if replicas > 1:
+            module_options.set_replicas(made, replicas)
+        if options:
+            module_options.set_options(made, options)
+        emission = Emission(made, platform, replicas)
+        called = [each for each in functions if each != MAIN] if entry == MAIN else []
+        for each in called:
+            emission.symbol(each)  # before a template takes the name
+        _emit_function(emission, functions[entry], MAIN)
+        for each in called:
+            _emit_function(emission, functions[each], each)
         try:
             made.operation.verify()
         except ir.MLIRError as error:
@@ -53,27 +73,35 @@ def emit(module: ModuleOp, *, name: str = "lazytpu") -> ir.Module:
         return made
 
 
-def _main(module: ModuleOp) -> FuncOp:
+def _functions(module: ModuleOp) -> dict[str, FuncOp]:
+    """The functions of a module by name: `@main`, and private ones."""
     found = [op for op in module.ops if isinstance(op, FuncOp)]
-    if len(found) != 1 or len(list(module.ops)) != 1 or found[0].sym_name.data != "main":
-        raise LoweringError(f"expected a module of one function @main; got {[op.name for op in module.ops]}")
-    return found[0]
+    public = [op.sym_name.data for op in found if op.sym_visibility is None or op.sym_visibility.data != "private"]
+    if len(found) != len(list(module.ops)) or public != [MAIN]:
+        raise LoweringError(
+            f"expected a module of a function @main, and private functions; got {[op.name for op in module.ops]}, "
+            f"public {public}"
+        )
+    return {op.sym_name.data: op for op in found}
 
 
-def _emit_function(e: Emission, main: FuncOp) -> None:
-    block = main.body.block
+def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
+    block = function.body.block
     terminator = block.last_op
     if not isinstance(terminator, ReturnOp):
-        raise LoweringError("@main must end in func.return")
-    arguments = _attributes(main.arg_attrs, len(block.args))
-    results = _attributes(main.res_attrs, len(terminator.arguments))
+        raise LoweringError(f"@{function.sym_name.data} must end in func.return")
+    arguments = _attributes(function.arg_attrs, len(block.args))
+    results = _attributes(function.res_attrs, len(terminator.arguments))
     inputs = [e.type(type_of(a)) for a in block.args]
     outputs = [e.type(type_of(v)) for v in terminator.arguments]
     with ir.InsertionPoint(e.module.body):
-        function = func.FuncOp("main", ir.FunctionType.get(inputs, outputs), visibility="public")
-    function.arg_attrs = ir.ArrayAttr.get([_argument_attributes(a, len(outputs)) for a in arguments])
-    function.result_attrs = ir.ArrayAttr.get([ir.DictAttr.get(_name_attribute(a)) for a in results])
-    entry = function.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
+        made = func.FuncOp(
+            name, ir.FunctionType.get(inputs, outputs), visibility="public" if name == MAIN else "private"
+        )
+    if name == MAIN:  # what a call may overwrite is XLA's to decide
+        made.arg_attrs = ir.ArrayAttr.get([_argument_attributes(a, len(outputs)) for a in arguments])
+        made.result_attrs = ir.ArrayAttr.get([ir.DictAttr.get(_name_attribute(a)) for a in results])
+    entry = made.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
     values: dict[SSAValue, ir.Value] = dict(zip(block.args, entry.arguments, strict=True))
     with ir.InsertionPoint(entry):
         _emit_block(e, block, values)
@@ -98,6 +126,8 @@ def _emit_block(e: Emission, block: Block, values: dict[SSAValue, ir.Value]) -> 
 
 
 def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Value | Sequence[ir.Value]:
+    if isinstance(op, CallOp):
+        return e.call(op.callee.string_value(), operands, [e.type(type_of(result)) for result in op.results])
     rule = RULES.get(type(op))  # type: ignore[arg-type]
     if rule is None:
         raise NotImplementedError(

@@ -18,6 +18,7 @@ def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Va
         name,
         tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands),
         {key: ops.from_attribute(value) for key, value in op.params.data.items()},
+        e.platform,
     )
     declared = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.results)
     if made.results != declared:

@@ -38,12 +38,13 @@ from lazytpu.passes.patterns import (
     conversions,
     indexing,
     moves,
+    positions,
     reductions,
     shape,
 )
 from lazytpu.passes.patterns.rewriting import Table
 
-FAMILIES = (algebra, choice, conversions, shape, broadcasts, moves, reductions, contractions, indexing)
+FAMILIES = (algebra, choice, conversions, shape, broadcasts, moves, reductions, contractions, indexing, positions)
 
 
 @dataclass(frozen=True)

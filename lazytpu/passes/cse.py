@@ -26,9 +26,11 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Block, Operation
 from xdsl.passes import ModulePass
 from xdsl.traits import Commutative, Pure
+
+from lazytpu.passes.numbering import AttributeNumbers
 
 
 @dataclass(frozen=True)
@@ -45,25 +47,8 @@ class CsePass(ModulePass):
 
 
 @dataclass
-class _AttributeNumbers:
-    """Equal attributes have equal numbers."""
-
-    by_value: dict[Attribute, int] = field(default_factory=dict[Attribute, int])
-    # The attribute is kept beside its number: an id is only unique among living objects.
-    by_identity: dict[int, tuple[Attribute, int]] = field(default_factory=dict[int, tuple[Attribute, int]])
-
-    def __getitem__(self, attribute: Attribute) -> int:
-        known = self.by_identity.get(id(attribute))
-        if known is not None:
-            return known[1]
-        number = self.by_value.setdefault(attribute, len(self.by_value))
-        self.by_identity[id(attribute)] = (attribute, number)
-        return number
-
-
-@dataclass
 class _Merger:
-    numbers: _AttributeNumbers = field(default_factory=_AttributeNumbers)
+    numbers: AttributeNumbers = field(default_factory=AttributeNumbers)
     traits: dict[type[Operation], tuple[bool, bool]] = field(default_factory=dict[type[Operation], tuple[bool, bool]])
 
     def block(self, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""The passes by name, the order in which a module goes through them, and the driver that runs them."""
+"""The driver that runs passes over a module, as a pipeline's text or a target says."""
 
 from __future__ import annotations
 
@@ -15,51 +15,14 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.text import context, print_module
 from lazytpu.passes.failure import PassError, describe, own_notes, without_notes
+from lazytpu.passes.registry import for_target
+from lazytpu.passes.registry import passes as known_passes
+from lazytpu.passes.target import NAMES, Target
+
+__all__ = ["PassError", "PassRecord", "expand", "for_target", "parse", "run_pipeline"]
 
 
-def _canonicalize() -> type[ModulePass]:
-    from lazytpu.passes.canonicalize import CanonicalizePass
-
-    return CanonicalizePass
-
-
-def _cse() -> type[ModulePass]:
-    from lazytpu.passes.cse import CsePass
-
-    return CsePass
-
-
-def _dce() -> type[ModulePass]:
-    from lazytpu.passes.dce import DcePass
-
-    return DcePass
-
-
-def _constant_folding() -> type[ModulePass]:
-    from lazytpu.passes.constant_folding import ConstantFoldingPass
-
-    return ConstantFoldingPass
-
-
-def _mark_donation() -> type[ModulePass]:
-    from lazytpu.passes.mark_donation import MarkDonationPass
-
-    return MarkDonationPass
-
-
-PASSES: dict[str, Callable[[], type[ModulePass]]] = {
-    "canonicalize": _canonicalize,
-    "constant-folding": _constant_folding,
-    "cse": _cse,
-    "dce": _dce,
-    "mark-donation": _mark_donation,
-}
-"All passes by name. The values import on demand, so that naming a pass costs nothing."
-
-# dce first: what a trace recorded and nobody reads need not be simplified. cse before canonicalize, so that a value
-# used by equal expressions counts one user; and after it, because canonical forms are equal more often.
-DEFAULT = "dce,cse,constant-folding,canonicalize,cse,dce,mark-donation"
-"The pipeline of a cut, in the syntax of `lazytpu-opt -p`."
+CPU = Target("cpu")
 
 Keep = Literal["nothing", "ends", "all"]
 
@@ -85,28 +48,37 @@ class PassRecord:
 Observer = Callable[[PassRecord, ModuleOp], None]
 
 
+def expand(pipeline: str) -> str:
+    """A pipeline's text in which the name of a target ("v6e") is replaced by that target's pipeline."""
+    specs = parse_pipeline(pipeline)
+    return ",".join(for_target(Target.parse(spec.name)) if spec.name in NAMES else str(spec) for spec in specs)
+
+
 def parse(pipeline: str) -> tuple[ModulePass, ...]:
-    """The passes that a text such as "cse,constant-folding{limit=64},dce" names.
+    """The passes that a text such as "cse,constant-folding{limit=64},dce" names; the name of a target stands for its
+    pipeline.
 
     Raises ValueError that lists the known passes when one is not known, or the options of a pass given a wrong one.
     """
     made: list[ModulePass] = []
-    for spec in parse_pipeline(pipeline):
-        if spec.name not in PASSES:
-            raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(PASSES)}")
-        made.append(PASSES[spec.name]().from_spec(spec))
+    known = known_passes()
+    for spec in parse_pipeline(expand(pipeline)):
+        if spec.name not in known:
+            raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(known)}")
+        made.append(known[spec.name].load().from_spec(spec))
     return tuple(made)
 
 
 def run_pipeline(
     module: ModuleOp,
     *,
-    passes: str = DEFAULT,
+    passes: str | Target = CPU,
     verify: bool,
     keep: Keep = "nothing",
     observer: Observer | None = None,
 ) -> list[PassRecord]:
-    """Run `passes` over `module` in place, and say what each did.
+    """Run `passes`, the text of a pipeline or the target whose pipeline it is, over `module` in place, and say what
+    each did.
 
     The module is verified before the first pass and after the last, with `verify` after each. `keep` says whose text
     the records hold ("ends": the input's and the last pass's). `observer` is called after each pass, and first with
@@ -115,7 +87,7 @@ def run_pipeline(
     Raises PassError, which names the pass, the op and the user's source line, when a pass fails or the module is
     invalid; the module is then half rewritten and of no further use.
     """
-    sequence = parse(passes)
+    sequence = parse(passes if isinstance(passes, str) else for_target(passes))
     ctx = context()
     records: list[PassRecord] = []
 

@@ -16,13 +16,14 @@ from lazytpu.engine.replays import Replay
 from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.replay.family import Family, Seen, difference, same
+from lazytpu.replay.flat import Flat
 from lazytpu.replay.guards import Guards
 from lazytpu.replay.numbers import Environment, Plan, exact, number_records, regimes
 from lazytpu.replay.reach import ARGUMENT, GRAD, Key, Reach
 from lazytpu.replay.recording import hypers_of
 from lazytpu.replay.refusal import where
 from lazytpu.replay.results import Fresh, Kept, Same, Write, view
-from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.resident import Pack
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
 _storage = torch.Tensor.untyped_storage
@@ -68,7 +69,7 @@ class Captured:
     def _holders(self, family: Family, seen: Seen, compiled: Compiled, reach: Reach) -> None:
         """The tensors whose storages the call reads and writes: those that Python holds for good first."""
         places: dict[Key, None] = {}
-        for i in compiled.inputs:
+        for i in compiled.reads:
             places.update(dict.fromkeys(family.inputs[i]))
         places.update(dict.fromkeys(w.place for w in seen.writes if w.fresh is None and w.slot is not None))
         places.update(dict.fromkeys(leaf.place for leaf in seen.leaves if isinstance(leaf, Same)))
@@ -90,19 +91,23 @@ class Captured:
         self.graded = list(graded.values())
         self.ungraded = [seen.ungraded.get(id(t), True) for t in self.graded]
         self.alike = [  # places that hold one value
-            [self.index[p] for p in family.inputs[i]] for i in compiled.inputs if len(family.inputs[i]) > 1
+            [self.index[p] for p in family.inputs[i]] for i in compiled.reads if len(family.inputs[i]) > 1
         ]
-        self.order = _picker([self.index[min(family.inputs[i], key=self.index.__getitem__)] for i in compiled.inputs])
+        first = {i: self.index[min(family.inputs[i], key=self.index.__getitem__)] for i in compiled.reads}
+        self.order = _picker([first[i] for i in compiled.inputs])
+        self.flat_holders = [[first[i] for i in each.inputs] for each in compiled.resident]
 
     def _results(self, family: Family, seen: Seen, compiled: Compiled) -> None:
         """Storages that are the only holders of their value keep it, and its buffer gets the new array."""
         position = {slot: i for i, slot in enumerate(compiled.live)}
+        position.update((slot, place.index) for slot, place in compiled.places.items())
         uses = Counter(w.slot for w in seen.writes)
         uses.update(leaf.slot for leaf in seen.leaves if isinstance(leaf, Fresh))
         input_of = {slot: i for i, slot in enumerate(seen.input_slots)}
         passed_on = {p for slot in uses if slot in input_of for p in family.inputs[input_of[slot]]}
         shared = {i for group in self.alike for i in group}
         self.kept: list[int] = []
+        flat: dict[int, int] = {}  # of slots in flat results, the place that keeps the value
         sources: list[int] = []
         self.moves: list[tuple[Write, int | None]] = []
         for write in seen.writes:
@@ -110,24 +115,27 @@ class Captured:
             alone = uses[write.slot] == 1 and write.slot in position and write.place not in passed_on
             if write.fresh is None and write.slot is not None and alone and at not in shared:
                 assert at is not None
-                self.kept.append(at)
-                sources.append(position[write.slot])
+                if write.slot in compiled.places and compiled.places[write.slot].pack is not None:
+                    flat[write.slot] = at
+                else:
+                    self.kept.append(at)
+                    sources.append(position[write.slot])
             else:
                 self.moves.append((write, at))
         self.pick_kept, self.pick_sources = _picker(self.kept), _picker(sources)
-        self.position, self.compiled = position, compiled
+        self.flat = Flat(compiled, self.flat_holders, [[flat.get(s) for s in each.slots] for each in compiled.resident])
         self.slot_layouts = seen.slot_layouts
         self.passed = {
             slot: self.index[next(iter(family.inputs[input_of[slot]]))]
             for slot in uses
             if slot is not None and slot in input_of and slot not in position
         }
-        given = [self.index[next(iter(family.inputs[i]))] for i in compiled.inputs if i in compiled.donated]
-        kept = set(self.kept)
+        given = [self.index[next(iter(family.inputs[i]))] for i in compiled.reads if i in compiled.donated]
+        kept = {*self.kept, *flat.values()}
         self.given = _picker(given)
         self.released = [i for i in given if i not in kept]
         holders = {i: len(group) for group in self.alike for i in group}
-        self.watched = [*self.kept, *self.released]
+        self.watched = [*self.kept, *flat.values(), *self.released]
         self.pick_watched = _picker(self.watched)
         self.references = [_ALONE + 2 * (holders.get(i, 1) - 1) for i in self.watched]
         self.written = [i for i in self.index.values() if i in {self.index.get(w.place) for w in seen.writes}]
@@ -157,18 +165,20 @@ class Captured:
             return False, host
         numbers, states, hypers = host
         arrays = self.replay.pack(numbers, self.plan.constant)
-        arrays = [*arrays, *[b.array for b in self.order(buffers)]]
+        given = self.flat.gather(buffers)
+        arrays = [*arrays, *[b.array for b in self.order(buffers)], *[pack.array for pack in given]]
         for generator, count in self.draws.items():
             generator.set_offset(generator.get_offset() + count)
         results = self.replay.run(arrays, self.given(buffers))
         for buffer, array in zip(self.pick_kept(buffers), self.pick_sources(results)):
             buffer.array = array
-        made = self._move(storages, values, buffers, results)
+        packs = self.flat.keep(given, results, values)
+        made = self._move(storages, values, buffers, results, packs)
         for clock, state in zip(self.environment.clocks, states):
             clock.set(state)
         self.hypers = hypers
         increment_version([*self.bumped, *self.pick_written(moving)])
-        found = [self._leaf(leaf, made, moving, values, results) for leaf in self.leaves]
+        found = [self._leaf(leaf, made, moving, values, results, packs) for leaf in self.leaves]
         for scheduler in self.schedulers:
             scheduler.step()
         self.replays += 1
@@ -244,7 +254,7 @@ class Captured:
         return None
 
     def _move(
-        self, storages: list[Any], values: list[Value], buffers: list[Any], results: list[Any]
+        self, storages: list[Any], values: list[Value], buffers: list[Any], results: list[Any], packs: list[Pack]
     ) -> dict[int, Value]:
         """Do the writes that need new values; returns these by slot."""
         made: dict[int, Value] = {}
@@ -253,21 +263,22 @@ class Captured:
                 self._assign(write.place, None)
             elif write.fresh is None:
                 assert at is not None
-                storages[at]._value = self._made(write.slot, made, values, results)
+                storages[at]._value = self._made(write.slot, made, values, results, packs)
             else:
-                self._assign(write.place, view(self._made(write.slot, made, values, results), write.fresh))
+                self._assign(write.place, view(self._made(write.slot, made, values, results, packs), write.fresh))
         for i in self.released:
             buffers[i].release()
         return made
 
-    def _made(self, slot: int, made: dict[int, Value], values: list[Value], results: list[Any]) -> Value:
+    def _made(
+        self, slot: int, made: dict[int, Value], values: list[Value], results: list[Any], packs: list[Pack]
+    ) -> Value:
         found = made.get(slot)
         if found is None:
             if slot in self.passed:
                 found = values[self.passed[slot]]
             else:
-                i, compiled = self.position[slot], self.compiled
-                found = resident(self.slot_layouts[slot], Buffer(results[i], compiled.nbytes[i], compiled.origins[i]))
+                found = resident(self.slot_layouts[slot], self.flat.buffer(slot, results, packs))
             made[slot] = found
         return found
 
@@ -279,10 +290,16 @@ class Captured:
             container[key] = tensor
 
     def _leaf(
-        self, leaf: Any, made: dict[int, Value], moving: list[torch.Tensor], values: list[Value], results: list[Any]
+        self,
+        leaf: Any,
+        made: dict[int, Value],
+        moving: list[torch.Tensor],
+        values: list[Value],
+        results: list[Any],
+        packs: list[Pack],
     ) -> Any:
         if isinstance(leaf, Fresh):
-            return view(self._made(leaf.slot, made, values, results), leaf.meta)
+            return view(self._made(leaf.slot, made, values, results, packs), leaf.meta)
         if isinstance(leaf, Same):
             at = self.index[leaf.place]
             tensor = self.fixed[at] if at < len(self.fixed) else moving[at - len(self.fixed)]

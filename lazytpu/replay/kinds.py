@@ -8,10 +8,12 @@ import torch
 
 from lazytpu.frontend.torch_private import dispatch_modes, function_modes, pytree, transforms
 from lazytpu.options import options
+from lazytpu.passes.registry import revision
 from lazytpu.replay.captured import Captured
 from lazytpu.replay.code import SIMPLE
 from lazytpu.replay.family import Family, Seen, difference
 from lazytpu.replay.recording import CallRecorder
+from lazytpu.replay.rehearsal import RehearsalRecorder
 
 PATIENCE = 4  # times `calls` recordings of one kind of arguments that lead to no capture
 VARIANTS = 16  # captures kept of one kind of arguments, those used last
@@ -82,7 +84,7 @@ class Kind:
 def bypassed(mine: Any) -> bool:
     """Whether calls in this thread are neither captured nor replayed now."""
     return (
-        isinstance(mine, CallRecorder)
+        isinstance(mine, CallRecorder | RehearsalRecorder)
         or mine.eager
         or torch.compiler.is_compiling()
         or dispatch_modes() > 0
@@ -105,6 +107,7 @@ def kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[An
         torch.are_deterministic_algorithms_enabled(),
         torch.get_default_dtype(),
         options.bounds_check,
+        revision(),
     )
     key = (settings, str(structure) if structure is not None else len(leaves), *map(_kind, leaves))
     storages = [id(a.untyped_storage()) for a in leaves if isinstance(a, torch.Tensor) and a.layout is torch.strided]

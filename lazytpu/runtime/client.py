@@ -6,19 +6,19 @@ lazytpu imports these names from here. Nothing here changes jax's configuration,
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-from jax._src import compiler, core, xla_bridge
+from jax._src import compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
-from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
@@ -37,6 +37,7 @@ XlaError: type[Exception] = _jax.JaxRuntimeError
 # Private to jaxlib and without type information: an executable loaded on its device, and an array on one device.
 Executable = Any
 Array = Any
+Options: TypeAlias = Mapping[str, bool | int | str] | None
 
 _ADVICE = {
     "tpu": "Install libtpu on a machine with a TPU (pip install 'lazytpu[tpu]')",
@@ -56,16 +57,34 @@ def client() -> Any:
     Raises:
         PlatformError: that platform is not on this machine.
     """
-    if _aim:
-        return _aim[0].client
+    if AIM:
+        return AIM[0].client
     wanted = options.platform
     try:
-        return xla_bridge.get_backend(wanted)
+        with _no_search_for_tpus(wanted):
+            return xla_bridge.get_backend(wanted)
     except RuntimeError as error:
         raise PlatformError(
             f"LAZYTPU_PLATFORM asks for {wanted or 'what jax would use'}, but jax has no such platform here: {error}. "
             f"{_ADVICE.get(wanted or '', _ADVICE['gpu'])}, or unset LAZYTPU_PLATFORM to run on what there is."
         ) from error
+
+
+@contextmanager
+def _no_search_for_tpus(wanted: str | None) -> Iterator[None]:
+    """Inside, jax looks for no TPU when the machine has none and nobody asked for one. Where libtpu is installed, for
+    the cost report, say, it would take a second to find nothing, and write a page about it to standard error."""
+    asked = wanted == "tpu" or jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ  # pyright: ignore
+    if asked or hardware_utils.num_available_tpu_chips_and_device_id()[0]:
+        yield
+        return
+    searches: dict[str, Any] = xla_bridge._backend_factories
+    search = searches.pop("tpu", None)
+    try:
+        yield
+    finally:
+        if search is not None:
+            searches["tpu"] = search
 
 
 def platform() -> str:
@@ -76,32 +95,15 @@ def platform() -> str:
 
 def devices() -> list[Any]:
     """The devices of this process, in XLA's order."""
-    return list(_aim) or list(client().local_devices())
+    return list(AIM) or list(client().local_devices())
 
 
-_aim: list[Any] = []  # the devices of a topology that is not there
+AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.topologies`
 
 
-def aim_at(topology: str) -> None:
-    """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
-    nothing. To be called before anything else here. Raises PlatformError when libtpu, which compiles, is not installed,
-    or knows no such topology."""
-    try:
-        _aim.extend(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
-    except (XlaError, RuntimeError, ValueError) as error:
-        raise PlatformError(
-            f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "
-            "(pip install 'lazytpu[tpu]'); it names topologies as v6e:2x2, v5e:2x4 or v5p:2x2x1."
-        ) from error
-
-
-def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
-    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one. Raises
-    CompileError that calls it `name`."""
-    try:
-        return bytes(client().compile(module, _placement(0)[1], _compile_options(0, options)).serialize())
-    except (XlaError, ValueError) as error:
-        raise CompileError(name, str(error)) from error
+def device_list(count: int) -> Any:
+    """The first `count` devices, as `compile` of a client takes them."""
+    return _jax.DeviceList(tuple(devices()[:count]))
 
 
 @cache
@@ -140,37 +142,24 @@ def eval_module(module: ir.Module, arguments: Sequence[ir.Attribute]) -> list[ir
 
 
 def lower_jax_function(
-    function: Callable[..., Any], operands: Sequence[tuple[np.dtype[Any], Sequence[int]]]
+    function: Callable[..., Any],
+    operands: Sequence[tuple[np.dtype[Any], Sequence[int]]],
+    platform: str | None = None,
+    x64: bool = True,
 ) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
-    """Lowers a jax function of arrays with these dtypes and shapes for our platform: (MLIR bytecode of its module,
-    (dtype, shape) of each result). 64-bit types are on inside, for this thread and this call alone."""
-    with jax.enable_x64(True):
+    """Lowers a jax function of arrays with these dtypes and shapes for `platform`, ours by default: (MLIR bytecode of
+    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone."""
+    with jax.enable_x64(x64):
         avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
         traced = jax.jit(function, keep_unused=True).trace(*avals)
-        lowered = traced.lower(lowering_platforms=(client()._raw_platform,))  # cuda or rocm where `platform` says gpu
+        own = client()._raw_platform  # cuda or rocm where `platform` says gpu
+        lowered = traced.lower(lowering_platforms=(own if platform is None else platform,))
         leaves = jax.tree.leaves(lowered.out_info)
         module: Any = lowered.compiler_ir("stablehlo")
         return module_bytecode(module), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
 
 
 # ---- compiling
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Device bytes of one executable, by XLA's own analysis."""
-
-    arguments: int
-    outputs: int
-    aliased: int
-    """Bytes of the outputs that lie in donated arguments."""
-    temporaries: int
-    code: int
-
-    @property
-    def peak(self) -> int:
-        """Bytes needed while it runs: arguments, outputs in memory of their own, and temporaries."""
-        return self.arguments + self.outputs - self.aliased + self.temporaries
 
 
 class Compilations:
@@ -190,9 +179,7 @@ class Compilations:
 COMPILATIONS = Compilations()
 
 
-def compile_module(
-    module: ir.Module, *, name: str = "program", device: int = 0, options: Mapping[str, bool | int | str] | None = None
-) -> Executable:
+def compile_module(module: ir.Module, *, name: str = "program", device: int = 0, options: Options = None) -> Executable:
     """Compiles a StableHLO (and CHLO) module with a public `@main` for one device, and counts it in `COMPILATIONS`.
 
     `options` are XLA's debug options by name, such as `{"xla_dump_to": "/tmp/dump"}`.
@@ -201,35 +188,37 @@ def compile_module(
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
     _, device_list, _ = _placement(device)
-    compile_options = _compile_options(device, options)
+    wanted = compile_options(device, options)
     start = time.perf_counter()
     try:
-        executable = client().compile_and_load(module, device_list, compile_options)
+        executable = client().compile_and_load(module, device_list, wanted)
     except (XlaError, ValueError) as error:
         raise CompileError(name, str(error)) from error
     COMPILATIONS.add(time.perf_counter() - start)
     return executable
 
 
-def _compile_options(device: int, options: Mapping[str, bool | int | str] | None) -> Any:
+def compile_options(device: int, options: Options, partitions: int = 1, replicas: int = 1) -> Any:
+    """XLA's options for a program on partitions * replicas devices, from `device` on, with debug options by name."""
+    ids = [each.id for each in devices()[device : device + partitions * replicas]]
     # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
     # programs begin and end; torch rounds after every op.
     overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
     return compiler.get_compile_options(
-        num_replicas=1,
-        num_partitions=1,
-        device_assignment=np.array([[_placement(device)[0].id]]),
+        num_replicas=replicas,
+        num_partitions=partitions,
+        device_assignment=np.array(ids).reshape(replicas, partitions),
         env_options_overrides=overrides,
         detailed_logging=False,
         backend=client(),
     )
 
 
-def options_bytes(options: Mapping[str, bool | int | str] | None = None) -> bytes:
+def options_bytes(options: Options = None) -> bytes:
     """All that XLA compiles with besides the module, for the key of a cache: these options, the flags of XLA_FLAGS,
     jax's configuration. Equal for all devices of a kind, and whatever XLA is to dump."""
     wanted = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
-    made = _compile_options(0, wanted)
+    made = compile_options(0, wanted)
     made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
     debug = made.executable_build_options.debug_options
     for name in (each for each in dir(debug) if each.startswith("xla_dump_")):
@@ -246,7 +235,7 @@ def serialize(executable: Executable) -> bytes | None:
         return None
 
 
-def deserialize(data: bytes, *, device: int = 0, options: Mapping[str, bool | int | str] | None = None) -> Executable:
+def deserialize(data: bytes, *, device: int = 0, options: Options = None) -> Executable:
     """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
     hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
 
@@ -255,7 +244,7 @@ def deserialize(data: bytes, *, device: int = 0, options: Mapping[str, bool | in
     """
     _, device_list, _ = _placement(device)
     try:
-        return client().deserialize_executable(data, device_list, _compile_options(device, options))
+        return client().deserialize_executable(data, device_list, compile_options(device, options))
     except (XlaError, RuntimeError, ValueError) as error:
         raise LoadError(str(error)) from error
 
@@ -299,18 +288,6 @@ def topology() -> str:
 def platform_version() -> str:
     """The platform's own version: of libtpu, of CUDA; "cpu" on a CPU."""
     return str(client().platform_version)
-
-
-def memory_of(executable: Executable) -> Memory:
-    """XLA's memory analysis of an executable."""
-    stats = executable.get_compiled_memory_stats()
-    return Memory(
-        arguments=stats.argument_size_in_bytes,
-        outputs=stats.output_size_in_bytes,
-        aliased=stats.alias_size_in_bytes,
-        temporaries=stats.temp_size_in_bytes,
-        code=stats.generated_code_size_in_bytes,
-    )
 
 
 @lru_cache(maxsize=4096)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lazytpu.runtime import client
-from lazytpu.runtime.client import Array, Executable, Memory, ir
+from lazytpu.runtime.analysis import Memory, memory_of
+from lazytpu.runtime.client import Array, Executable, ir
 from lazytpu.runtime.errors import RunError, run_error
+from lazytpu.runtime.module_options import options_of
 from lazytpu.runtime.signature import Signature, signature
 
 
@@ -35,7 +37,7 @@ class Program:
         self.executable = executable
         self.signature = signature
         self.name = name
-        self.memory: Memory = client.memory_of(executable)
+        self.memory: Memory = memory_of(executable)
         self._execute = executable.execute_sharded
         self._handlers = [client.result_handler(dtype, shape, device) for dtype, shape in signature.results]
         self._checked = False
@@ -57,6 +59,7 @@ class Program:
         """
         with module.context:
             found = signature(module)
+            options = {**options_of(module), **(options or {})}
         executable = client.compile_module(module, name=name, device=device, options=options)
         return cls(executable, found, name=name, device=device, key=key)
 

@@ -12,6 +12,7 @@ SYNC: Final = "synchronize()"
 BEGIN: Final = "step begins"
 BLOCK: Final = "repeated block"
 LIMIT: Final = "size limit"
+IDLE: Final = "device idle"
 THREAD: Final = "another thread reads"
 MODE: Final = "mode changed"
 

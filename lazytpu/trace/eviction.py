@@ -30,6 +30,14 @@ class Traces:
                 self._evict(state)
         return plan
 
+    def forget_programs(self) -> None:
+        """Forget the programs of all traces: the next cut of each has one made."""
+        for state in list(self._ends):
+            if state.plan is not None:
+                state.plan.programs.clear()
+                state.plan.jobs.clear()
+                state.plan.steps.clear()
+
     def _evict(self, keep: State) -> None:
         """Remove traces, oldest first, until a quarter of the limit is free. The path to `keep` stays."""
         path = {id(s) for s in _path(keep)}

@@ -7,6 +7,7 @@ ends where a block does. The next trace then begins with a block, and meets the 
 
 from __future__ import annotations
 
+from lazytpu.trace.cuts import BLOCK
 from lazytpu.trace.trie import Record, State
 
 FIRST = 512  # records before anything is looked for: what a short loop records is one program
@@ -21,7 +22,7 @@ def watch(state: State) -> None:
         state.loop = find(state.records())
     if state.loop is not None:
         start, period = state.loop
-        state.ends = (depth - start) % period == 0
+        state.ends = BLOCK if (depth - start) % period == 0 else None
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:

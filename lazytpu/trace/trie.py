@@ -64,9 +64,9 @@ NOWHERE: Final = Nowhere()
 class State:
     """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
 
-    `loop` is the repeated block found here (see loops.py), and `ends` whether the trace is cut at this state; `in_step`
-    whether a record up to here belongs to a step, and `starts` the keys of records that begin one here, before which
-    the trace is cut.
+    `loop` is the repeated block found here (see loops.py), and `ends` why the trace is cut at this state, if it is;
+    `in_step` whether a record up to here belongs to a step, and `starts` the keys of records that begin one here,
+    before which the trace is cut.
     `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
     edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
     """
@@ -106,7 +106,7 @@ class State:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.plan: CutPlan | None = None
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
-        self.ends = False
+        self.ends: str | None = None
         self.in_step: bool = (parent is not None and parent.in_step) or (record is not None and record.in_step)
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
 

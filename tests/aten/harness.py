@@ -20,6 +20,7 @@ from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
+from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
 
@@ -112,6 +113,7 @@ def run(
     types = [v.type for v in results] + [v.type for v in b.check_outputs]
     module = ModuleOp([FuncOp("main", ([a.type for a in block.args], types), Region(block))])
     module.verify()
+    run_pipeline(module, passes="decompose-attention", verify=False)
     program = Program.compile(emit(module))
     made = program.run([client.to_device(a) for a in arrays])
     for ok, (_, message, *_) in zip(made[len(results) :], b.checks, strict=True):

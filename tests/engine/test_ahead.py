@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspect.show import main
-from lazytpu.runtime import client
+from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import ahead
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
@@ -60,8 +60,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
         assert payload is not None
         return payload
 
-    monkeypatch.setattr(client, "aim_at", lambda topology: None)
-    monkeypatch.setattr(client, "compile_ahead", compile_ahead)
+    monkeypatch.setattr(topologies, "aim_at", lambda topology: None)
+    monkeypatch.setattr(topologies, "compile_ahead", compile_ahead)
 
 
 def test_a_process_there_compiles_nothing(
@@ -83,13 +83,13 @@ def test_what_is_not_compiled_is_told_and_the_rest_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (dump, _, compiles), cache = dumped, tmp_path / "cache"
-    compile_ahead = client.compile_ahead
+    compile_ahead = topologies.compile_ahead
 
     def refuse_the_first(module: client.ir.Module, **options: object) -> bytes:
-        monkeypatch.setattr(client, "compile_ahead", compile_ahead)
+        monkeypatch.setattr(topologies, "compile_ahead", compile_ahead)
         raise CompileError("step", "no such op on a TPU\nwith details")
 
-    monkeypatch.setattr(client, "compile_ahead", refuse_the_first)
+    monkeypatch.setattr(topologies, "compile_ahead", refuse_the_first)
     assert ahead.main(["here", str(dump), str(cache)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": not compiled: no such op on a TPU")

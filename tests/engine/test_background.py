@@ -169,7 +169,7 @@ class Terminal(io.StringIO):
 
 def jobs(*seconds: float) -> list[SimpleNamespace]:
     return [
-        SimpleNamespace(number=i, what=f"program {i} train (1,359 recorded ops)", seconds=s)
+        SimpleNamespace(number=i, what=f"program {i} train (1,359 recorded ops)", seconds=s, meanwhile=None)
         for i, s in enumerate(seconds)
     ]
 

@@ -146,6 +146,7 @@ def test_nothing_alive_runs_nothing() -> None:
     assert lazytpu.metrics()["steps"] == before
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_live_bytes_are_flat_over_many_steps() -> None:
     x = on_tpu(32, 32)
     seen = set()

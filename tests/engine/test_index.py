@@ -18,7 +18,9 @@ from lazytpu.engine.index import Malformed
 from lazytpu.engine.translate import Translated, translate
 from lazytpu.frontend.tensors import recorder
 from lazytpu.options import options
-from lazytpu.passes import pipeline
+from lazytpu.passes import registered
+from lazytpu.passes.cse import CsePass
+from lazytpu.passes.target import Target
 from lazytpu.runtime.cache import translation
 from lazytpu.runtime.cache.store import CacheWarning, store
 from lazytpu.runtime.signature import signature
@@ -44,7 +46,7 @@ def fresh_trie() -> Iterator[Callable[[], None]]:
 
 def translated(state: State, dead: tuple[int, ...] = ()) -> tuple[Translated, tuple[int, ...]]:
     live = CutPlan.of(state).results
-    return translate(state.records(), live, dead, {}, name="test", bounds_check=True), live
+    return translate(state.records(), live, dead, {}, name="test", bounds_check=True, target=Target("cpu")), live
 
 
 def recorded(function: Callable[[], Any]) -> State:
@@ -188,8 +190,19 @@ def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.Monk
 
 def test_traces_are_not_indexed_with_passes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
-    monkeypatch.setitem(pipeline.PASSES, "mine", lambda: None)  # pyright: ignore
-    assert recall.content(records, (1,), ()) is None
+    assert recall.content(records, (1,), ()) is not None
+    with registered(Mine, place="final", targets=["tpu"]):
+        assert recall.content(records, (1,), ()) is not None
+    with registered(Mine):
+        assert recall.content(records, (1,), ()) is not None
+    with registered(Mine, place="final"):
+        assert recall.content(records, (1,), ()) is None
+
+
+class Mine(CsePass):
+    """A pass from outside lazytpu."""
+
+    name = "mine"
 
 
 def test_a_trace_without_canonical_text_is_not_indexed() -> None:
@@ -280,7 +293,9 @@ def test_a_dump_is_written_of_a_known_trace(empty_cache: Path, fresh_trie: Calla
     with options(dump=tmp_path / "dump"):
         _step().cpu()
     assert sorted(path.suffixes for path in (tmp_path / "dump").iterdir()) == [
+        [".imported", ".mlir"],
         [".json"],
         [".lazytpu", ".mlir"],
         [".stablehlo", ".mlir"],
+        [".why", ".txt"],
     ]

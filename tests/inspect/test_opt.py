@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lazytpu.inspect import opt
 from lazytpu.ir.text import parse_module, print_module
+from lazytpu.options import options
+from lazytpu.passes import registry, unregister
 from lazytpu.passes.pipeline import run_pipeline
 from tests.inspect.samples import BEFORE
 
@@ -100,3 +103,81 @@ def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "usage: lazytpu-opt" in out
     assert "mark-donation" in out
+
+
+MINE = '''
+from dataclasses import dataclass
+from xdsl.passes import ModulePass
+from lazytpu.ir.unary import ExpOp
+from lazytpu.passes import register
+
+@register("mine", place="final", targets=["v6e"])
+@dataclass(frozen=True)
+class Mine(ModulePass):
+    """Says nothing. Does less."""
+
+    shown_as: str = "x"
+    limits: tuple[int, ...] = ()
+
+    def apply(self, ctx, op):
+        if self.shown_as == "broken":
+            raise KeyError("limits")
+'''
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[str]:
+    """A file that registers a pass."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    yield str(path)
+    if "mine" in registry.passes():
+        unregister("mine")
+
+
+def test_a_pass_of_a_file_with_options(file: str, mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main(["--load", mine, "-p", "mine{shown-as=y limits=1,2},cse", "--time-passes", file]) == 0
+    assert "Pass mine took" in capsys.readouterr().out
+
+
+def test_the_pipeline_of_a_target(file: str, mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main(["--load", mine, "-p", "v6e", "--time-passes", file]) == 0
+    assert "Pass mine took" in capsys.readouterr().out
+    assert opt.main(["-p", "default", "--time-passes", file]) == 0
+    assert "Pass mine took" not in capsys.readouterr().out
+    with options(target="v6e"):
+        assert opt.main(["-p", "default", "--time-passes", file]) == 0
+    assert "Pass mine took" in capsys.readouterr().out
+
+
+def test_a_pass_that_fails_is_named(file: str, mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main(["--load", mine, "-p", "mine{shown-as=broken}", file]) == 1
+    assert "pass 'mine' failed with KeyError: 'limits'" in capsys.readouterr().err
+
+
+def test_the_list_of_passes(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main(["--load", mine, "--list-passes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "constant-folding{limit=256}" in lines
+    assert lines[lines.index("cse") + 1] == "    compute equal expressions once"
+    at = next(i for i, line in enumerate(lines) if line.startswith("final: "))
+    shown = lines.index("    mine{shown-as=x limits=()}  for v6e")
+    assert at < shown < lines.index("mark-donation")
+    assert lines[shown + 1] == "        Says nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; one is registered by")]
+)
+def test_what_cannot_be_loaded(text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.py"
+    path.write_text(text)
+    assert opt.main(["--load", str(path), "--list-passes"]) == 1
+    err = capsys.readouterr().err
+    assert told in err and str(path) in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("source", ["no_such_module_here", "no/such/file.py"])
+def test_what_is_not_there(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert opt.main(["--load", source, "--list-passes"]) == 1
+    assert f"cannot load passes from {source}" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
+from lazytpu.ir.attention import Attention
 from lazytpu.ir.binary import BinaryOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.dialect import OPS
@@ -43,6 +44,9 @@ def module_of(build: Build, *operands: str) -> ModuleOp:
     build(Builder(block), *block.args)
     block.add_op(ReturnOp(*block.args))
     return ModuleOp([FuncOp("main", (types, types), Region(block))])
+
+
+_ATTENTION = ("bf16[2,2,5,8]", "bf16[2,1,5,8]", "i1[5,5]", "f32[]", "i32[]", "f64[]", "ui64[]", "ui64[]")
 
 
 def _unary(name: str) -> list[Sample]:
@@ -90,6 +94,8 @@ def _starts(b: Builder, *values: int) -> list[SSAValue]:
 
 
 _CONV = {"strides": (1, 2), "low": (1, 1), "high": (1, 0), "lhs_dilation": (1, 1), "rhs_dilation": (1, 2)}
+
+_PAIRS = ((0, 1), (3, 2))
 
 SAMPLES: dict[str, list[Sample]] = {
     **{name: _unary(name) for name, op in OPS.items() if issubclass(op, UnaryOp)},
@@ -241,6 +247,29 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(lambda b, x: b.sort([x], 0), "f32[4]"),
         Sample(lambda b, x, y: b.sort([x, y], 1, descending=True), "f32[2,3]", "i64[2,3]"),
     ],
+    "attention": [
+        Sample(lambda b, q, k, v: b.attention(Attention(q, k, v)), "f32[2,4,3,8]", "f32[2,2,5,8]", "f32[2,2,5,6]"),
+        Sample(
+            lambda b, q, k, mask, scale, i, p, s, o: b.attention(
+                Attention(q, k, k, mask, scale, i, (p, s, o), causal=True, window=2, precision="default")
+            ),
+            *_ATTENTION,
+        ),
+    ],
+    "attention_backward": [
+        Sample(
+            lambda b, q, k, bias: b.attention_backward(q, Attention(q, k, k, bias, scale=0.3), of_bias=True),
+            "f64[2,2,3,8]",
+            "f64[2,2,3,8]",
+            "f64[2,1,3,3]",
+        ),
+        Sample(
+            lambda b, q, k, mask, scale, i, p, s, o: b.attention_backward(
+                q, Attention(q, k, k, mask, scale, i, (p, s, o))
+            ),
+            *_ATTENTION,
+        ),
+    ],
     "template": [
         Sample(lambda b, x: b.template("fft", [x], [("c64", (4,))]), "f32[4]"),
         Sample(
@@ -262,4 +291,13 @@ SAMPLES: dict[str, list[Sample]] = {
         ),
         Sample(lambda b: b.template("seedless", [], [])),
     ],
+    "group_rank": [Sample(lambda b: b.group_rank(_PAIRS))],
+    "all_reduce": [
+        Sample(lambda b, x: b.all_reduce("max", [x], _PAIRS), "f32[2,3]"),
+        Sample(lambda b, x, y: b.all_reduce("add", [x, y], ((0, 1, 2),)), "f32[2,3]", "bf16[]"),
+    ],
+    "all_gather": [Sample(lambda b, x: b.all_gather(x, 1, _PAIRS), "f32[2,3]")],
+    "reduce_scatter": [Sample(lambda b, x: b.reduce_scatter("add", x, 0, _PAIRS), "f32[2,3]")],
+    "all_to_all": [Sample(lambda b, x: b.all_to_all(x, 0, 1, _PAIRS), "f32[2,3]")],
+    "collective_permute": [Sample(lambda b, x: b.collective_permute(x, _PAIRS), "f32[2,3]")],
 }

@@ -9,7 +9,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from lazytpu.ir.dialect import LAZYTPU
 from lazytpu.ir.text import print_module
 from lazytpu.ir.universe import UNIVERSE
-from lazytpu.passes.pipeline import PASSES
+from lazytpu.passes.registry import BUILT_IN
 from tests.ir.samples import module_of
 
 
@@ -27,7 +27,7 @@ class Opt(xDSLOptMain):
 
 def test_names():
     assert UNIVERSE.all_dialects["lazytpu"]() is LAZYTPU
-    assert UNIVERSE.all_passes.keys() == {f"lazytpu-{name}" for name in PASSES}
+    assert UNIVERSE.all_passes.keys() == {f"lazytpu-{name}" for name in BUILT_IN}
     assert not UNIVERSE.all_passes.keys() & get_all_passes().keys()
     assert not UNIVERSE.all_dialects.keys() & XDSL_UNIVERSE.all_dialects.keys()
 
@@ -36,7 +36,7 @@ def test_passes_carry_the_name_they_are_offered_under():
     for name, factory in UNIVERSE.all_passes.items():
         offered = factory()
         assert offered.name == name
-        assert issubclass(offered, PASSES[name.removeprefix("lazytpu-")]())
+        assert issubclass(offered, BUILT_IN[name.removeprefix("lazytpu-")].load())
 
 
 def test_xdsl_opt_reads_the_dialect_and_runs_a_pass(tmp_path, capsys):

@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, Block
 from xdsl.traits import Commutative, is_side_effect_free
 from xdsl.utils.exceptions import VerifyException
 
+from lazytpu.ir.collectives import lists_attr
 from lazytpu.ir.dialect import LAZYTPU, OPS
 from lazytpu.ir.literals import scalar
 from lazytpu.ir.types import int_array, tensor_type
@@ -76,6 +77,8 @@ PUT = {
     "scatter_dims_to_operand_dims": (0,),
     "index_vector_dim": 1,
 }
+EXACT = {"precision": "highest"}
+HEADS = "f32[2,4,3,8]"
 WINDOW = {
     "kind": "add",
     "window": (2,),
@@ -85,6 +88,9 @@ WINDOW = {
     "base_dilations": (1,),
     "window_dilations": (1,),
 }
+
+GROUPS = {"groups": lists_attr(((0, 1), (2, 3)))}
+ALL_REDUCE = GROUPS | {"kind": "add"}
 
 # name, operand types, result types, properties, part of the message
 REFUSED: list[tuple[str, str, str, Properties, str]] = [
@@ -274,6 +280,47 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ("random_bits", "ui32[] ui64[]", "ui32[2]", {}, "seed must be tensor<ui64>; got tensor<ui32>"),
     ("random_bits", "ui64[] ui64[1]", "ui32[2]", {}, "offset must be tensor<ui64>; got tensor<1xui64>"),
     ("random_bits", "ui64[] ui64[]", "i32[2]", {}, "expected a result of dtype ui32, ui64; got i32"),
+    # attention
+    (
+        "attention",
+        f"{HEADS} f32[2,2,5,8]",
+        HEADS,
+        EXACT,
+        "expected 3 operands from the query on, for extra = []; got 2",
+    ),
+    ("attention", f"{HEADS} {HEADS} f32[4,3,8]", HEADS, EXACT, "query, key and value are 4-d"),
+    ("attention", f"{HEADS} {HEADS} bf16[2,4,3,8]", HEADS, EXACT, "and of one dtype; got"),
+    ("attention", "i32[1,1,1,1] " * 3, "i32[1,1,1,1]", EXACT, "expected a query of dtype f16, bf16, f32, f64; got i32"),
+    ("attention", f"{HEADS} f32[2,4,3,7] {HEADS}", HEADS, EXACT, "do not fit"),
+    ("attention", f"{HEADS} f32[2,3,5,8] f32[2,3,5,8]", HEADS, EXACT, "(4) are not a multiple of those of the key (3)"),
+    ("attention", f"{HEADS} {HEADS} {HEADS} f32[2,3]", HEADS, EXACT | {"extra": "bias"}, "broadcasts to the scores"),
+    ("attention", f"{HEADS} {HEADS} {HEADS} i32[3,3]", HEADS, EXACT | {"extra": "bias"}, "bias is i1 or a float"),
+    ("attention", f"{HEADS} {HEADS} {HEADS} f32[1]", HEADS, EXACT | {"extra": "scale"}, "a number or a 0-d operand"),
+    (
+        "attention",
+        f"{HEADS} {HEADS} {HEADS}",
+        HEADS,
+        EXACT | {"extra": "mask"},
+        "extra is 'mask'; expected some of bias",
+    ),
+    ("attention", f"{HEADS} {HEADS} {HEADS}", HEADS, EXACT | {"window": -1}, "window is -1"),
+    (
+        "attention",
+        f"{HEADS} {HEADS} {HEADS} f32[] ui64[] ui64[]",
+        HEADS,
+        EXACT | {"extra": "dropout"},
+        "the probability of dropout is tensor<f64>",
+    ),
+    ("attention", f"{HEADS} {HEADS} {HEADS}", "f32[2,4,3,7]", EXACT, "expected result types tensor<2x4x3x8xf32>"),
+    ("attention_backward", "", "", EXACT, "expected the output's gradient as the first operand"),
+    ("attention_backward", f"f32[1] {HEADS} {HEADS} {HEADS}", "", EXACT, "expected the output's type"),
+    (
+        "attention_backward",
+        f"{HEADS} {HEADS} {HEADS} {HEADS}",
+        f"{HEADS} {HEADS} {HEADS}",
+        EXACT | {"of_bias": True},
+        "of_bias asks for the gradient of a float bias, and there is none",
+    ),
     ("sort", "", "", {"dim": 0}, "sort needs at least one operand"),
     ("sort", "f32[2] f32[3]", "f32[2] f32[3]", {"dim": 0}, "operands must have the same shape"),
     ("sort", "c64[2]", "c64[2]", {"dim": 0}, "expected a first operand of dtype"),
@@ -287,6 +334,31 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ),
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": StringAttr("a")}), "x": 1}, "property 'x'"),
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": FloatAttr(1.0, f32)})}, "parameter n is"),
+    # collectives
+    ("group_rank", "", "i32[]", {"groups": lists_attr(())}, "expected at least one, all of one size"),
+    ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 1), (2,)))}, "groups are [[0, 1], [2]]; expected at least"),
+    ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 2),))}, "expected each device from 0 to 1 once"),
+    ("group_rank", "", "i32[]", {"groups": (0, 1)}, "expected ArrayAttr attribute"),
+    ("group_rank", "", "i64[]", GROUPS, "expected result types tensor<i32>, got tensor<i64>"),
+    ("all_reduce", "", "", ALL_REDUCE, "all_reduce needs at least one operand"),
+    ("all_reduce", "i1[2]", "i1[2]", ALL_REDUCE, "an operand of a reduction by add of dtype"),
+    ("all_reduce", "f32[2]", "f32[2]", ALL_REDUCE | {"kind": "mean"}, "kind must be one of add, mul, max, min"),
+    ("all_reduce", "f32[2] f32[3]", "f32[2]", ALL_REDUCE, "expected result types tensor<2xf32>, tensor<3xf32>, got"),
+    ("all_gather", "f32[2]", "f32[4]", GROUPS | {"dim": 1}, "dim is 1; expected 0 <= dim < 1"),
+    ("all_gather", "f32[2]", "f32[2]", GROUPS | {"dim": 0}, "expected result types tensor<4xf32>"),
+    ("reduce_scatter", "f32[3]", "f32[1]", ALL_REDUCE | {"dim": 0}, "does not divide into 2 parts"),
+    ("reduce_scatter", "c64[2]", "c64[1]", ALL_REDUCE | {"dim": 0, "kind": "max"}, "; got c64"),
+    ("all_to_all", "f32[2,3]", "f32[2,3]", GROUPS | {"split_dim": 1, "concat_dim": 0}, "does not divide into 2 parts"),
+    ("all_to_all", "f32[2,3]", "f32[1,6]", GROUPS | {"split_dim": 0, "concat_dim": 2}, "concat_dim is 2; expected"),
+    ("collective_permute", "f32[2]", "f32[2]", {"pairs": lists_attr(())}, "expected at least one [source, target]"),
+    ("collective_permute", "f32[2]", "f32[2]", {"pairs": lists_attr(((0, 1, 2),))}, "expected at least one [source"),
+    (
+        "collective_permute",
+        "f32[2]",
+        "f32[2]",
+        {"pairs": lists_attr(((0, 1), (2, 1)))},
+        "each device as a target at most once",
+    ),
 ]
 
 

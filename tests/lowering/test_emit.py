@@ -118,9 +118,15 @@ def test_invalid_stablehlo_is_a_fault_of_lowering():
         RULES[IotaOp] = good
 
 
-def test_a_module_is_one_function():
-    with pytest.raises(LoweringError, match="one function @main"):
+def test_a_module_has_one_public_function():
+    with pytest.raises(LoweringError, match="a function @main, and private functions"):
         emit(ModuleOp([]))
+
+
+def test_an_entry_is_one_of_its_functions():
+    module = module_of(lambda b, x: x, ("f32", ()))
+    with pytest.raises(LoweringError, match="a module with a function @step; it has main"):
+        emit(module, entry="step")
 
 
 def test_an_alias_must_be_a_result():

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import lazytpu
+from lazytpu.frontend import ports, trace_ends
 from lazytpu.trace import loops
 
 
@@ -73,6 +74,35 @@ def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Linear(6, 2).to("tpu")
     net(x - 1)
     assert lazytpu.explain_cut(1)[0].cause == "step begins"
+    lazytpu.mark_step()
+
+
+def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_ends, "IDLE_AFTER", 8)
+    x = torch.ones(7, device="tpu")
+    lazytpu.sync()
+    with monkeypatch.context() as busy:
+        busy.setattr(ports.engine(), "idle", lambda: False)
+        y = x.sin()
+        for _ in range(7):
+            y = y.sin()
+        before = lazytpu.explain_cut(64)
+        y.cos()
+        assert lazytpu.explain_cut(64) == before, "a device that is busy needs nothing"
+        lazytpu.mark_step()
+    for repeat in range(2):  # the second time the device need not be asked
+        y = x.cos()
+        for _ in range(7):
+            y = y.cos()
+        assert lazytpu.explain_cut(64)[-1].cause == "mark_step()"
+        y.sin()
+        assert last().startswith("device idle at") and last().endswith(": 8 ops ran"), repeat
+        lazytpu.mark_step()
+    loss = torch.ones(3, 7, device="tpu", requires_grad=True)
+    lazytpu.mark_step()
+    for _ in range(12):
+        loss = loss.sin()
+    assert lazytpu.explain_cut(1)[0].cause == "mark_step()", "a step is one program"
     lazytpu.mark_step()
 
 

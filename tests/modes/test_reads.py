@@ -96,6 +96,7 @@ def test_an_evaluation_loop_comes_to_rest(mode: str) -> None:
     assert recorded < 50 * 13 + 1
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_memory_is_flat_while_something_is_always_pending(mode: str) -> None:
     total = torch.zeros(1000, device="tpu")
     x = torch.ones(1000, device="tpu")

@@ -11,6 +11,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.ir.builder import Builder
+from lazytpu.ir.text import print_module
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of, tensor_type
 
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, float("inf"), float("-inf"), float("nan"))
@@ -22,6 +23,7 @@ ARGUMENTS = (
     ("i32", (2, 3)),
     ("i32", (3, 4)),
     ("i32", (2, 2, 2, 3)),
+    ("i64", (2, 3)),
     ("ui8", (1, 3)),
     ("i1", (2, 3)),
     ("f64", ()),
@@ -229,6 +231,59 @@ def _update(p: Program) -> SSAValue:
     return _slice(p)
 
 
+def _iota(p: Program) -> SSAValue:
+    """Counted numbers, as positions in a sequence and causal masks begin."""
+    shape = p.pick(((3,), (2, 3), (1, 3)))
+    counted = p.b.iota(p.pick(("i32", "i64", "f32")), shape, len(shape) - 1)
+    if dtype_of(counted) == "f32" or p.pick((True, False)):
+        return counted
+    limit = p.b.constant(p.pick((-1, 0, 1, 3)), dtype_of(counted), shape)
+    return p.b.compare(p.pick(("LT", "GE", "EQ")), counted, limit)
+
+
+def _fold(p: Program) -> SSAValue:
+    x = p.value(lambda value: dtype_of(value) in ("i32", "i64", "f32") and 0 not in shape_of(value) != ())
+    dim = p.draw(st.integers(0, len(shape_of(x)) - 1))
+    if dtype_of(x) != "f32" and p.pick((True, False)):
+        return p.b.cumulative(p.pick(("add", "max")), x, dim)
+    values, indices = p.b.argreduce(p.pick(("max", "min")), x, dim)
+    p.values.append(values)
+    return indices
+
+
+def _rows(p: Program) -> SSAValue:
+    """Rows taken from a table, at counted indices or at any.
+
+    None are added to one: the interpreter of jaxlib 0.10.2 scatters into its operand's own memory, so that whoever
+    reads the operand afterwards sees the result, even where nothing uses that."""
+    x = p.value(lambda value: dtype_of(value) in ("f32", "i32") and shape_of(value) == (2, 3))
+    n, width = shape_of(x)
+    long = p.pick((1, n, n + 1))
+    index = p.b.iota("i32", (long,), 0)
+    if p.pick((True, False)):
+        index = p.b.array(np.array(p.draw(st.permutations(range(-1, 3)))[:long], np.int32), "i32")
+    batch = p.pick(((long,), (1, long), (2, long)))
+    index = p.b.broadcast_in_dim(index, batch, (len(batch) - 1,))
+    return p.b.gather(
+        x, index, offset_dims=(len(batch),), collapsed_slice_dims=(0,), start_index_map=(0,),
+        index_vector_dim=len(batch), slice_sizes=(1, width),
+    )  # fmt: skip
+
+
+def _sort(p: Program) -> SSAValue:
+    x = p.value(lambda value: dtype_of(value) in ("i32", "i64", "f32") and shape_of(value) != ())
+    dim = len(shape_of(x)) - 1
+    values, order = p.b.sort([x, p.b.iota("i64", shape_of(x), dim)], dim, descending=p.pick((True, False)))
+    p.values.append(values)
+    return order
+
+
+def _window(p: Program) -> SSAValue:
+    x = p.value(lambda value: shape_of(value) != () and 0 not in shape_of(value))
+    start = [p.b.constant(p.pick((-1, 0, 1, 2)), "i64") for _ in shape_of(x)]
+    return p.b.dynamic_slice(x, start, [max(1, size - 1) for size in shape_of(x)])
+
+
 STEPS = (
     _unary,
     _binary,
@@ -247,18 +302,23 @@ STEPS = (
     _dot,
     _batched_dot,
     _update,
+    _iota,
+    _fold,
+    _rows,
+    _sort,
+    _window,
 )
 
 
 @st.composite
-def programs(draw) -> ModuleOp:
-    """Modules of 1 to 12 steps over the arguments `ARGUMENTS`."""
+def programs(draw) -> str:
+    """Modules of 1 to 12 steps over the arguments `ARGUMENTS`, as text: hypothesis prints what fails."""
     p = Program(draw)
     for _ in range(draw(st.integers(1, 12))):
         made = p.pick(STEPS)(p)
         if np.prod(shape_of(made)) <= 200:
             p.values.append(made)
-    return p.finish()
+    return print_module(p.finish())
 
 
 def inputs(seed: int) -> list[np.ndarray]:
@@ -271,6 +331,8 @@ def inputs(seed: int) -> list[np.ndarray]:
         elif is_float(dtype):
             array = rng.choice(FLOATS, shape)
         else:
-            array = rng.integers(0, 2 if dtype == "i1" else 100, shape) - (50 if dtype == "i32" else 0)
+            array = rng.integers(0, 2 if dtype == "i1" else 100, shape) - (50 if dtype in ("i32", "i64") else 0)
+            if dtype == "i64":  # some beyond 32 bits, that wrap around to small ones
+                array = array + rng.choice((0, 0, 1 << 32, -1 << 33), shape)
         made.append(np.asarray(array).astype(numpy_dtype(dtype)))
     return made

@@ -15,7 +15,8 @@ from lazytpu.ir.text import parse_module, print_module
 from lazytpu.ir.types import tensor_type
 from lazytpu.ir.unary import ExpOp
 from lazytpu.passes import pipeline
-from lazytpu.passes.pipeline import DEFAULT, PASSES, PassError, PassRecord, parse, run_pipeline
+from lazytpu.passes.pipeline import CPU, PassError, PassRecord, for_target, parse, run_pipeline
+from lazytpu.passes.registry import BUILT_IN, registered
 from tests.passes.modules import module
 
 BODY = """
@@ -48,7 +49,7 @@ class Invalidate(ModulePass):
 
 def test_records_say_what_each_pass_did() -> None:
     records = run_pipeline(small(), verify=False)
-    assert [record.name for record in records] == ["input", *DEFAULT.split(",")]
+    assert [record.name for record in records] == ["input", *for_target(CPU).split(",")]
     assert [record.number for record in records] == list(range(len(records)))
     assert all(record.total == len(records) - 1 for record in records)
     assert records[0].ops_before == records[0].ops_after == 5
@@ -74,7 +75,7 @@ def test_texts_are_kept_on_request() -> None:
 
 def test_a_kept_text_run_through_the_rest_gives_the_same() -> None:
     """Dump after pass N, run N + 1 and on from the text: how a pass is bisected."""
-    passes = DEFAULT.split(",")
+    passes = for_target(CPU).split(",")
     records = run_pipeline(small(), verify=False, keep="all")
     for done, record in enumerate(records[:-1]):
         assert record.text is not None
@@ -112,10 +113,10 @@ def test_options_are_parsed() -> None:
     assert str(each.pipeline_pass_spec()) == "constant-folding{limit=7}"
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_passes_are_named_as_they_are_listed(name: str) -> None:
-    assert PASSES[name]().name == name
-    assert PASSES[name]().__module__ == f"lazytpu.passes.{name.replace('-', '_')}"
+    assert BUILT_IN[name].load().name == name
+    assert BUILT_IN[name].load().__module__ == f"lazytpu.passes.{name.replace('-', '_')}"
 
 
 def test_invalid_input_names_the_op_and_its_line() -> None:
@@ -131,7 +132,7 @@ def test_invalid_input_names_the_op_and_its_line() -> None:
 
 
 @pytest.mark.parametrize(("passes", "verify"), [("invalidate", False), ("invalidate,dce", True)])
-def test_pass_that_breaks_the_module_is_named(passes: str, verify: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PASSES, "invalidate", lambda: Invalidate)
-    with pytest.raises(PassError, match=r"(?s)after pass 'invalidate' is not valid.*train\.py:41"):
+def test_pass_that_breaks_the_module_is_named(passes: str, verify: bool) -> None:
+    told = r"(?s)after pass 'invalidate' is not valid.*train\.py:41"
+    with registered(Invalidate), pytest.raises(PassError, match=told):
         run_pipeline(small(), passes=passes, verify=verify)

@@ -57,6 +57,7 @@ BAD = {
     "bounds_check": ("2", "0 or 1"),
     "trace_limit": ("0", "at least 1"),
     "platform": ("abacus", "cpu, tpu, gpu"),
+    "target": ("v1", "v5e, v5p, v6e, tpu7x"),
     "cpu_fallback": ("perhaps", "0 or 1"),
     "nan_check": ("inf", "0 or 1"),
     "cache_limit": ("2 terabytes", "kB, MB, GB"),

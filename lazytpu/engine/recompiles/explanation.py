@@ -61,8 +61,11 @@ class Made:
         }
         did = how.get(self.source, f"taken from {_FROM.get(self.source, self.source)}")
         took = f", {self.milliseconds:,.0f} ms" if self.milliseconds else ""
-        head = f"#{self.number} {self.name} ({self.records:,} ops{took}) {did} because: {self.text}"
-        return "\n".join([head, *(f"      {line}" for line in self.diff)])
+        return f"#{self.number} {self.name} ({self.records:,} ops{took}) {did} because: {self.reason()}"
+
+    def reason(self) -> str:
+        """Why it was made, and the diff."""
+        return "\n".join([self.text, *(f"      {line}" for line in self.diff)])
 
 
 _FROM = {

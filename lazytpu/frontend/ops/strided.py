@@ -47,8 +47,15 @@ def as_strided_scatter(
     storage_offset: int | None = None,
 ) -> torch.Tensor:
     """aten::as_strided_scatter. Raises RuntimeError, as torch does, for a source that is not of `size`."""
+    return _written(tensor, source, lambda result: as_strided(result, size, stride, storage_offset))
+
+
+def _written(
+    tensor: torch.Tensor, source: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """A copy of the tensor with its memory as it is, gaps included, and `source` in a view of the copy."""
     result = _clone_of_memory(tensor)
-    part = as_strided(result, size, stride, storage_offset)
+    part = view(result)
     if part.shape != source.shape:
         raise RuntimeError(
             "expected src to have a size equal to the slice of self. src size = "
@@ -64,15 +71,7 @@ def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[.
     def scatter(tensor: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_dense(tuple(tensor.shape), tuple(tensor.stride())) or internal_overlap(tensor) is Internal.YES:
             return kernel(op).call(tensor, source, *args, **kwargs)
-        result = _clone_of_memory(tensor)
-        part = view(result, *args, **kwargs)
-        if part.shape != source.shape:
-            raise RuntimeError(
-                "expected src to have a size equal to the slice of self. src size = "
-                f"{list(source.shape)}, slice size = {list(part.shape)}"
-            )
-        part.copy_(source)
-        return result
+        return _written(tensor, source, lambda result: view(result, *args, **kwargs))
 
     return scatter
 

@@ -21,6 +21,8 @@ Types: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 """(dtype, shape) of each operand or result."""
 
 TEMPLATES: dict[str, Callable[..., Any]] = {}
+NARROW: set[str] = set()
+"Those that are traced without 64-bit types."
 
 # The modules of this package that register templates, imported at the first use of one.
 FAMILIES = tuple(m.name for m in pkgutil.iter_modules([os.path.dirname(__file__)]) if m.name != "registry")
@@ -40,13 +42,16 @@ class Instance:
     bytecode: bytes
 
 
-def template(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a JAX function `f(*arrays, **params) -> array or tuple of arrays` as the template `name`."""
+def template(name: str, *, x64: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a JAX function `f(*arrays, **params) -> array or tuple of arrays` as the template `name`. Without `x64`
+    it is traced without 64-bit types, which Pallas cannot lower for a TPU."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if name in TEMPLATES:
             raise ValueError(f"template {name!r} is registered twice")
         TEMPLATES[name] = function
+        if not x64:
+            NARROW.add(name)
         return function
 
     return register
@@ -63,17 +68,19 @@ def find(name: str) -> Callable[..., Any]:
 
 # Keyed by the text of the parameters: as keys themselves, 1, 1.0 and True would be the same. Never emptied: a key is an
 # op of the user's model, and an instance a few KB.
-_INSTANCES: dict[tuple[str, Types, str], Instance] = {}
+_INSTANCES: dict[tuple[str, Types, str, str | None], Instance] = {}
 
 
-def instance(name: str, operands: Types, params: dict[str, Param]) -> Instance:
-    """A template lowered for these operands and parameters (5 to 25 ms, once in the process)."""
-    key = (name, operands, repr(sorted(params.items())))
+def instance(name: str, operands: Types, params: dict[str, Param], platform: str | None = None) -> Instance:
+    """A template lowered for these operands and parameters, for a platform or for ours (5 to 25 ms, once in the
+    process)."""
+    key = (name, operands, repr(sorted(params.items())), platform)
     found = _INSTANCES.get(key)
     if found is None:
         function = partial(find(name), **params)
-        bytecode, results = lower_jax_function(function, [(numpy_dtype(dtype), shape) for dtype, shape in operands])
-        types = tuple((_NAMES[dtype], shape) for dtype, shape in results)
+        types = [(numpy_dtype(dtype), shape) for dtype, shape in operands]
+        bytecode, results = lower_jax_function(function, types, platform, name not in NARROW)
+        made = Instance(name, tuple((_NAMES[dtype], shape) for dtype, shape in results), bytecode)
         # Of two threads that lower the same, the first wins.
-        found = _INSTANCES.setdefault(key, Instance(name, types, bytecode))
+        found = _INSTANCES.setdefault(key, made)
     return found

@@ -117,7 +117,7 @@ class ConvertOfIota(Pattern):
         if inner is None or dtype_of(result) == "i1":  # there is no iota of truths
             return
         last = _last_index(inner)
-        if last <= _exactly_up_to(dtype_of(inner.results[0])) and last <= _exactly_up_to(dtype_of(result)):
+        if last <= exactly_up_to(dtype_of(inner.results[0])) and last <= exactly_up_to(dtype_of(result)):
             dim = inner.dim.value.data
             replace(op, rewriter, lambda b: b.iota(dtype_of(result), shape_of(result), dim))
 
@@ -135,7 +135,7 @@ class CompareOfIota(Pattern):
         if inner is None or not isinstance(number, int) or 0 in shape_of(op.results[0]):
             return
         last = _last_index(inner)
-        if last > _exactly_up_to(dtype_of(inner.results[0])):
+        if last > exactly_up_to(dtype_of(inner.results[0])):
             return
         holds = HOLDS[op.direction.data]
         first_holds, last_holds = holds(0, number), holds(last, number)
@@ -158,7 +158,7 @@ def _last_index(iota: IotaOp) -> int:
     return shape_of(iota.results[0])[iota.dim.value.data] - 1
 
 
-def _exactly_up_to(dtype: str) -> int:
+def exactly_up_to(dtype: str) -> int:
     """The largest n for which a dtype holds all of 0..n; -1 for i1 and complex numbers, which are not counted with."""
     if dtype in FLOAT_FORMAT:
         return 2 ** FLOAT_FORMAT[dtype][0]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lazytpu.runtime import client
+from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import programs, translation
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     """The process: TOPOLOGY DUMP CACHE."""
     topology, dump, into = arguments[0], Path(arguments[1]), Store(Path(arguments[2]))
     try:
-        client.aim_at(topology)
+        topologies.aim_at(topology)
     except PlatformError as error:
         print(error)
         return _NO_TOPOLOGY
@@ -84,7 +84,7 @@ def _compile(path: Path, into: Store) -> str:
     key = programs.program_key(module)
     start = time.perf_counter()
     try:
-        payload = client.compile_ahead(module, name=name, options=programs.OPTIONS)
+        payload = topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
     except CompileError as error:
         return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
     elapsed = 1e3 * (time.perf_counter() - start)

@@ -1,0 +1,18 @@
+"""What this process makes its programs for."""
+
+from __future__ import annotations
+
+from lazytpu.options import options
+from lazytpu.passes.generations import generation_of
+from lazytpu.passes.target import PLATFORMS, Target
+from lazytpu.runtime import client
+
+
+def target() -> Target:
+    """The target of the passes: what `options.target` names, else the device that programs run on."""
+    if options.target is not None:
+        return Target.parse(options.target)
+    platform = client.platform()
+    if platform == "tpu":
+        return Target(platform, generation_of(str(client.devices()[0].device_kind)))
+    return Target(platform if platform in PLATFORMS else "cpu")  # a plugin's platform gets what all share

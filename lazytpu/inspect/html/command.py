@@ -1,0 +1,57 @@
+"""`lazytpu-show html`: a dumped step as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lazytpu.inspect.step.commands import add_generation, add_passes, pipeline_of, reason_of
+from lazytpu.passes.generations import GENERATIONS
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `html` to a parser of commands."""
+    made = commands.add_parser(
+        "html",
+        help="a step as one HTML file: timeline, memory, graph, passes, ops",
+        description="Writes one file that any browser opens, without a server. From NNN-name.imported.mlir it runs the "
+        "passes, and shows what each did; from NNN-name.lazytpu.mlir it shows the step as it was compiled.",
+    )
+    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
+    made.add_argument("-o", "--output", type=Path, metavar="OUT", help="FILE with .html, by default")
+    add_passes(made)
+    made.add_argument("--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed")
+    add_generation(made)
+    made.set_defaults(run=run)
+
+
+def largest(folder: Path) -> Path:
+    """The largest imported module of a dump. Raises ValueError when there is none."""
+    found = sorted(folder.glob("*.imported.mlir"), key=lambda path: path.stat().st_size)
+    if not found:
+        raise ValueError(f"{folder} holds no .imported.mlir; run the script with LAZYTPU_DUMP={folder} to write some")
+    return found[-1]
+
+
+def run(asked: argparse.Namespace) -> int:
+    """The command; raises ValueError for what is wrong with the files."""
+    from lazytpu.inspect.html.cost import Cost  # here: these load xDSL
+    from lazytpu.inspect.html.page import page
+    from lazytpu.inspect.step.history import history
+    from lazytpu.inspect.step.model import Model
+    from lazytpu.inspect.step.reading import read
+    from lazytpu.passes.failure import PassError
+
+    file = largest(asked.file) if asked.file.is_dir() else asked.file
+    text, name, changes = file.read_text(), file.name.partition(".")[0], []
+    if asked.passes or file.name.endswith(".imported.mlir"):
+        try:
+            changes, text = history(text, pipeline_of(asked), file.name)
+        except PassError as error:
+            raise ValueError(str(error)) from error
+    cost = None if asked.cost is None else Cost.parse(asked.cost.read_text(), name.partition("-")[2] or name)
+    model = Model(read(text, name), GENERATIONS[asked.generation])
+    out: Path = asked.output or file.with_name(f"{name}.html")
+    out.write_text(page(model, changes, why=reason_of(file), cost=cost), encoding="utf-8")
+    print(f"{out}: {out.stat().st_size:,} bytes, {len(model.step.ops):,} ops; open it in a browser")
+    return 0

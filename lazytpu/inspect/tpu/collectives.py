@@ -1,0 +1,80 @@
+"""Collectives: which op is one, how many chips take part, and how long the links between chips are busy with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lazytpu.inspect.tpu.hlo import Computation, Hlo, Op
+from lazytpu.passes.generations import Generation
+
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all", "collective-permute")
+_KIND = re.compile("|".join(sorted(KINDS, key=len, reverse=True)))
+LATENCY = 1.5e-6
+"Seconds from the start of a collective to its first byte. An assumption: nobody publishes it."
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective: its kind, how many devices take part, and the bytes that `seconds` reckons with: of the result,
+    and of operands where these are larger (reduce-scatter, all-to-all)."""
+
+    kind: str
+    members: int
+    payload: int
+
+
+def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:
+    """The collective that an op of a computation is, starts, or holds as a custom fusion; None for another op. Of one
+    that names no groups, all devices take part."""
+    found = _found(hlo, computation, op)
+    if found is None:
+        return None
+    kind, home, each = found
+    known = home.by_name if home else {}
+    given = sum(part.bytes for name in each.operands if name in known for part in known[name].results)
+    parts = [part.bytes for part in each.results]
+    if kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and given:
+        payload = given
+    elif each.opcode.endswith("-start") and kind != "all-reduce":
+        payload = max(parts, default=0)  # the type holds the operand as well
+    else:
+        payload = sum(parts)
+    return Collective(kind, 2 if kind == "collective-permute" else _group_size(each, devices), payload)
+
+
+def _found(hlo: Hlo, computation: Computation, op: Op) -> tuple[str, Computation, Op] | None:
+    """Kind, computation and op of the collective itself."""
+    found = _KIND.match(op.opcode)
+    if found:
+        return found[0], computation, op
+    if not (op.opcode.startswith(("async-", "call-")) or (op.opcode, op.attribute("kind")) == ("fusion", "kCustom")):
+        return None
+    for name in op.called:
+        inner = hlo.computations.get(name)
+        for each in inner.ops if inner else ():
+            if (deeper := _found(hlo, inner or computation, each)) is not None:
+                return deeper
+    # Some are fusions whose name alone tells what they do.
+    named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
+    return (named[0].replace("all-reduce-scatter", "reduce-scatter"), computation, op) if named else None
+
+
+def _group_size(op: Op, devices: int) -> int:
+    groups = op.attribute("replica_groups") or ""
+    listed = re.match(r"\{\{([\d,]+)\}", groups)
+    if listed:
+        return len(listed[1].split(","))
+    tiled = re.match(r"\[([\d,]+)\]", groups)
+    return int(tiled[1].split(",")[-1]) if tiled else devices
+
+
+def seconds(kind: str, nbytes: float, devices: int, facts: Generation) -> float:
+    """How long a ring takes for a result (of reduce-scatter and all-to-all: an operand) of so many bytes. A ring uses a
+    link in each direction; a permutation one link in one direction."""
+    if devices <= 1:
+        return 0.0
+    one_way = facts.ici_bandwidth / facts.ici_links / 2
+    share = (devices - 1) / devices
+    wire = {"all-reduce": 2 * share, "all-to-all": share / 2, "ragged-all-to-all": share / 2, "collective-permute": 2.0}
+    return wire.get(kind, share) * nbytes / (2 * one_way) + LATENCY

@@ -1,0 +1,108 @@
+"""What one op computes and moves: operations of the matrix unit, and bytes between the chip and its memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from lazytpu.inspect.tpu.arrays import Array
+from lazytpu.inspect.tpu.hlo import Computation, Hlo, Op
+
+# Ops that take no time: they name, regroup or reinterpret what is there.
+FREE = frozenset(
+    """parameter constant get-tuple-element tuple bitcast after-all partition-id replica-id iota opt-barrier
+    optimization-barrier add-dependency rng-get-and-update-state domain""".split()
+)
+_FREE_CALLS = re.compile(
+    r"ConcatBitcast|AllocateBuffer|Sharding|SPMD\w+|PrepareAsync\w+|AssumeGatherIndicesInBound|X64\w*|annotate_device_placement"
+)
+_SLICES = ("dynamic-slice", "slice", "gather")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one run of an op: `flops` of the matrix unit (a multiplication and its addition are two), `hbm_bytes` read and
+    written, tiles' padding included, and whether it uses the matrix unit at all."""
+
+    flops: float
+    hbm_bytes: float
+    matrix: bool
+
+
+NOTHING = Work(0.0, 0.0, False)
+
+
+def is_free(op: Op) -> bool:
+    """Whether an op takes no time."""
+    if op.opcode == "custom-call":
+        return _FREE_CALLS.fullmatch((op.attribute("custom_call_target") or "").strip('"')) is not None
+    return op.opcode in FREE
+
+
+def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
+    """The work of an op of a computation, with all that is fused into it."""
+    given = [computation.by_name[name].results if name in computation.by_name else () for name in op.operands]
+    fused = hlo.computations.get(op.called[0]) if op.opcode == "fusion" and op.called else None
+    if fused is None:
+        moved = sum(each.hbm_bytes for results in (*given, op.results) for each in results)
+        return Work(matrix_flops(computation, op), moved, op.opcode in ("convolution", "dot"))
+    flops, matrix = 0.0, False
+    for name in (fused.name, *_nested(hlo, fused)):
+        inner = hlo.computations[name]
+        flops += sum(matrix_flops(inner, each) for each in inner.ops)
+        matrix = matrix or any(each.opcode in ("convolution", "dot") for each in inner.ops)
+    return Work(flops, _fusion_bytes(fused, given, op.results), matrix)
+
+
+def _nested(hlo: Hlo, computation: Computation) -> list[str]:
+    found: list[str] = []
+    for op in computation.ops:
+        if op.opcode == "fusion":
+            for name in op.called:
+                if name in hlo.computations:
+                    found += [name, *_nested(hlo, hlo.computations[name])]
+    return found
+
+
+def _fusion_bytes(fused: Computation, given: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:
+    """What is only sliced inside counts as its slices, and what is updated in place as the update."""
+    parameters = {int(op.arguments): op.name for op in fused.ops if op.opcode == "parameter"}
+    total, updated = 0.0, None
+    for place, parts in enumerate(given):
+        whole = sum(each.hbm_bytes for each in parts)
+        users = fused.users.get(parameters.get(place, ""), [])
+        if whole and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
+            whole = min(whole, sum(each.bytes for user, _ in users for each in user.results))
+        elif whole and users and all(user.opcode == "dynamic-update-slice" and at == 0 for user, at in users):
+            updates = [fused.by_name[user.operands[1]] for user, _ in users if user.operands[1] in fused.by_name]
+            updated = sum(each.bytes for update in updates for each in update.results)
+            whole = min(whole, updated)
+        total += whole
+    made = sum(each.hbm_bytes for each in results)
+    return total + (made if updated is None else min(made, updated))
+
+
+def matrix_flops(computation: Computation, op: Op) -> float:
+    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops."""
+    if op.opcode not in ("dot", "convolution"):
+        return 0.0
+    operands = [computation.by_name[name].results for name in op.operands if name in computation.by_name]
+    if len(operands) < 2 or not operands[0] or not operands[1] or not op.results:
+        return 0.0
+    left, right, made = operands[0][0], operands[1][0], op.results[0]
+    if op.opcode == "dot":
+        contracted = _numbers(op.attribute("lhs_contracting_dims") or "")
+        return 2.0 * made.elements * prod(left.dims[dim] for dim in contracted)
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
+    if labels is None:
+        return 0.0
+    outputs = right.dims[labels[2].index("o")]
+    # A dimension of the left side that is dilated holds zeros in between: this is how batched products are written.
+    dilated = re.search(r"lhs_dilate=([\dx]+)", op.attributes)
+    dilation = prod(int(each) for each in dilated[1].split("x")) if dilated else 1
+    return 2.0 * made.elements * (right.elements / max(outputs, 1)) / dilation
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in re.findall(r"\d+", text)]

@@ -1,0 +1,241 @@
+"""What devices exchange. Every device runs the same program on values of its own; device d is replica d of the program.
+
+`groups` say who exchanges with whom: each group is a list of devices in the order of their parts, and a device is in
+exactly one. `mesh_groups` makes them from the axes of a mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import ClassVar, TypeAlias
+
+from xdsl.dialects.builtin import AnyTensorType, ArrayAttr
+from xdsl.ir import Attribute
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def, var_operand_def, var_result_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.hints import isa
+
+from lazytpu.ir.base import INT, TENSOR, WORD, TensorOp, check_dim, check_dtype, integer, one_of
+from lazytpu.ir.reductions import KINDS
+from lazytpu.ir.types import dtype_of, int_array, ints, shape_of, tensor_type
+
+LISTS = ArrayAttr.constr()
+"A property that is a list of lists of integers."
+
+Groups: TypeAlias = Sequence[Sequence[int]]
+
+
+def lists_attr(lists: Groups) -> Attribute:
+    """Lists of integers as a property."""
+    return ArrayAttr([int_array(each) for each in lists])
+
+
+def lists_of(prop: Attribute) -> tuple[tuple[int, ...], ...]:
+    """The lists of integers that a property holds."""
+    if not isa(prop, ArrayAttr[Attribute]):
+        raise ValueError(f"expected a list of lists of integers, got {prop}")
+    return tuple(ints(each) for each in prop)
+
+
+def mesh_groups(mesh: Mapping[str, int], axes: Iterable[str]) -> list[list[int]]:
+    """The groups of devices that differ in their places along `axes` of a mesh alone.
+
+    `mesh` gives each axis its size, major first: device number is the row-major place, and in a group the last of
+    `axes` varies fastest. mesh_groups({"data": 2, "model": 2}, ["data"]) is [[0, 2], [1, 3]].
+    """
+    inside = list(axes)
+    unknown = [axis for axis in inside if axis not in mesh]
+    if unknown or len(set(inside)) != len(inside):
+        raise ValueError(f"axes are {inside}; expected distinct axes of the mesh {dict(mesh)}")
+    names = list(mesh)
+    strides = {name: prod(list(mesh.values())[i + 1 :]) for i, name in enumerate(names)}
+
+    def places(chosen: Sequence[str]) -> list[int]:
+        spans = product(*(range(mesh[name]) for name in chosen))
+        return [sum(at * strides[name] for at, name in zip(place, chosen, strict=True)) for place in spans]
+
+    outside = [name for name in names if name not in inside]
+    return [[first + offset for offset in places(inside)] for first in places(outside)]
+
+
+class CollectiveOp(TensorOp):
+    """An op that all devices of a group take part in."""
+
+    def print_property(self, name: str, printer: Printer) -> None:
+        if name in ("groups", "pairs"):
+            printer.print_string(str([list(each) for each in lists_of(self.properties[name])]))
+        else:
+            super().print_property(name, printer)
+
+    @classmethod
+    def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        if name not in ("groups", "pairs"):
+            return super().parse_property(name, parser)
+        square = parser.Delimiter.SQUARE
+        return lists_attr(
+            parser.parse_comma_separated_list(
+                square, lambda: parser.parse_comma_separated_list(square, parser.parse_integer)
+            )
+        )
+
+
+@irdl_op_definition
+class GroupRankOp(CollectiveOp):
+    """This device's place in its group (0-d i32), counted from 0."""
+
+    name = "lazytpu.group_rank"
+    groups = prop_def(LISTS)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        check_groups(lists_of(self.groups))
+        return (tensor_type("i32", ()),)
+
+
+@irdl_op_definition
+class AllReduceOp(CollectiveOp):
+    """The elementwise reduction of each operand over the devices of the group, on all of them. Several operands travel
+    as one message: a bucket."""
+
+    name = "lazytpu.all_reduce"
+    HEAD: ClassVar = "kind"
+    inputs = var_operand_def(TENSOR)
+    kind = prop_def(WORD)
+    groups = prop_def(LISTS)
+    outputs = var_result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        types = [self.operand_type(i) for i in range(len(self.operands))]
+        return all_reduce_types(one_of(self.kind, KINDS, "kind"), types, lists_of(self.groups))
+
+
+@irdl_op_definition
+class AllGatherOp(CollectiveOp):
+    """The operands of all devices of the group, in its order, one after the other along `dim`."""
+
+    name = "lazytpu.all_gather"
+    operand = operand_def(TENSOR)
+    dim = prop_def(INT)
+    groups = prop_def(LISTS)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (all_gather_type(self.operand_type(0), integer(self.dim), lists_of(self.groups)),)
+
+
+@irdl_op_definition
+class ReduceScatterOp(CollectiveOp):
+    """The part of an `all_reduce` at this device's place in its group, of as many equal parts along `dim` as the group
+    has devices."""
+
+    name = "lazytpu.reduce_scatter"
+    HEAD: ClassVar = "kind"
+    operand = operand_def(TENSOR)
+    kind = prop_def(WORD)
+    dim = prop_def(INT)
+    groups = prop_def(LISTS)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        kind = one_of(self.kind, KINDS, "kind")
+        return (reduce_scatter_type(kind, self.operand_type(0), integer(self.dim), lists_of(self.groups)),)
+
+
+@irdl_op_definition
+class AllToAllOp(CollectiveOp):
+    """Each device cuts its operand along `split_dim` into equal parts, one for each device of the group, and joins what
+    it gets along `concat_dim`, in the group's order."""
+
+    name = "lazytpu.all_to_all"
+    operand = operand_def(TENSOR)
+    split_dim = prop_def(INT)
+    concat_dim = prop_def(INT)
+    groups = prop_def(LISTS)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        dims = integer(self.split_dim), integer(self.concat_dim)
+        return (all_to_all_type(self.operand_type(0), *dims, lists_of(self.groups)),)
+
+
+@irdl_op_definition
+class CollectivePermuteOp(CollectiveOp):
+    """For each of `pairs` [source, target] the target's result is the source's operand; a device that is no target
+    gets zeros."""
+
+    name = "lazytpu.collective_permute"
+    operand = operand_def(TENSOR)
+    pairs = prop_def(LISTS)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (collective_permute_type(self.operand_type(0), lists_of(self.pairs)),)
+
+
+def check_groups(groups: Groups) -> int:
+    """The number of devices in a group. Groups have one size, and each of the devices 0 to n-1 is in one of them."""
+    sizes = {len(group) for group in groups}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"groups are {_shown(groups)}; expected at least one, all of one size")
+    devices = sorted(device for group in groups for device in group)
+    if devices != list(range(len(devices))):
+        raise ValueError(f"groups are {_shown(groups)}; expected each device from 0 to {len(devices) - 1} once")
+    return sizes.pop()
+
+
+def _shown(lists: Groups) -> list[list[int]]:
+    return [list(each) for each in lists]
+
+
+def _check_kind(kind: str, operand: AnyTensorType) -> None:
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+    check_dtype(dtype_of(operand), KINDS[kind], f"an operand of a reduction by {kind}")
+
+
+def all_reduce_types(kind: str, operands: Sequence[AnyTensorType], groups: Groups) -> Sequence[AnyTensorType]:
+    if not operands:
+        raise ValueError("all_reduce needs at least one operand")
+    for operand in operands:
+        _check_kind(kind, operand)
+    check_groups(groups)
+    return operands
+
+
+def all_gather_type(operand: AnyTensorType, dim: int, groups: Groups) -> AnyTensorType:
+    shape = list(shape_of(operand))
+    shape[check_dim(dim, len(shape))] *= check_groups(groups)
+    return tensor_type(dtype_of(operand), shape)
+
+
+def _part(operand: AnyTensorType, dim: int, groups: Groups, what: str) -> list[int]:
+    """The shape of one of the parts that a group cuts `operand` into along `dim`."""
+    shape, parts = list(shape_of(operand)), check_groups(groups)
+    size = shape[check_dim(dim, len(shape), what)]
+    if size % parts:
+        raise ValueError(f"dimension {dim} of {operand} does not divide into {parts} parts, one for each of a group")
+    shape[dim] = size // parts
+    return shape
+
+
+def reduce_scatter_type(kind: str, operand: AnyTensorType, dim: int, groups: Groups) -> AnyTensorType:
+    _check_kind(kind, operand)
+    return tensor_type(dtype_of(operand), _part(operand, dim, groups, "dim"))
+
+
+def all_to_all_type(operand: AnyTensorType, split_dim: int, concat_dim: int, groups: Groups) -> AnyTensorType:
+    shape = _part(operand, split_dim, groups, "split_dim")
+    shape[check_dim(concat_dim, len(shape), "concat_dim")] *= len(groups[0])
+    return tensor_type(dtype_of(operand), shape)
+
+
+def collective_permute_type(operand: AnyTensorType, pairs: Groups) -> AnyTensorType:
+    if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
+        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target], numbers of devices")
+    for what, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
+        if len(set(devices)) != len(devices):
+            raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {what} at most once")
+    return operand

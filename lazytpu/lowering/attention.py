@@ -1,0 +1,14 @@
+"""Attention: a pass has replaced it before a module is emitted."""
+
+from __future__ import annotations
+
+from lazytpu.ir import attention as ops
+from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rules import lowers
+from lazytpu.runtime.client import ir
+
+
+@lowers(ops.AttentionOp)
+@lowers(ops.AttentionBackwardOp)
+def attention(e: Emission, op: ops.AttentionOp | ops.AttentionBackwardOp, *operands: ir.Value) -> ir.Value:
+    raise ValueError("attention is written out by a pass before emission: run decompose-attention first")

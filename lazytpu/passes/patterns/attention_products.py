@@ -1,0 +1,177 @@
+"""Products and their dimensions by name, as the patterns of attention compare them.
+
+Scores and whatever has their shape are [batch dims..., queries, keys]; models merge and split the batch dims by
+reshapes that leave the last two alone. A product of one of them with something else is then known by what it sums over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.ir import SSAValue
+
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.contractions import DotGeneralOp
+from lazytpu.ir.pointwise import ConvertOp
+from lazytpu.ir.shape import ReshapeOp, TransposeOp
+from lazytpu.ir.types import dtype_of, ints, is_float, numel, shape_of
+
+Name: TypeAlias = int | str
+"A batch dimension by its number, `q` or `k` for queries and keys, `e` for the width of a head."
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of one vector for each query or key: `names` of its dimensions."""
+
+    value: SSAValue
+    names: tuple[Name, ...]
+
+    def order(self, last: Sequence[Name]) -> list[int]:
+        """The permutation to (batch dims..., *last)."""
+        batch = sorted(name for name in self.names if isinstance(name, int))
+        return [self.names.index(name) for name in (*batch, *last)]
+
+    def by_heads(self, b: Builder, of: str, batch: int, heads: int) -> SSAValue:
+        """As [batch, heads, `of`, width]."""
+        ordered = b.transpose(self.value, self.order((of, "e")))
+        return b.reshape(ordered, (batch, heads, *shape_of(ordered)[-2:]))
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of a tensor like the scores with `other`, or of two of queries and keys that gives the scores."""
+
+    op: DotGeneralOp
+    other: Operand
+    names: tuple[Name, ...]
+    "Of the result's dimensions."
+    over: str
+    "What is summed over: `q` or `k`."
+
+    def from_heads(self, b: Builder, x: SSAValue) -> SSAValue:
+        """[batch, heads, rows, width] as the op's result has it."""
+        result = self.op.results[0]
+        rows = "q" if self.over == "k" else "k"
+        made = Operand(result, self.names)
+        order = made.order((rows, "e"))
+        shape = shape_of(result)
+        x = b.reshape(x, [shape[i] for i in order])
+        return b.convert(b.transpose(x, [order.index(i) for i in range(len(order))]), dtype_of(result))
+
+
+def scores_of(op: DotGeneralOp) -> tuple[Operand, Operand] | None:
+    """(query, key) of a product whose result is [batch dims..., queries, keys]; None when it is none."""
+    batch, of_key = ints(op.lhs_batch), ints(op.rhs_batch)
+    if len(shape_of(op.results[0])) != len(batch) + 2 or len(ints(op.lhs_contract)) != 1:
+        return None
+    sides: list[Operand] = []
+    for value, dims, contract, free in (
+        (op.lhs, batch, ints(op.lhs_contract), "q"),
+        (op.rhs, of_key, ints(op.rhs_contract), "k"),
+    ):
+        if len(shape_of(value)) != len(batch) + 2:
+            return None
+        names: list[Name] = [free] * len(shape_of(value))
+        names[contract[0]] = "e"
+        for number, dim in enumerate(dims):
+            names[dim] = number
+        sides.append(Operand(value, tuple(names)))
+    return sides[0], sides[1]
+
+
+def product_with(op: DotGeneralOp, scores: SSAValue) -> Product | None:
+    """The product of a tensor like the scores, one of the operands, with vectors; None when it is none."""
+    left = op.lhs is scores
+    if op.lhs is op.rhs:
+        return None
+    other = op.rhs if left else op.lhs
+    own_batch, own_contract = ints(op.lhs_batch), ints(op.lhs_contract)
+    its_batch, its_contract = ints(op.rhs_batch), ints(op.rhs_contract)
+    if not left:
+        own_batch, its_batch, own_contract, its_contract = its_batch, own_batch, its_contract, own_contract
+    rank = len(shape_of(scores))
+    if sorted(own_batch) != list(range(rank - 2)) or len(own_contract) != 1 or len(shape_of(other)) != rank:
+        return None
+    over, rows = ("q", "k") if own_contract[0] == rank - 2 else ("k", "q")
+    names: list[Name] = ["e"] * rank
+    names[its_contract[0]] = over
+    for number, dim in zip(own_batch, its_batch, strict=True):
+        names[dim] = number
+    batch: list[Name] = [*own_batch]
+    return Product(op, Operand(other, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
+
+
+def is_view(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether a reshape between these only merges and splits batch dims."""
+    return len(shape) >= 2 and len(other) >= 2 and tuple(shape[-2:]) == tuple(other[-2:])
+
+
+def source(x: SSAValue) -> SSAValue:
+    """What float conversions and views of the batch dims were made of."""
+    while True:
+        owner = x.owner
+        converts = isinstance(owner, ConvertOp) and is_float(dtype_of(owner.operands[0])) and is_float(dtype_of(x))
+        views = isinstance(owner, ReshapeOp) and is_view(shape_of(owner.operands[0]), shape_of(x))
+        if not converts and not views:
+            return x
+        assert isinstance(owner, ConvertOp | ReshapeOp)
+        x = owner.operands[0]
+
+
+def same(x: Operand, y: Operand) -> bool:
+    """Whether two operands are the same vectors: one value, however each has its dimensions."""
+    return x == y or _strided(x) == _strided(y)
+
+
+def _strided(x: Operand) -> tuple[SSAValue, list[tuple[int, int]]]:
+    """The value that reshapes and transposes made `x` of, and (size, stride) of each dimension of `x` in its memory, in
+    the order (batch dims..., rows, width). A reshape keeps the row-major index of each element, and so its strides."""
+    (rows,) = (name for name in x.names if name in ("q", "k"))
+    sizes, strides = shape_of(x.value), _strides(shape_of(x.value))
+    pieces = [(sizes[i], strides[i]) for i in x.order((rows, "e"))]
+    value = x.value
+    while isinstance(value.owner, ReshapeOp | TransposeOp):
+        if isinstance(value.owner, TransposeOp):
+            moved = _transposed(pieces, value.owner)
+            if moved is None:
+                break
+            pieces = moved
+        value = value.owner.operands[0]
+    return value, _merged(pieces)
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [numel(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _transposed(pieces: Sequence[tuple[int, int]], op: TransposeOp) -> list[tuple[int, int]] | None:
+    """Pieces of the result as pieces of the operand; None when one does not begin where a dimension does."""
+    sizes, made = shape_of(op.results[0]), list[tuple[int, int]]()
+    own, its = _strides(sizes), _strides(shape_of(op.operands[0]))
+    todo = [piece for piece in pieces if piece[0] > 1]
+    while todo:
+        size, stride = todo.pop(0)
+        dim = next(i for i in range(len(own)) if own[i] <= stride and sizes[i] > 1)
+        if stride % own[dim] or sizes[dim] * own[dim] % stride:
+            return None
+        inner = sizes[dim] * own[dim] // stride
+        if size > inner:  # it goes on in the dimension before
+            if size % inner:
+                return None
+            todo[:0] = [(size // inner, stride * inner), (inner, stride)]
+        else:
+            made.append((size, stride // own[dim] * its[ints(op.permutation)[dim]]))
+    return made
+
+
+def _merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    made: list[tuple[int, int]] = []
+    for size, stride in pieces:
+        if made and made[-1][1] == size * stride:
+            size *= made.pop()[0]
+        if size > 1:
+            made.append((size, stride))
+    return made

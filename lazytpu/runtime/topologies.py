@@ -1,0 +1,103 @@
+"""Compiling for TPUs that are not there: libtpu needs the name of a topology, and no device.
+
+Checked against libtpu 0.0.42.1. What is here is for processes of its own (`lazytpu.runtime.cache.ahead`,
+`lazytpu.runtime.tpu_child`): one that is aimed at a topology can run nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jax.experimental import topologies
+
+from lazytpu.runtime import client
+from lazytpu.runtime.analysis import Memory, memory_of
+from lazytpu.runtime.client import XlaError, compile_options, ir
+from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.module_options import options_of, replicas_of
+
+
+def aim_at(topology: str) -> None:
+    """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
+    nothing. To be called before anything else of `client`. Raises PlatformError when libtpu, which compiles, is not
+    installed, or knows no such topology."""
+    try:
+        client.AIM.extend(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    except (XlaError, RuntimeError, ValueError) as error:
+        raise PlatformError(
+            f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "
+            "(pip install 'lazytpu[tpu]'); it names topologies as v6e:2x2, v5e:2x4 or v5p:2x2x1."
+        ) from error
+
+
+def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
+    """The executable of a module for the topology that `aim_at` named, for `deserialize` where there is one. Raises
+    CompileError that calls it `name`."""
+    return bytes(_compiled(module, name, options).serialize())
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What the TPU compiler made of a module, as it says it itself: the scheduled `hlo`, with cycles in its
+    backend_config, the memory, and which values share which bytes (`buffers`)."""
+
+    hlo: str
+    memory: Memory
+    buffers: str
+
+
+def compile_scheduled(
+    module: ir.Module,
+    *,
+    name: str,
+    partitions: int,
+    shardy: bool,
+    options: Mapping[str, bool | int | str],
+    dump: Path,
+) -> Scheduled:
+    """Compile a module for the topology that `aim_at` named, on its first `partitions` devices, with the options of
+    `compile_options`; `shardy` when it has shardings of that dialect. The compiler writes to the folder `dump`. Raises
+    CompileError."""
+    dumping: dict[str, bool | int | str] = {"xla_dump_to": str(dump), "xla_dump_hlo_as_text": True}
+    executable = _compiled(module, name, {**options, **dumping}, partitions, shardy)
+    return Scheduled(_hlo(executable, dump), memory_of(executable), _dumped(dump, "buffer-assignment"))
+
+
+def _compiled(
+    module: ir.Module,
+    name: str,
+    options: Mapping[str, bool | int | str] | None,
+    partitions: int = 1,
+    shardy: bool = True,
+) -> client.Executable:
+    devices, replicas = client.devices(), replicas_of(module)
+    # A module that says itself on how many devices it runs has each run all of it.
+    partitions = partitions if replicas == 1 else 1
+    count = partitions * replicas
+    if count > len(devices):
+        raise CompileError(name, f"it is for {count} devices, and the topology has {len(devices)}")
+    chosen = compile_options(0, {**options_of(module), **(options or {})}, partitions, replicas)
+    if not shardy:  # it would drop the source lines of a program of several devices
+        chosen.executable_build_options.use_shardy_partitioner = False
+    try:
+        return client.client().compile(module, executable_devices=client.device_list(count), compile_options=chosen)
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
+
+
+def _hlo(executable: client.Executable, dump: Path) -> str:
+    """The HLO after code generation. libtpu's protos may be newer than jaxlib's reader of them (asynchronous updates,
+    as of collectives on the SparseCore: RET_CHECK "async-update instruction should have 1 operands"); the text that the
+    compiler itself writes is always there, and the same."""
+    try:
+        return str(executable.hlo_modules()[0].to_string())
+    except XlaError:
+        return _dumped(dump, "after_codegen")
+
+
+def _dumped(dump: Path, which: str) -> str:
+    """The largest text of that kind; programs that the compiler adds for itself are smaller."""
+    found = sorted(dump.rglob(f"*{which}.txt"), key=lambda path: path.stat().st_size)
+    return found[-1].read_text() if found else ""

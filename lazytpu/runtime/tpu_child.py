@@ -1,0 +1,63 @@
+"""The process that compiles one module for a TPU: `python tpu_child.py FOLDER`.
+
+Run by its path, by `lazytpu.runtime.tpu_compiler`. FOLDER holds `request.json` and the module; the answer is written
+there as `answer.json`, whole or not at all, and what is wrong with the module or the topology in it as "refused".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+MODULE, REQUEST, ANSWER, DUMP = "module.mlir", "request.json", "answer.json", "dump"
+
+
+def main(folder: Path) -> None:
+    """Answer the request that lies in the folder."""
+    request: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+    beside = folder / f"{ANSWER}.part"
+    beside.write_text(json.dumps(_answer(folder, request)))
+    beside.rename(folder / ANSWER)
+
+
+def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    from lazytpu.runtime import topologies
+    from lazytpu.runtime.client import ir, mlir_context
+    from lazytpu.runtime.errors import CompileError, PlatformError
+
+    try:
+        topologies.aim_at(request["topology"])
+        with mlir_context():
+            given = (folder / MODULE).read_bytes()
+            module = ir.Module.parse(given)
+            start = perf_counter()
+            made = topologies.compile_scheduled(
+                module,
+                name=request["name"],
+                partitions=request["partitions"],
+                shardy=b"sdy" in given,
+                options=request["options"],
+                dump=folder / DUMP,
+            )
+            return {"seconds": perf_counter() - start, **asdict(made)}
+    except PlatformError as error:
+        return {"refused": "topology", "reason": str(error)}
+    except (CompileError, ir.MLIRError) as error:
+        return {"refused": "module", "reason": getattr(error, "reason", str(error))}
+
+
+if __name__ == "__main__":
+    # The package without its __init__, which loads torch: 2 s of CPU for nothing.
+    package = types.ModuleType("lazytpu")
+    package.__path__ = [str(Path(__file__).resolve().parents[1])]
+    sys.modules["lazytpu"] = package
+    sys.path.pop(0)  # the folder of this file
+    main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # libtpu's threads may not let the interpreter end

@@ -1,0 +1,32 @@
+"""A small training step, and one of clusters."""
+
+STEP = """\
+builtin.module {
+  func.func @main(%x: tensor<4096x256xf32> {lazytpu.name = "x"}, %w: tensor<256x128xf32> {lazytpu.name = "layer.weight", lazytpu.alias = 0 : i64}) -> (tensor<256x128xf32>, tensor<f32>) {
+    %0 = lazytpu.dot_general %x, %w lhs_contract = [1] rhs_contract = [0] precision = highest : (tensor<4096x256xf32>, tensor<256x128xf32>) -> tensor<4096x128xf32> loc("model.py":5:0)
+    %1 = lazytpu.constant 0.0 : tensor<4096x128xf32> loc("model.py":5:0)
+    %2 = lazytpu.max %0, %1 : tensor<4096x128xf32> loc("model.py":5:0)
+    %3 = lazytpu.reduce add %2 dims = [0, 1] : (tensor<4096x128xf32>) -> tensor<f32> loc("train.py":9:0)
+    %4 = lazytpu.exp %2 : tensor<4096x128xf32> loc("backward"("model.py":5:0))
+    %5 = lazytpu.dot_general %x, %4 lhs_contract = [0] rhs_contract = [0] precision = default : (tensor<4096x256xf32>, tensor<4096x128xf32>) -> tensor<256x128xf32> loc("backward"("model.py":5:0))
+    %6 = lazytpu.sub %w, %5 : tensor<256x128xf32> loc("train.py":11:0)
+    func.return %6, %3 : tensor<256x128xf32>, tensor<f32>
+  }
+}
+"""  # noqa: E501
+
+CLUSTERS = """\
+builtin.module {
+  func.func @main(%x: tensor<8xf32>) -> (tensor<8xf32>) {
+    %0 = func.call @cluster_0(%x) : (tensor<8xf32>) -> tensor<8xf32> loc("model.py":5:0)
+    %1 = func.call @cluster_0(%0) : (tensor<8xf32>) -> tensor<8xf32> loc("model.py":5:0)
+    %2 = lazytpu.neg %1 : tensor<8xf32> loc("model.py":6:0)
+    func.return %2 : tensor<8xf32>
+  }
+  func.func private @cluster_0(%y: tensor<8xf32>) -> (tensor<8xf32>) {
+    %0 = lazytpu.exp %y : tensor<8xf32> loc("model.py":2:0)
+    %1 = lazytpu.sin %0 : tensor<8xf32> loc("model.py":3:0)
+    func.return %1 : tensor<8xf32>
+  }
+}
+"""

@@ -1,0 +1,117 @@
+"""lazytpu-show lines, graph, path, passes and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lazytpu.inspect.show import main
+from lazytpu.passes import unregister
+from tests.inspect.step.samples import CLUSTERS, STEP
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    (tmp_path / "004-step.why.txt").write_text("a dtype changed\n      - old\n")
+    return path
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
+    assert main([str(each) for each in arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, columns, *rows = shown(capsys, "lines", step)
+    assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
+    assert columns.split() == ["line", "us", "%", "ops", "bytes", "made"]
+    lines = [row.split("  ")[0] for row in rows]
+    assert sorted(lines) == ["model.py:5", "model.py:5 (backward)", "train.py:11", "train.py:9"]
+    assert len(shown(capsys, "lines", step, "-n", "2", "--generation", "v5e")) == 4
+
+
+def test_graph(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(capsys, "graph", step)
+    assert [row.split("  (")[0].split(None, 1)[1] for row in rows] == [
+        "model.py:5", "train.py:9", "model.py:5 (backward)", "train.py:11",
+    ]  # fmt: skip
+    assert rows[0].endswith("-> 1, 2") and rows[2].endswith("-> 3")
+
+
+def test_graph_of_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clusters.mlir"
+    path.write_text(CLUSTERS)
+    rows = shown(capsys, "graph", path)
+    assert [row.split("  (")[0].split(None, 1)[1] for row in rows] == ["cluster_0 #0", "cluster_0 #1", "model.py:6"]
+    assert len(shown(capsys, "graph", path, "--by", "op")) == 5
+    assert len(shown(capsys, "graph", path, "--by", "kernel")) == 3
+
+
+def test_clusters(tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clusters.mlir"
+    path.write_text(CLUSTERS)
+    head, _, row = shown(capsys, "clusters", path)
+    assert head.startswith("2 calls of 1 functions; ")
+    assert row.split()[:3] == ["cluster_0", "2", "2"] and row.split()[5:] == ["model.py:2,", "model.py:3"]
+    assert main(["clusters", str(step)]) == 2
+    assert "calls no function; `lazytpu-opt -p cluster-fusion " in capsys.readouterr().err
+
+
+def test_dot(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(capsys, "graph", step, "--dot")
+    assert rows[0] == 'digraph "004-step.imported.mlir" {' and rows[-1] == "}"
+    assert any(row.startswith(r'  n0 [label="model.py:5\n3 ops, ') for row in rows)
+    assert "  n0 -> n2" in [row.split(" [")[0] for row in rows]
+
+
+def test_path(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, _, *rows = shown(capsys, "path", step)
+    assert "in 2 kernels" in head
+    assert [row.split()[:2] for row in rows] == [["0", "dot_general"], ["2", "dot_general"]]
+    assert shown(capsys, "path", step, "-n", "1")[-1] == "1 cheaper ones are left out (-n 0 shows all)"
+
+
+def test_passes(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, *rows = shown(capsys, "passes", step, "-p", "dce,constant-folding")
+    assert [row.split()[0] for row in rows] == ["dce", "constant-folding"]
+    step.write_text(STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return"))
+    rows = shown(capsys, "passes", step, "-p", "dce", "--diff", "dce")
+    assert rows[1].endswith("-1 sin") and "-     %7 = lazytpu.sin %6 : tensor<256x128xf32>" in rows
+
+
+def test_passes_of_a_file(step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from xdsl.passes import ModulePass\nfrom lazytpu.passes import register\n"
+        '@register("mine")\nclass Mine(ModulePass):\n    def apply(self, ctx, op):\n        pass\n'
+    )
+    try:
+        _, row = shown(capsys, "passes", step, "--load", tmp_path / "mine.py", "-p", "mine")
+    finally:
+        unregister("mine")
+    assert row.split()[0] == "mine"
+
+
+def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (step, step.parent, step.with_name("004-step.why.txt")):
+        assert shown(capsys, "why", path) == ["004-step: a dtype changed", "      - old"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["graph", "--by", "colour"], "line, cluster, kernel, op; not by 'colour'"),
+        (["passes", "-p", "dce", "--diff", "cse"], "no pass named cse ran; those that did are dce"),
+        (["passes", "-p", "fuse"], "no pass named 'fuse'"),
+    ],
+)
+def test_errors(arguments: list[str], told: str, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([arguments[0], str(step), *arguments[1:]]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_no_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", str(tmp_path)]) == 2
+    assert "LAZYTPU_DUMP=DIR writes one" in capsys.readouterr().err

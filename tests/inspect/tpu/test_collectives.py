@@ -1,0 +1,77 @@
+"""Which op is a collective, and how long the links are busy with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazytpu.inspect.tpu.collectives import LATENCY, Collective, collective, seconds
+from lazytpu.inspect.tpu.hlo import parse_hlo
+from lazytpu.passes.generations import GENERATIONS
+from tests.inspect.tpu.recorded import hlo
+
+V6E = GENERATIONS["v6e"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "found"),
+    [
+        ("collectives", "all-reduce.0", Collective("all-reduce", 4, 1024 * 512 * 4)),
+        ("collectives", "all-gather.0", Collective("all-gather", 4, 1024 * 512 * 2)),
+        ("collectives", "collective-permute-start", Collective("collective-permute", 2, 256 * 512 * 2)),
+        ("sparsecore", "all-reduce.4.cloned.1.call-start", Collective("all-reduce", 4, 1024 * 512 * 4)),
+        ("sparsecore", "all-gather.4.cloned.1.call-start", Collective("all-gather", 4, 1024 * 512 * 2)),
+        ("sparsecore", "fusion", None),
+        ("sparsecore", "copy-start", None),
+    ],
+)
+def test_collectives_are_recognised(module: str, name: str, found: Collective | None):
+    entry = hlo(module).entry
+    assert collective(hlo(module), entry, entry.by_name[name], 4) == found
+
+
+@pytest.mark.parametrize(("groups", "members"), [("{{0,1},{2,3}}", 2), ("[2,8]<=[16]", 8), (None, 16)])
+def test_who_takes_part(groups: str | None, members: int):
+    told = f", replica_groups={groups}" if groups else ""
+    text = f"""HloModule m
+
+ENTRY %e (p: f32[32]) -> f32[8] {{
+  %p = f32[32]{{0}} parameter(0)
+  ROOT %r = f32[8]{{0}} reduce-scatter(%p), dimensions={{0}}{told}
+}}
+"""
+    module = parse_hlo(text)
+    assert collective(module, module.entry, module.entry.root, 16) == Collective("reduce-scatter", members, 128)
+
+
+def test_a_collective_may_be_a_fusion_of_that_name():
+    text = """HloModule m
+
+%all-reduce-scatter.3 (p: f32[32]) -> f32[8] {
+  %p = f32[32]{0} parameter(0)
+  ROOT %s = f32[8]{0} slice(%p), slice={[0:8]}
+}
+
+ENTRY %e (p: f32[32]) -> f32[8] {
+  %p = f32[32]{0} parameter(0)
+  ROOT %r = f32[8]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.3
+}
+"""
+    module = parse_hlo(text)
+    assert collective(module, module.entry, module.entry.root, 4) == Collective("reduce-scatter", 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [("all-reduce", 1.5), ("all-gather", 0.75), ("reduce-scatter", 0.75), ("all-to-all", 0.375)],
+)
+def test_a_ring_of_four(kind: str, share: float):
+    """A v6e has 200 GB/s in a ring of two of its four links: 800 GB/s over all, in both directions."""
+    assert seconds(kind, 2e8, 4, V6E) == pytest.approx(share * 1e-3 + LATENCY)
+
+
+def test_a_permutation_has_one_link_in_one_direction():
+    assert seconds("collective-permute", 1e8, 2, V6E) == pytest.approx(1e-3 + LATENCY)
+
+
+def test_one_device_waits_for_nobody():
+    assert seconds("all-reduce", 1e9, 1, V6E) == 0

@@ -1,0 +1,96 @@
+"""What an op computes and moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazytpu.inspect.tpu.hlo import parse_hlo
+from lazytpu.inspect.tpu.work import is_free, matrix_flops, work
+from tests.inspect.tpu.recorded import hlo
+
+
+def test_products_inside_of_fusions_count():
+    module = hlo("step")
+    found = work(module, module.entry, module.entry.by_name["convolution_tanh_fusion"])
+    assert found.matrix and found.flops == 2 * 256 * 1000 * 640
+    assert found.hbm_bytes == 256 * 1000 * 4  # x alone: the weights and the result lie on the chip
+
+
+def test_an_op_that_is_not_fused():
+    module = hlo("sparsecore")
+    found = work(module, module.entry, module.entry.by_name["copy.5"])
+    assert (found.flops, found.hbm_bytes, found.matrix) == (0, 2 * 1024 * 512 * 4, False)
+
+
+CONVOLUTION = """HloModule m
+
+ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
+  %x = bf16[{x}]{{0}} parameter(0)
+  %w = bf16[{w}]{{0}} parameter(1)
+  ROOT %y = bf16[{y}]{{0}} {op}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "op", "flops"),
+    [
+        ("4,8", "8,5", "4,5", "dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}", 2 * 4 * 8 * 5),
+        (
+            "7,4,8", "7,8,5", "7,4,5",
+            "dot(%x, %w), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}",
+            2 * 7 * 4 * 8 * 5,
+        ),
+        (
+            "2,9,9,16", "3,3,16,32", "2,7,7,32",
+            "convolution(%x, %w), window={size=3x3}, dim_labels=b01f_01io->b01f", 2 * 2 * 7 * 7 * 32 * 3 * 3 * 16,
+        ),
+        (  # how the compiler writes 12 products of [64,128] by [128,64]
+            "12,64,128", "12,128,64", "12,64,64",
+            "convolution(%x, %w), window={size=12 stride=11 pad=0_11 lhs_dilate=12}, dim_labels=0bf_0io->0bf",
+            2 * 12 * 64 * 128 * 64,
+        ),
+        ("4,8", "4,8", "4,8", "add(%x, %w)", 0),
+    ],
+)  # fmt: skip
+def test_flops_of_products(x: str, w: str, y: str, op: str, flops: float):
+    entry = parse_hlo(CONVOLUTION.format(x=x, w=w, y=y, op=op)).entry
+    assert matrix_flops(entry, entry.root) == flops
+
+
+FUSED = """HloModule m
+
+%f (a: f32[64,128], b: f32[8,128], i: s32[]) -> f32[{result}] {{
+  %a = f32[64,128]{{1,0:T(8,128)}} parameter(0)
+  %b = f32[8,128]{{1,0:T(8,128)}} parameter(1)
+  %i = s32[]{{:T(128)S(2)}} parameter(2)
+  ROOT %r = f32[{result}]{{1,0:T(8,128)}} {op}
+}}
+
+ENTRY %e (a: f32[64,128], b: f32[8,128], i: s32[]) -> f32[{result}] {{
+  %a = f32[64,128]{{1,0:T(8,128)}} parameter(0)
+  %b = f32[8,128]{{1,0:T(8,128)S(1)}} parameter(1)
+  %i = s32[]{{:T(128)S(2)}} parameter(2)
+  ROOT %fusion = f32[{result}]{{1,0:T(8,128)}} fusion(%a, %b, %i), kind=kLoop, calls=%f
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "op", "rows"),
+    [
+        ("8,128", "dynamic-slice(%a, %i, %i), dynamic_slice_sizes={8,128}", 8 + 8),  # reads what it takes
+        ("64,128", "dynamic-update-slice(%a, %b, %i, %i)", 8 + 8),  # writes in place
+        ("64,128", "negate(%a)", 64 + 64),
+    ],
+)
+def test_a_fusion_moves_what_it_needs(result: str, op: str, rows: int):
+    module = parse_hlo(FUSED.format(result=result, op=op))
+    assert work(module, module.entry, module.entry.root).hbm_bytes == rows * 128 * 4
+
+
+def test_some_ops_take_no_time():
+    entry = hlo("sparsecore").entry
+    free = {op.name for op in entry.ops if is_free(op)}
+    assert {"param", "tuple.3", "prepare_start_all-reduce.4.cloned.1.call-start"} <= free
+    assert not {"fusion", "copy.5", "all-reduce.4.cloned.1.call-start"} & free

@@ -1,0 +1,85 @@
+"""What the judge compiles: a step's programs as they come to the passes, and pipelines without a pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import lazytpu
+from lazytpu.ir.module import replicas_of
+from lazytpu.ir.text import parse_module
+from lazytpu.lowering.emit import emit
+from lazytpu.passes.pipeline import for_target, run_pipeline
+from lazytpu.passes.target import Target
+from lazytpu.runtime.evaluate import evaluate
+from tools.judge import cases, measure
+from tools.judge.cases import Case
+
+V6E = Target("tpu", "v6e")
+
+
+def texts(case: Case) -> list[str]:
+    with lazytpu.mode("lazy"):
+        return measure.programs(case)
+
+
+def test_a_pass_is_left_out_of_a_pipeline() -> None:
+    assert measure.without("dce,some-pass{a=1 b=2},cse", "some-pass") == "dce,cse"
+    assert measure.without("dce,some-pass{a=1},cse,dce", "dce") == "some-pass{a=1},cse"
+
+
+def test_a_step_is_one_program_and_left_as_it_was() -> None:
+    made: list[torch.Tensor] = []
+
+    def make() -> cases.Step:
+        step = cases.small_tensors(3, 5)
+        made.append(step())
+        return step
+
+    torch.manual_seed(0)
+    (text,) = texts(Case("", make))
+    assert text.count("lazytpu.successor") == 9, "three parameters with two states each"
+    before = made[0].detach().clone()
+    lazytpu.sync()
+    assert torch.equal(made[0].detach().cpu(), before.cpu())
+
+
+def test_gradients_of_several_devices_are_averaged() -> None:
+    (text,) = texts(Case("", lambda: cases.wide(4, 2, 3), devices=2))
+    module = parse_module(text)
+    assert replicas_of(module) == 2
+    assert text.count("lazytpu.all_reduce") == 4, "a weight and a bias of each layer"
+    run_pipeline(module, passes=V6E, verify=True)
+
+
+def test_the_optional_passes_are_those_that_change_something() -> None:
+    (text,) = texts(Case("", lambda: cases.wide(4, 1, 3), devices=2))
+    whole = for_target(V6E)
+    assert "overlap-collectives" in measure.optional(V6E)
+    assert not any(name.startswith("decompose") for name in measure.optional(V6E))
+    assert not measure.changes(text, whole, "overlap-collectives"), "too little to reduce"
+    assert measure.changes(text, whole, "mark-donation")
+
+
+def test_op_by_op_is_each_record_as_a_program(monkeypatch) -> None:
+    asked: list[str] = []
+    one = measure.Figures("", 2.0, 3, 5, 0.0, 1.0)
+    monkeypatch.setattr(measure, "_compiled", lambda name, way, text, *_: asked.append(text) or one)
+
+    def make() -> cases.Step:
+        x = torch.full((2, 3), 0.5).to("tpu")
+        return lambda: x.sin().sin().exp()
+
+    with lazytpu.mode("lazy"):
+        found = measure.per_op("three", measure.parts(Case("", make)), "v6e:2x2")
+    assert len(asked) == 2, "equal ops are one program"
+    assert (found.microseconds, found.ops, found.temporary, found.compile_seconds) == (6.0, 9, 5, 2.0)
+    x = np.full((2, 3), 0.5, np.float32)
+    made = [evaluate(emit(_through(text)), [x])[0] for text in asked]
+    np.testing.assert_allclose(np.stack(made), np.stack([np.sin(x), np.exp(x)]), rtol=1e-6)
+
+
+def _through(text: str):
+    module = parse_module(text)
+    run_pipeline(module, verify=False)
+    return module

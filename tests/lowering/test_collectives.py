@@ -1,0 +1,160 @@
+"""What devices exchange, on four devices of one child process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.ir import SSAValue
+
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.collectives import mesh_groups
+from lazytpu.ir.module import add_options, set_replicas
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.lowering import emit
+from lazytpu.lowering.errors import LoweringError
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.runtime.errors import CompileError
+from lazytpu.runtime.module_options import options_of, replicas_of
+from lazytpu.runtime.program import Program
+from tests.lowering import replicas
+from tests.lowering.harness import module_of
+
+Rows = np.ndarray
+
+ALL = [[0, 1, 2, 3]]
+MIXED = [[2, 0], [1, 3]]
+RANK = {2: 0, 0: 1, 1: 0, 3: 1}
+X = np.arange(4 * 4 * 2, dtype=np.float32).reshape(4, 4, 2) - 9
+NUMBERS = np.arange(4 * 4, dtype=np.int32).reshape(4, 4) % 7
+
+
+def of_group(x: Rows, combine: Callable[[list[Rows], int], Any], groups: list[list[int]]) -> Rows:
+    """The rows that `combine` makes of those of each device's group and its rank."""
+    made = {d: combine([x[e] for e in group], rank) for group in groups for rank, d in enumerate(group)}
+    return np.stack([made[device] for device in range(4)])
+
+
+def part(x: Any, rank: int, parts: int, dim: int = 0) -> Rows:
+    return np.split(x, parts, dim)[rank]
+
+
+CASES: dict[str, tuple[Callable[[Builder, SSAValue], object], Rows, list[Rows]]] = {
+    "all_reduce add": (lambda b, x: b.all_reduce("add", [x], ALL), X, [of_group(X, lambda g, r: sum(g), ALL)]),
+    "all_reduce max in pairs": (
+        lambda b, x: b.all_reduce("max", [x], MIXED),
+        NUMBERS,
+        [of_group(NUMBERS, lambda g, r: np.maximum(*g), MIXED)],
+    ),
+    "all_reduce of a bucket of two dtypes": (
+        lambda b, x: b.all_reduce("add", [x, b.convert(x, "i32"), b.neg(x)], ALL),
+        X,
+        [of_group(X, lambda g, r, c=c: c(sum(g)), ALL) for c in (np.array, np.int32, np.negative)],
+    ),
+    "all_gather": (lambda b, x: b.all_gather(x, 1, MIXED), X, [of_group(X, lambda g, r: np.concatenate(g, 1), MIXED)]),
+    "reduce_scatter": (
+        lambda b, x: b.reduce_scatter("add", x, 0, MIXED),
+        X,
+        [of_group(X, lambda g, r: part(sum(g), r, 2), MIXED)],
+    ),
+    "all_to_all": (
+        lambda b, x: b.all_to_all(x, 0, 1, MIXED),
+        X,
+        [of_group(X, lambda g, r: np.concatenate([part(each, r, 2) for each in g], 1), MIXED)],
+    ),
+    "collective_permute": (
+        lambda b, x: b.collective_permute(x, [[0, 1], [1, 3], [3, 0]]),
+        X,
+        [np.stack([X[3], X[0], np.zeros_like(X[0]), X[1]])],
+    ),
+    "group_rank": (
+        lambda b, x: [b.add(b.group_rank(MIXED), b.reshape(x, [])), b.group_rank(ALL)],
+        np.zeros((4, 1), np.int32),
+        [np.array([RANK[d] for d in range(4)], np.int32), np.arange(4, dtype=np.int32)],
+    ),
+}
+
+
+def sharded_step(b: Builder, x: SSAValue) -> object:
+    """Gradients averaged over all devices, of which each uses its own rows."""
+    (total,) = b.all_reduce("add", [x], ALL)
+    mean = b.mul(total, b.constant(0.25, "f32", (4, 2)))
+    start = b.mul(b.group_rank(ALL), b.constant(1, "i32"))
+    return b.dynamic_slice(b.sub(x, mean), [start, b.constant(0, "i32")], (1, 2))
+
+
+def module_for_all(build: Callable[[Builder, SSAValue], object], x: Rows):
+    made = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))  # type: ignore[arg-type]
+    set_replicas(made, 4)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rows]]:
+    """The results of all cases, from one process."""
+    folder: Path = tmp_path_factory.mktemp("replicas")
+    before, after = module_for_all(sharded_step, X), module_for_all(sharded_step, X)
+    run_pipeline(after, passes="shard-reductions,dce", verify=True)
+    assert "reduce_scatter" in print_module(after)
+    assert "all_reduce" not in print_module(after)
+    modules = {name: (module_for_all(build, x), x) for name, (build, x, _) in CASES.items()}
+    for name, (module, x) in {**modules, "whole": (before, X), "in parts": (after, X)}.items():
+        (folder / f"{name}.mlir").write_text(print_module(module))
+        np.savez(folder / f"{name}.npz", arg0=x)
+    subprocess.run([sys.executable, replicas.__file__, str(folder)], check=True, timeout=120)
+    found: dict[str, list[Rows]] = {}
+    for path in folder.glob("*.out.npz"):
+        with np.load(path) as results:
+            found[path.name.removesuffix(".out.npz")] = [results[f"result{i}"] for i in range(len(results.files))]
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, ran: dict[str, list[Rows]]) -> None:
+    for actual, expected in zip(ran[name], CASES[name][2], strict=True):
+        np.testing.assert_array_equal(actual, expected)
+        assert actual.dtype == expected.dtype
+
+
+def test_shard_reductions_keeps_what_each_device_computes(ran: dict[str, list[Rows]]) -> None:
+    mean = X.sum(0) / 4
+    expected = np.stack([X[d, d : d + 1] - mean[d : d + 1] for d in range(4)])
+    np.testing.assert_array_equal(ran["whole"][0], expected)
+    np.testing.assert_array_equal(ran["in parts"][0], expected)
+
+
+def test_the_module_says_on_how_many_devices_it_runs() -> None:
+    with pytest.raises(LoweringError, match="devices 0 to 3 take part, and the module is for 1: expected its"):
+        emit(module_of(CASES["all_gather"][0], ("f32", (4, 2))))  # type: ignore[arg-type]
+    assert replicas_of(emit(module_for_all(CASES["all_gather"][0], X))) == 4
+
+
+def test_options_of_the_compiler_travel_with_the_module() -> None:
+    module = module_for_all(CASES["all_gather"][0], X)
+    add_options(module, {"flag": True, "number": 1})
+    add_options(module, {"number": 2, "word": "AUTO"})
+    emitted = emit(parse_module(print_module(module)))
+    assert options_of(emitted) == {"flag": True, "number": 2, "word": "AUTO"}
+    assert options_of(emit(module_for_all(CASES["all_gather"][0], X))) == {}
+
+
+def test_whoever_compiles_passes_the_options_on() -> None:
+    module = module_of(lambda b, x: b.neg(x), ("f32", (2,)))
+    add_options(module, {"xla_no_such_option": True})
+    with pytest.raises(CompileError, match="No such compile option: 'xla_no_such_option'"):
+        Program.compile(emit(module))
+
+
+def test_groups_of_a_mesh() -> None:
+    mesh = {"data": 2, "model": 3}
+    assert mesh_groups(mesh, ["data"]) == [[0, 3], [1, 4], [2, 5]]
+    assert mesh_groups(mesh, ["model"]) == [[0, 1, 2], [3, 4, 5]]
+    assert mesh_groups(mesh, ["model", "data"]) == [[0, 3, 1, 4, 2, 5]]
+    assert mesh_groups(mesh, []) == [[0], [1], [2], [3], [4], [5]]
+    with pytest.raises(ValueError, match=r"axes are \['rows'\]; expected distinct axes of the mesh"):
+        mesh_groups(mesh, ["rows"])

@@ -1,0 +1,129 @@
+"""Which attention becomes a call of the kernel, and what that looks like."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazytpu.ir.attention import Attention
+from lazytpu.ir.text import print_module
+from lazytpu.passes.flash_attention import LEAST, refusal
+from lazytpu.passes.pipeline import run_pipeline
+from tests.lowering.harness import module_of
+from tests.passes.modules import module, rewrites
+
+X, S, M = "tensor<2x4x128x64xbf16>", "tensor<2x4x128xf32>", "tensor<2x1x1x128xi1>"
+W = "tensor<2x4x128x64xf32>"
+ARGUMENTS = f"%g : {X}, %q : {X}, %k : {X}, %v : {X}, %m : {M}"
+TAKEN = "flash-attention{least=0}"
+
+
+def test_both_directions_share_the_forward_kernel() -> None:
+    params = '{causal = true, window = 0, precision = "default", masked = false, shifted = false, stored = false}'
+    rewrites(
+        TAKEN,
+        ARGUMENTS,
+        f"""
+        %0 = lazytpu.attention %q, %k, %v causal = true scale = 0.125 precision = default : {X}
+        %1, %2, %3 = lazytpu.attention_backward %g, %q, %k, %v causal = true scale = 0.125 precision = default
+                     : ({X}, {X}, {X}, {X}) -> ({X}, {X}, {X})
+        func.return %0, %1, %2, %3 : {X}, {X}, {X}, {X}""",
+        f"""
+        %1 = lazytpu.constant 0.125 : {W}
+        %0 = lazytpu.convert %q : ({X}) -> {W}
+        %2 = lazytpu.mul %0, %1 : {W}
+        %3 = lazytpu.convert %2 : ({W}) -> {X}
+        %4, %5 = lazytpu.template flash_attention %3, %k, %v params = {params} : ({X}, {X}, {X}) -> ({X}, {S})
+        %6, %7, %8 = lazytpu.template flash_attention_backward %g, %4, %5, %3, %k, %v params = {params}
+                     : ({X}, {X}, {S}, {X}, {X}, {X}) -> ({X}, {X}, {X})
+        %9 = lazytpu.convert %6 : ({X}) -> {W}
+        %10 = lazytpu.mul %9, %1 : {W}
+        %11 = lazytpu.convert %10 : ({W}) -> {X}
+        func.return %4, %11, %7, %8 : {X}, {X}, {X}, {X}""",
+    )
+
+
+def test_mask_of_keys() -> None:
+    params = '{causal = false, window = 0, precision = "default", masked = true, shifted = false, stored = false}'
+    rewrites(
+        TAKEN,
+        ARGUMENTS,
+        f"""
+        %0 = lazytpu.attention %q, %k, %v, %m extra = "bias" precision = default : ({X}, {X}, {X}, {M}) -> {X}
+        func.return %0 : {X}""",
+        f"""
+        %0 = lazytpu.reshape %m : ({M}) -> tensor<2x128xi1>
+        %1, %2 = lazytpu.template flash_attention %q, %k, %v, %0 params = {params}
+                 : ({X}, {X}, {X}, tensor<2x128xi1>) -> ({X}, {S})
+        func.return %1 : {X}""",
+    )
+
+
+def test_mask_of_positions_is_read() -> None:
+    """As torch's function gets it from transformers: causal, and padding, for each query."""
+    wide = "tensor<2x1x128x128xi1>"
+    body = f"""
+        %rows = lazytpu.iota dim = 0 : tensor<128x128xi32>
+        %columns = lazytpu.iota dim = 1 : tensor<128x128xi32>
+        %seen = lazytpu.compare LE %columns, %rows : (tensor<128x128xi32>, tensor<128x128xi32>) -> tensor<128x128xi1>
+        %0 = lazytpu.broadcast_in_dim %seen dims = [2, 3] : (tensor<128x128xi1>) -> {wide}
+        %1 = lazytpu.broadcast_in_dim %m dims = [0, 1, 2, 3] : ({M}) -> {wide}
+        %2 = lazytpu.and %0, %1 : {wide}
+        %3 = lazytpu.attention %q, %k, %v, %2 extra = "bias" precision = default : ({X}, {X}, {X}, {wide}) -> {X}
+        func.return %3 : {X}"""
+    rewritten = module(ARGUMENTS, body)
+    run_pipeline(rewritten, passes=TAKEN + ",dce", verify=True)
+    text = print_module(rewritten)
+    assert "causal = true, window = 0" in text and "masked = true, shifted = false, stored = false" in text
+    assert "128x128" not in text
+
+
+def test_few_scores_are_kept() -> None:
+    """What is written out is simplified too: the scale of 1 is gone."""
+    body = f"""
+        %0 = lazytpu.attention %q, %k, %v causal = true precision = default : {X}
+        func.return %0 : {X}"""
+    rewritten = module(ARGUMENTS, body)
+    run_pipeline(rewritten, passes="flash-attention", verify=True)
+    text = print_module(rewritten)
+    assert "template" not in text and "lazytpu.attention" not in text
+    assert text.count("dot_general") == 2 and "lazytpu.mul" not in text
+
+
+LONG = (1, 2, 4096, 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "bias", "why"),
+    [
+        ("f32", LONG, None, None),
+        ("bf16", LONG, ("i1", (4096,)), None),
+        ("bf16", LONG, ("i1", (1, 1, 4096, 4096)), None),
+        ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, is not a mask alone"),
+        ("bf16", LONG, ("bf16", (1, 1, 1, 4096)), "a bias for each query"),
+        ("f16", LONG, None, "the kernel takes bf16 and f32, not f16"),
+        ("bf16", (1, 2, 4000, 64), None, "lengths of 4000 and 4000 are not multiples of 128"),
+        ("bf16", (1, 2, 4096, 512), None, "heads of 512 and 512 are wider than 256"),
+        ("bf16", (1, 2, 4096, 60), None, "or not multiples of 8"),
+        ("bf16", (1, 1, 512, 64), None, "the scores, 1,048,576 bytes, are few enough to be kept"),
+    ],
+)
+def test_refusals(
+    dtype: str, shape: tuple[int, ...], bias: tuple[str, tuple[int, ...]] | None, why: str | None
+) -> None:
+    found: list[str | None] = []
+    types = [(dtype, shape)] * 3 + ([bias] if bias else [])
+
+    def build(b, q, *rest):
+        found.append(refusal(Attention(q, *rest), LEAST))
+        return q
+
+    module_of(build, *types)
+    assert found == [None] if why is None else why in str(found[0])
+
+
+def test_dropout_is_refused() -> None:
+    def build(b, q, p, seed, offset):
+        assert refusal(Attention(q, q, q, dropout=(p, seed, offset))) == "the kernel has no dropout"
+        return q
+
+    module_of(build, ("bf16", LONG), ("f64", ()), ("ui64", ()), ("ui64", ()))

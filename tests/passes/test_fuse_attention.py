@@ -1,0 +1,216 @@
+"""Attention as models spell it: what is recognised, what is not, and values before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from lazytpu.ir.text import print_module
+from lazytpu.lowering import emit
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.runtime import client
+from lazytpu.runtime.program import Program
+from tests.lowering.harness import module_of
+from tests.passes.modules import module, rewrites
+
+FUSE = "fuse-attention{least=0},dce"
+X, P, R = "tensor<2x2x128x8xf32>", "tensor<2x2x128x128xf32>", "tensor<2x2x128xf32>"
+ARGUMENTS = f"%q : {X}, %k : {X}, %v : {X}, %g : {X}, %s : tensor<f32>, %m : tensor<2x128xi1>"
+
+SCORES = f"""
+    %0 = lazytpu.dot_general %q, %k lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [3]
+         precision = default : ({X}, {X}) -> {P}"""
+CAUSAL = f"""
+    %rows = lazytpu.iota dim = 2 : tensor<1x1x128x128xi32>
+    %columns = lazytpu.iota dim = 3 : tensor<1x1x128x128xi32>
+    %seen = lazytpu.compare GE %rows, %columns
+            : (tensor<1x1x128x128xi32>, tensor<1x1x128x128xi32>) -> tensor<1x1x128x128xi1>
+    %mask = lazytpu.broadcast_in_dim %seen dims = [0, 1, 2, 3] : (tensor<1x1x128x128xi1>) -> tensor<2x2x128x128xi1>
+    %low = lazytpu.constant -inf : {P}
+    %masked = lazytpu.select %mask, %0, %low : (tensor<2x2x128x128xi1>, {P}, {P}) -> {P}"""
+
+
+def softmax(of: str, dim: int = 3) -> str:
+    kept = [d for d in range(4) if d != dim]
+    return f"""
+    %max = lazytpu.reduce max {of} dims = [{dim}] : ({P}) -> {R}
+    %1 = lazytpu.broadcast_in_dim %max dims = {kept} : ({R}) -> {P}
+    %2 = lazytpu.sub {of}, %1 : {P}
+    %3 = lazytpu.exp %2 : {P}
+    %sum = lazytpu.reduce add %3 dims = [{dim}] : ({P}) -> {R}
+    %4 = lazytpu.broadcast_in_dim %sum dims = {kept} : ({R}) -> {P}
+    %p = lazytpu.div %3, %4 : {P}"""
+
+
+OUTPUT = f"""
+    %o = lazytpu.dot_general %p, %v lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [2]
+         precision = default : ({P}, {X}) -> {X}"""
+RETURN = f"\n    func.return %o : {X}"
+
+
+def test_causal() -> None:
+    rewrites(
+        FUSE,
+        ARGUMENTS,
+        SCORES + CAUSAL + softmax("%masked") + OUTPUT + RETURN,
+        f"""
+        %o = lazytpu.attention %q, %k, %v causal = true precision = default : {X}
+        func.return %o : {X}""",
+    )
+
+
+def test_mask_that_is_not_read_is_taken_from_memory() -> None:
+    mask = "tensor<1x1x128x128xi1>"
+    rewritten = module(ARGUMENTS, SCORES + CAUSAL.replace("GE", "NE") + softmax("%masked") + OUTPUT + RETURN)
+    run_pipeline(rewritten, passes=FUSE, verify=True)
+    text = print_module(rewritten)
+    assert f'lazytpu.attention %q, %k, %v, %seen extra = "bias" precision = default : ({X}, {X}, {X}, {mask})' in text
+
+
+def test_run_time_scale_and_padding() -> None:
+    rewrites(
+        FUSE,
+        ARGUMENTS,
+        f"""{SCORES}
+        %wide = lazytpu.broadcast_in_dim %s dims = [] : (tensor<f32>) -> {P}
+        %scaled = lazytpu.div %0, %wide : {P}
+        %zero = lazytpu.constant 0.0 : tensor<2x1x128x128xf32>
+        %low = lazytpu.constant -3.0e+38 : tensor<2x1x128x128xf32>
+        %rows = lazytpu.broadcast_in_dim %m dims = [0, 3] : (tensor<2x128xi1>) -> tensor<2x1x128x128xi1>
+        %added = lazytpu.select %rows, %zero, %low
+                 : (tensor<2x1x128x128xi1>, tensor<2x1x128x128xf32>, tensor<2x1x128x128xf32>) -> tensor<2x1x128x128xf32>
+        %bias = lazytpu.broadcast_in_dim %added dims = [0, 1, 2, 3] : (tensor<2x1x128x128xf32>) -> {P}
+        %masked = lazytpu.add %scaled, %bias : {P}
+        {softmax("%masked")}{OUTPUT}{RETURN}""",
+        f"""
+        %0 = lazytpu.constant 1.0 : tensor<f32>
+        %1 = lazytpu.div %0, %s : tensor<f32>
+        %2 = lazytpu.reshape %m : (tensor<2x128xi1>) -> tensor<2x1x1x128xi1>
+        %o = lazytpu.attention %q, %k, %v, %2, %1 extra = "bias,scale" precision = default
+             : ({X}, {X}, {X}, tensor<2x1x1x128xi1>, tensor<f32>) -> {X}
+        func.return %o : {X}""",
+    )
+
+
+BACKWARD = f"""
+    %dv = lazytpu.dot_general %p, %g lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [2] rhs_contract = [2]
+          precision = default : ({P}, {X}) -> {X}
+    %dp = lazytpu.dot_general %g, %v lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [3]
+          precision = default : ({X}, {X}) -> {P}
+    %5 = lazytpu.mul %dp, %p : {P}
+    %6 = lazytpu.reduce add %5 dims = [3] : ({P}) -> {R}
+    %7 = lazytpu.broadcast_in_dim %6 dims = [0, 1, 2] : ({R}) -> {P}
+    %8 = lazytpu.sub %dp, %7 : {P}
+    %ds = lazytpu.mul %8, %p : {P}
+    %dq = lazytpu.dot_general %ds, %k lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [2]
+          precision = default : ({P}, {X}) -> {X}
+    %dk = lazytpu.dot_general %q, %ds lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [2] rhs_contract = [2]
+          precision = default : ({X}, {P}) -> tensor<2x2x8x128xf32>"""
+GRADIENTS = f"\n    func.return %o, %dq, %dk, %dv : {X}, {X}, tensor<2x2x8x128xf32>, {X}"
+
+
+def test_with_its_backward_pass() -> None:
+    """The gradient of the key comes out transposed, as its product had it."""
+    rewrites(
+        FUSE,
+        ARGUMENTS,
+        SCORES + softmax("%0") + OUTPUT + BACKWARD + GRADIENTS,
+        f"""
+        %o = lazytpu.attention %q, %k, %v precision = default : {X}
+        %dq, %0, %dv = lazytpu.attention_backward %g, %q, %k, %v precision = default
+                     : ({X}, {X}, {X}, {X}) -> ({X}, {X}, {X})
+        %dk = lazytpu.transpose %0 [0, 1, 3, 2] : ({X}) -> tensor<2x2x8x128xf32>
+        func.return %o, %dq, %dk, %dv : {X}, {X}, tensor<2x2x8x128xf32>, {X}""",
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SCORES + softmax("%0") + OUTPUT + f"\nfunc.return %o, %p : {X}, {P}",
+        SCORES + softmax("%0") + OUTPUT + f"\nfunc.return %o, %max : {X}, {R}",
+        SCORES + softmax("%0", dim=2) + OUTPUT + RETURN,
+        SCORES + CAUSAL.replace("GE", "NE").replace("1x1x", "1x2x") + softmax("%masked") + OUTPUT + RETURN,
+        SCORES + CAUSAL.replace("-inf", "-2.0") + softmax("%masked") + OUTPUT + RETURN,
+        SCORES + softmax("%0") + OUTPUT + BACKWARD + f"\nfunc.return %o, %dq, %ds : {X}, {X}, {P}",
+        SCORES + softmax("%0") + OUTPUT + BACKWARD.replace("%8, %p", "%8, %3") + GRADIENTS,
+        SCORES + f"\n%w = lazytpu.mul %0, %0 : {P}" + softmax("%w") + OUTPUT + RETURN,
+    ],
+    ids=[
+        "probabilities used",
+        "maximum used",
+        "softmax over queries",
+        "a mask for each head",
+        "masked scores count",
+        "gradient of scores used",
+        "another gradient",
+        "scores scaled by a tensor",
+    ],
+)
+def test_what_is_left_alone(body: str) -> None:
+    left = module(ARGUMENTS, body)
+    before = print_module(left)
+    run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
+    assert print_module(left) == before
+
+
+def test_few_scores_are_left_alone() -> None:
+    left = module(ARGUMENTS, SCORES + softmax("%0") + OUTPUT + RETURN)
+    before = print_module(left)
+    run_pipeline(left, passes="fuse-attention", verify=True)
+    assert print_module(left) == before
+
+
+def _softmax(b: Any, x: Any) -> Any:
+    shape = [*x.type.get_shape()]
+    axes = list(range(len(shape) - 1))
+    exps = b.exp(b.sub(x, b.broadcast_in_dim(b.reduce("max", x, [len(axes)]), shape, axes)))
+    return b.div(exps, b.broadcast_in_dim(b.reduce("add", exps, [len(axes)]), shape, axes))
+
+
+def _merged(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
+    """[batch, length, heads, width] operands, batch and heads merged for the products, a window at a run-time place."""
+    q, k, v = (b.reshape(b.transpose(x, [0, 2, 1, 3]), (4, 128, 8)) for x in (q, k, v))
+    dots = b.reshape(b.dot_general(q, k, [0], [0], [2], [2]), (2, 2, 128, 128))
+    dots = b.mul(dots, b.constant(0.3, "f32", (2, 2, 128, 128)))
+    rows, columns = (b.iota("i32", (128, 128), dim) for dim in (0, 1))
+    rows = b.add(rows, b.broadcast_to(shift, (128, 128)))
+    seen = b.and_(
+        b.compare("LE", columns, rows), b.compare("LT", b.sub(rows, columns), b.constant(30, "i32", (128, 128)))
+    )
+    hidden = b.constant(-1e9, "f32", (2, 2, 128, 128))
+    dots = b.select(b.not_(b.broadcast_to(seen, (2, 2, 128, 128))), hidden, dots)
+    weights = b.reshape(_softmax(b, dots), (4, 128, 128))
+    return b.dot_general(v, weights, [0], [0], [1], [2])
+
+
+def _half(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
+    """bf16 operands, three dimensions, the softmax in f32."""
+    q, k, v = (b.convert(b.reshape(b.transpose(x, [0, 2, 1, 3]), (4, 128, 8)), "bf16") for x in (q, k, v))
+    dots = b.convert(b.dot_general(q, k, [0], [0], [2], [2], dtype="f32"), "bf16")
+    weights = b.convert(_softmax(b, b.convert(dots, "f32")), "bf16")
+    return b.dot_general(weights, v, [0], [0], [2], [1], dtype="f32")
+
+
+@pytest.mark.parametrize(("build", "close"), [(_merged, 1e-5), (_half, 2e-2)])
+def test_values(build: Callable[..., Any], close: float) -> None:
+    types: list[Any] = [("f32", (2, 128, 2, 8))] * 3 + [("i32", ())]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for _, shape in types[:3]] + [np.array(5, np.int32)]
+
+    def run(passes: str) -> tuple[ModuleOp, np.ndarray]:
+        made = module_of(build, *types)
+        run_pipeline(made, passes=passes, verify=True)
+        text = made.clone()
+        run_pipeline(made, passes="flash-attention{least=0}", verify=True)
+        (got,) = Program.compile(emit(made)).run([client.to_device(x) for x in arrays])
+        return text, client.to_host(got)
+
+    plain, expected = run("canonicalize")
+    fused, got = run("canonicalize,fuse-attention{least=0},dce")
+    assert "lazytpu.attention" not in print_module(plain) and "lazytpu.attention" in print_module(fused)
+    np.testing.assert_allclose(got, expected, rtol=close, atol=close)

@@ -1,0 +1,64 @@
+"""Repeated stretches of a sequence."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazytpu.passes.repeats import Stretch, stretches
+
+quickly = settings(max_examples=150, deadline=None, derandomize=True)
+
+
+def letters(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def test_a_stretch_ends_where_its_period_does() -> None:
+    (found,) = stretches(letters("xabcdabcdabcy"), 1)
+    assert found == Stretch(1, 12, 4)
+    assert (found.count, found.spared) == (2, 4)
+
+
+def test_several_stretches_come_in_order() -> None:
+    found = stretches(letters("ababab" + "q" + "uvwuvwuvwuvw"), 1)
+    assert found == [Stretch(0, 6, 2), Stretch(7, 19, 3)]
+
+
+def test_the_shorter_of_two_periods() -> None:
+    assert stretches(letters("abababab"), 1) == [Stretch(0, 8, 2)]
+    assert stretches(letters("aaaa"), 1) == [Stretch(0, 4, 1)]
+
+
+def test_layers_that_repeat_inside_are_found_as_layers() -> None:
+    """Three equal projections in each layer: it is the layers that spare most."""
+    assert stretches(letters("mabababnop" * 5), 1) == [Stretch(0, 50, 10)]
+
+
+def test_what_spares_little_is_left() -> None:
+    assert stretches(letters("abab" + "xyzxyzxyz"), 3) == [Stretch(4, 13, 3)]
+    assert stretches(letters("abcdef"), 1) == []
+    assert stretches([], 1) == []
+
+
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 5))
+@quickly
+def test_stretches_have_their_period_and_do_not_overlap(sequence: list[int], least: int) -> None:
+    end = 0
+    for found in stretches(sequence, least):
+        assert found.start >= end
+        end = found.end
+        assert found.count >= 2
+        assert found.spared >= least
+        part = sequence[found.start : found.end]
+        assert part[found.period :] == part[: -found.period]
+
+
+@given(st.permutations(range(30)), st.integers(2, 12), st.lists(st.integers(100, 110), max_size=20))
+@quickly
+def test_every_model_of_equal_layers_is_found(layer: list[int], depth: int, around: list[int]) -> None:
+    sequence = [*around, *(layer * depth), 99]
+    assert any(
+        found.period == 30 and found.start <= len(around) and found.end >= len(around) + 30 * depth
+        for found in stretches(sequence, 30)
+    )

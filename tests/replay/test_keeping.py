@@ -1,0 +1,82 @@
+"""What Python holds of a training, kept and put back."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+import numpy as np
+import torch
+from torch import nn
+
+from lazytpu.replay.keeping import SMALL, Kept
+
+
+def test_a_scaler_and_the_hosts_random_numbers():
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    scaler.scale(layer(torch.ones(1, 2)).sum()).backward()
+    kept, before = Kept(), scaler.state_dict()
+    drawn = torch.rand(2), random.random(), np.random.rand()
+    scaler.step(optimizer)
+    scaler.update(16.0)
+    kept.restore()
+    assert scaler.state_dict() == before
+    again = torch.rand(2), random.random(), np.random.rand()
+    assert torch.equal(drawn[0], again[0]) and drawn[1:] == again[1:]
+
+
+def test_attributes_and_containers_of_modules():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.seen, self.names = 0, [1], {"a": {1, 2}}
+            self.register_buffer("mean", torch.zeros(2))
+
+    module = Counting()
+    buffers, names = module._buffers, module.names["a"]
+    kept = Kept()
+    module.calls, module.extra = 3, "new"
+    module.seen.append(2)
+    names.add(3)
+    module.mean.add_(1)
+    module.mean = torch.ones(5)
+    kept.restore()
+    assert (module.calls, module.seen, names) == (0, [1], {1, 2})
+    assert not hasattr(module, "extra")
+    assert module._buffers is buffers and module.mean.tolist() == [0, 0]
+
+
+def test_an_optimizers_state_is_that_of_before():
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([weight])
+    kept = Kept()
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    kept.restore()
+    assert not optimizer.state and weight.grad is None
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    kept = Kept()
+    optimizer.step()
+    kept.restore()
+    assert optimizer.state[weight]["step"].item() == 1
+
+
+def test_large_tensors_of_the_cpu_are_not_copied():
+    module = nn.Module()
+    module.register_buffer("table", torch.zeros(SMALL + 1))
+    kept = Kept()
+    module.table.add_(1)
+    kept.restore()
+    assert module.table.sum() == SMALL + 1
+
+
+def test_containers_are_put_back_in_order():
+    module = nn.Module()
+    module.order = OrderedDict(a=1, b=2)
+    kept = Kept()
+    module.order.move_to_end("a")
+    kept.restore()
+    assert list(module.order) == ["a", "b"]

@@ -1,0 +1,226 @@
+"""Rehearsed steps: their programs are noted, nothing runs, and everything is afterwards as it was before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+from lazytpu.replay.rehearsal import Part, rehearse
+
+
+class Training:
+    """A small training with everything that changes: dropout, a norm's statistics, momenta, a schedule, a counter."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(8, 2, bias=False), nn.BatchNorm1d(2), nn.Dropout(0.5)).to("tpu")
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.5)
+        self.x = torch.randn(4, 8)
+
+    def update(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = self.model(self.x.to("tpu")).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def step(self) -> float:
+        loss = self.update()
+        self.schedule.step()
+        return loss.item()
+
+    def state(self) -> list[Any]:
+        """All there is, as values."""
+        tensors = [t.detach().cpu() for t in (*self.model.parameters(), *self.model.buffers())]
+        grads = [None if p.grad is None else p.grad.cpu() for p in self.model.parameters()]
+        states = [t.cpu() for state in self.optimizer.state.values() for t in state.values()]
+        rest = [self.schedule.last_epoch, self.optimizer.param_groups[0]["lr"], random.getstate()]
+        return [*tensors, *grads, *states, *rest, torch.get_rng_state(), torch.tpu.get_rng_state()]
+
+
+def same(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(x, y) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else x == y
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def operations(part: Part) -> list[str]:
+    return [record.op.__name__ for record in part.records]
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_rehearsal_leaves_no_trace(steps: int):
+    training = Training()
+    for _ in range(steps):
+        training.step()
+    before, compiles = training.state(), lazytpu.metrics()["compiles"]
+    parts = rehearse(training.step)
+    assert lazytpu.metrics()["compiles"] == compiles
+    assert same(training.state(), before)
+    assert len(parts) == 1 and parts[0].dead
+
+
+def test_training_goes_on_as_if_nothing_had_happened():
+    plain, rehearsed = Training(), Training()
+    torch.tpu.manual_seed(3)
+    expected = [plain.step() for _ in range(4)]
+    torch.tpu.manual_seed(3)
+    losses = [rehearsed.step(), rehearsed.step()]
+    rehearse(rehearsed.step)
+    assert [*losses, rehearsed.step(), rehearsed.step()] == expected
+
+
+def test_it_is_the_step_that_repeats():
+    """A first step makes the optimizer's state; the rehearsed one takes it and overwrites it."""
+    training = Training()
+    (part,) = rehearse(training.step)
+    (again,) = rehearse(training.step)
+    assert operations(part) == operations(again) and len(part.live) == len(again.live)
+    parameters = len(list(training.model.parameters()))
+    assert len(part.dead) >= 3 * parameters  # parameters and two moments each
+
+
+def test_what_runs_is_what_was_rehearsed():
+    training = Training()
+    (part,) = rehearse(training.step)
+    for _ in range(2):
+        training.step()
+    ran = lazytpu.graphs()[-1]
+    assert ran.records == len(part.records)
+
+
+def test_a_read_that_depends_on_little_is_computed():
+    """As a step may decide by it: whether a mask hides anything, say."""
+    training = Training()
+    mask = torch.tensor([1.0, 1.0, 0.0], device="tpu")
+    seen: list[bool] = []
+
+    def step() -> None:
+        mask.mul_(2)
+        seen.append(bool((mask[:2] == 2).all()))
+        training.step()
+
+    before = training.state()
+    assert len(rehearse(step)) == 2
+    assert seen[0] is True
+    assert same(training.state(), before) and mask.tolist() == [1, 1, 0]
+
+
+def test_a_read_that_depends_on_much_is_zero():
+    x, seen = torch.ones(512, 1024, device="tpu"), list[float]()
+    lazytpu.sync()
+    compiles = lazytpu.metrics()["compiles"]
+
+    def step() -> torch.Tensor:
+        rest = x + 2
+        seen.append((x + 1).sum().item())
+        return rest
+
+    rehearse(step)
+    assert set(seen) == {0.0} and lazytpu.metrics()["compiles"] == compiles
+
+
+def test_what_was_there_before_reads_as_it_is():
+    weight = torch.full((3,), 2.0, device="tpu")
+    seen: list[list[float]] = []
+
+    def step() -> None:
+        seen.append(weight.tolist())
+        weight.add_(1)
+
+    rehearse(step)
+    assert seen[:2] == [[2.0, 2.0, 2.0], [0.0, 0.0, 0.0]]  # in the second call it is what the first would have made
+    assert weight.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_several_writes_and_views_are_undone():
+    base = torch.arange(6.0, device="tpu")
+
+    def step() -> torch.Tensor:
+        base[::2].mul_(3)
+        lazytpu.mark_step()
+        base.view(2, 3)[1].zero_()
+        return base * 2
+
+    assert len(rehearse(step)) == 2
+    assert base.tolist() == [0, 1, 2, 3, 4, 5]
+    base += 1  # and it can still be written
+    assert base.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_the_step_made_and_someone_keeps_has_no_value():
+    kept: list[torch.Tensor] = []
+    x = torch.ones(3, device="tpu")
+    rehearse(lambda: kept.append(x + 1))
+    with pytest.raises(RuntimeError, match="made while lazytpu rehearsed a step"):
+        kept[0].tolist()
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_gradients_that_add_up_are_as_they_were():
+    training = Training()
+    loss = training.model(training.x.to("tpu")).square().mean()
+    loss.backward()
+    before = training.state()
+    rehearse(lambda: training.model(training.x.to("tpu")).square().mean().backward())
+    assert same(training.state(), before)
+
+
+def test_an_exception_is_the_steps_and_leaves_no_trace():
+    training = Training()
+    before = training.state()
+
+    def step() -> None:
+        training.step()
+        training.model[0].weight.data.add_(1)
+        raise KeyError("the step's own")
+
+    with pytest.raises(KeyError, match="the step's own"):
+        rehearse(step)
+    assert same(training.state(), before)
+    assert training.step() > 0
+
+
+def test_what_was_recorded_before_is_not_the_steps():
+    x = torch.ones(3, device="tpu")
+    y = x * 5
+    (part,) = rehearse(lambda: y + 1)
+    assert operations(part) == ["add.Tensor"]
+    assert y.tolist() == [5, 5, 5]
+
+
+def test_captured_functions_are_rehearsed_by_their_python():
+    training = Training()
+    training.x = training.x.to("tpu")
+    captured = lazytpu.step(training.update)
+    for _ in range(5):
+        captured()
+    assert captured.captures == 1
+    before = training.state()
+    assert len(rehearse(lambda: captured())) == 1
+    assert same(training.state(), before)
+
+
+@pytest.mark.parametrize("mode", ["strict", "lazy"])
+def test_every_mode_rehearses_whole_programs(mode: str):
+    training = Training()
+    with lazytpu.mode(mode):
+        parts = rehearse(training.step)
+    assert len(parts) == 1
+
+
+def test_a_tensor_that_two_share_is_shared_afterwards():
+    x = torch.ones(3, device="tpu")
+    y = x.detach()
+    step: Callable[[], Any] = lambda: x.mul_(2)  # noqa: E731
+    rehearse(step)
+    x.add_(1)
+    assert x.tolist() == y.tolist() == [2, 2, 2]

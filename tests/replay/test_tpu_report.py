@@ -1,0 +1,116 @@
+"""`lazytpu.tpu_report`: from PyTorch code to the TPU's compiler and back to its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+from lazytpu.inspect.tpu import compiling
+from lazytpu.inspect.tpu.report import TpuReport
+from lazytpu.runtime.tpu_compiler import TpuProgram
+
+
+class Training:
+    """Two layers, one of them a little too wide, and a value that is kept without need."""
+
+    def __init__(self) -> None:
+        self.model = nn.Sequential(nn.Linear(128, 129), nn.Linear(129, 128)).to("tpu")
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.x = torch.randn(256, 128).to("tpu")
+        self.kept: torch.Tensor | None = None
+
+    def step(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        self.kept = self.model(self.x).sin()  # KEPT
+        loss = self.kept.square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+LINE = next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith("# KEPT"))
+
+
+@pytest.fixture(scope="module")
+def report() -> TpuReport:
+    return lazytpu.tpu_report(Training().step, topology="v6e:4x4")
+
+
+def test_the_report_is_of_the_step_on_that_topology(report: TpuReport):
+    (program,) = report.programs
+    assert (program.name, str(program.program.topology), program.devices) == ("step", "v6e:4x4", 1)
+    # Forward and backward of the second layer, and of the first without the gradient of its input.
+    assert program.flops == 2 * 256 * 128 * 129 * 5
+    assert program.memory.fits and report.seconds > 0
+
+
+def test_products_are_told_with_the_users_lines(report: TpuReport):
+    (program,) = report.programs
+    about = [program.line(cost.op) for cost in program.costs if cost.work.matrix]
+    assert {(line.line, line.backward) for line in about if line} == {(LINE, False), (LINE, True)}
+    assert all(line and line.file.endswith("tests/replay/test_tpu_report.py") for line in about)
+
+
+def test_advice_is_about_the_users_code(report: TpuReport):
+    advice = {each.code: each for each in report.advice}
+    assert set(advice) == {"past-a-tile", "float32-products", "held-value", "held-gradients"}
+    assert "a size of 129, 1 past" in advice["past-a-tile"].text
+    assert "f32[256,128] is held" in advice["held-value"].text
+    line = advice["held-value"].line
+    assert line is not None and line.line == LINE
+    assert advice["held-gradients"].text.startswith("4 gradients")
+
+
+def test_updates_are_in_place(report: TpuReport):
+    """Four parameters and their momenta: what they take, the results take again."""
+    memory = report.programs[0].memory.total
+    assert memory.aliased >= 2 * 4 * (2 * 128 * 129)
+
+
+def test_arguments_of_the_step_are_given(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
+    compiled: list[str] = []
+
+    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
+        compiled.append(stablehlo)
+        return report.programs[0].program
+
+    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
+    x = torch.ones(3, 5, device="tpu")
+    assert lazytpu.tpu_report(lambda a, *, b: a @ b, x, topology="v5e:2x2", b=x.t()).topology == "v5e:2x2"
+    assert "tensor<3x5xf32>" in compiled[0] and "test_tpu_report.py" in compiled[0]
+    (x + 1).sum().item()
+    lazytpu.tpu_report(lazytpu.graphs()[-1])
+    assert "stablehlo.reduce" in compiled[1]
+
+
+def test_templates_are_spelt_for_the_tpu(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
+    """Not by LAPACK, as they are for the machine that rehearses."""
+    compiled: list[str] = []
+
+    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
+        compiled.append(stablehlo)
+        return report.programs[0].program
+
+    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
+    lazytpu.tpu_report(torch.linalg.cholesky, torch.eye(3, device="tpu"))
+    assert "lapack" not in compiled[0] and "cholesky" in compiled[0]
+
+
+def test_it_takes_a_function_or_a_program():
+    with pytest.raises(TypeError, match=r"takes a function, or a program of lazytpu\.graphs\(\), not 3"):
+        lazytpu.tpu_report(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="is no TPU topology"):
+        lazytpu.tpu_report(print, topology="v6e")
+    with pytest.raises(ValueError, match="leaves nothing on the device"):
+        lazytpu.tpu_report(lambda: None)
+
+
+def test_the_compiler_is_asked_once(report: TpuReport):
+    """The same StableHLO for the same chips comes from the cache."""
+    (again,) = lazytpu.tpu_report(Training().step).programs
+    assert again.program.cached and again.hlo == report.programs[0].hlo

@@ -1,0 +1,62 @@
+"""The table of what the passes gain.
+
+    python -m tools.judge                         all cases, about an hour the first time; compilations are cached
+    python -m tools.judge small-tensors llama     these
+    python -m tools.judge --write docs/passes.md  the table into the page, from the results file
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tools.judge.page import table, write
+
+
+def main() -> int:
+    """Run what is asked; the exit status."""
+    parser = argparse.ArgumentParser(
+        "python -m tools.judge", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--topology", default="v6e:2x2", help="what to compile for (%(default)s)")
+    parser.add_argument("--results", type=Path, default=Path("out/judge.json"), help="where figures are kept")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="only put the table between its markers")
+    asked = parser.parse_args()
+    results = json.loads(asked.results.read_text()) if asked.results.exists() else {}
+    if asked.write is not None:
+        write(asked.write, results)
+        return 0
+    _run(asked, results)
+    Console().print(table(results), markup=False)
+    return 0
+
+
+def _run(asked: argparse.Namespace, results: dict[str, object]) -> None:
+    import lazytpu
+    from tools.judge.cases import CASES
+    from tools.judge.measure import judge
+
+    unknown = set(asked.cases) - CASES.keys()
+    if unknown:
+        sys.exit(f"there is no case {', '.join(sorted(unknown))}; the cases are {', '.join(CASES)}")
+    lazytpu.set_mode("lazy")  # a rehearsed step is one program
+    for name in asked.cases or CASES:
+        found = []
+        for figures in judge(name, CASES[name], asked.topology):
+            print(f"{name}: {figures}", file=sys.stderr)
+            found.append(figures.as_dict())
+        results[name] = {"about": CASES[name].about, "topology": asked.topology, "figures": found}
+        asked.results.parent.mkdir(parents=True, exist_ok=True)
+        partial = asked.results.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(results, indent=1))
+        partial.replace(asked.results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

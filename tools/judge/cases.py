@@ -1,0 +1,116 @@
+"""The steps that are judged, each as a function that can be called again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tools.judge.models import VOCABULARY, Gpt, Llama, ResnetBlock
+
+Step = Callable[[], torch.Tensor]
+DEVICE = "tpu"
+TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step: what it is, how it is made, and on how many devices it runs, with its gradients reduced if on several.
+    `per_op` says whether it is compared with its ops as programs of their own."""
+
+    about: str
+    make: Callable[[], Step]
+    devices: int = 1
+    per_op: bool = False
+
+
+def language(model: nn.Module) -> Step:
+    """An AdamW step in mixed precision on next tokens."""
+    model = model.to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    ids = torch.randint(0, VOCABULARY, (1, TOKENS + 1)).to(DEVICE)
+
+    def step() -> torch.Tensor:
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            logits = model(ids[:, :-1])
+            loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def images() -> Step:
+    """An SGD step with momentum on images."""
+    model = ResnetBlock().to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    x, y = torch.randn(32, 64, 32, 32).to(DEVICE), torch.randint(0, 100, (32,)).to(DEVICE)
+
+    def step() -> torch.Tensor:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def wide(width: int = 1024, layers: int = 4, rows: int = 256) -> Step:
+    """An SGD step of an MLP with more to reduce than to compute."""
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers))).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(rows, width).to(DEVICE)
+
+    def step() -> torch.Tensor:
+        loss = F.mse_loss(model(x), x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def small_tensors(count: int = 50, size: int = 768) -> Step:
+    """AdamW alone, on many small parameters whose gradients are there."""
+    parameters = [nn.Parameter(torch.randn(size).to(DEVICE)) for _ in range(count)]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+    for each in parameters:
+        each.grad = torch.randn(size).to(DEVICE)
+
+    def step() -> torch.Tensor:
+        optimizer.step()
+        return parameters[0]
+
+    return step
+
+
+def attention(tokens: int = 8192, heads: int = 4, size: int = 128) -> Step:
+    """Causal attention and its gradients."""
+    q, k, v, g = (torch.randn(1, heads, tokens, size, dtype=torch.bfloat16).to(DEVICE) for _ in range(4))
+    for each in (q, k, v):
+        each.requires_grad_()
+
+    def step() -> torch.Tensor:
+        q.grad = k.grad = v.grad = None
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out.backward(g)
+        return out
+
+    return step
+
+
+CASES: dict[str, Case] = {
+    "gpt2": Case("GPT-2 of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Gpt(2)), per_op=True),
+    "llama": Case("Llama-like of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Llama(2))),
+    "resnet": Case("a ResNet block, 32 images of 64x32x32, SGD with momentum", images),
+    "data-parallel": Case("an MLP of 4 x 1024, 256 rows each on 4 chips, SGD", wide, devices=4),
+    "small-tensors": Case("AdamW of 50 vectors of 768", small_tensors),
+    "attention": Case("causal attention with its gradients, 4 heads of 128, 8,192 tokens", attention),
+}

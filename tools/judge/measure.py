@@ -1,0 +1,165 @@
+"""From a step to figures of the TPU compiler, with each pass and without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+
+from lazytpu.aten.importer import import_trace
+from lazytpu.inspect.tpu.compiling import report_stablehlo
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.module import options_of, set_replicas
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.lowering.emit import emit
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.passes.mark_donation import SUCCESSOR
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.registry import for_target, passes
+from lazytpu.passes.target import Target
+from lazytpu.replay.rehearsal import Part, rehearse
+from lazytpu.trace.extract import extract
+from lazytpu.trace.trie import CutPlan
+from tools.judge.cases import Case
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One way to compile a step: `microseconds` by the schedule's model, `ops` scheduled, `temporary` bytes, `exposed`
+    microseconds in which the core waits for other chips, and the seconds the compiler took."""
+
+    way: str
+    microseconds: float
+    ops: int
+    temporary: int
+    exposed: float
+    compile_seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
+    """The figures of a case: as the pipeline makes it, without each pass that changes it, and op by op."""
+    made = parts(case)
+    texts = [_imported(part, case.devices) for part in made]
+    whole, target = for_target(Target.parse(topology)), Target.parse(topology)
+    yield _figures(name, "as it is", texts, whole, topology)
+    for each in optional(target):
+        if any(changes(text, whole, each) for text in texts):
+            yield _figures(name, f"without {each}", texts, without(whole, each), topology)
+    if case.per_op:
+        yield per_op(name, made, topology)
+
+
+def parts(case: Case) -> list[Part]:
+    """The programs that a case's step would run, once it has settled; nothing runs."""
+    return rehearse(case.make())
+
+
+def programs(case: Case) -> list[str]:
+    """They as they come to the passes."""
+    return [_imported(part, case.devices) for part in parts(case)]
+
+
+def without(pipeline: str, name: str) -> str:
+    """A pipeline that lacks one pass."""
+    entries = pipeline.split(",")
+    return ",".join(entry for entry in entries if entry.partition("{")[0] != name)
+
+
+def optional(target: Target) -> list[str]:
+    """The passes that are there for the gain: all that stand at a place of this target's pipeline, but not those that
+    only write out what no kernel computes."""
+    found = [e.name for e in passes().values() if e.place is not None and target.among(e.targets)]
+    return [name for name in found if not name.startswith("decompose-")]
+
+
+def changes(text: str, pipeline: str, name: str) -> bool:
+    """Whether the pass changes a module on its way through the pipeline."""
+    before = ""
+    for record in run_pipeline(parse_module(text), passes=pipeline, verify=False, keep="all"):
+        if record.name == name and record.text != before:
+            return True
+        before = record.text
+    return False
+
+
+def _figures(name: str, way: str, texts: list[str], pipeline: str, topology: str) -> Figures:
+    """The sum over the programs of a step."""
+    total = Figures(way, 0.0, 0, 0, 0.0, 0.0)
+    for text in texts:
+        total = _sum(total, _compiled(name, way, text, pipeline, topology))
+    return total
+
+
+def _compiled(name: str, way: str, text: str, pipeline: str, topology: str) -> Figures:
+    module = parse_module(text)
+    run_pipeline(module, passes=pipeline, verify=False)
+    stablehlo = stablehlo_text(emit(module), locations=False)
+    made = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
+    temporary, seconds = made.program.memory.temporaries, made.program.seconds
+    return Figures(way, 1e6 * made.seconds, len(made.costs), temporary, 1e6 * made.exposed, seconds)
+
+
+def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
+    return Figures(
+        a.way,
+        a.microseconds + times * b.microseconds,
+        a.ops + times * b.ops,
+        max(a.temporary, b.temporary),
+        a.exposed + times * b.exposed,
+        a.compile_seconds + b.compile_seconds,
+    )
+
+
+def per_op(name: str, parts: list[Part], topology: str) -> Figures:
+    """Each recorded op as a program of its own, equal ones compiled once: what eager execution runs, without the host's
+    part."""
+    texts: Counter[str] = Counter()
+    for part in parts:
+        records = part.records
+        for index in range(len(records)):
+            alone = extract(records, [index])
+            live = CutPlan.of(alone.state).results
+            texts[print_module(import_trace(alone.state.records(), live, (), {}).module)] += 1
+    pipeline, total = for_target(Target.parse(topology)), Figures("op by op", 0.0, 0, 0, 0.0, 0.0)
+    for text, count in texts.items():
+        total = _sum(total, _compiled(name, "an op", text, pipeline, topology), count)
+    return total
+
+
+def _imported(part: Part, devices: int) -> str:
+    """A program as it comes to the passes."""
+    module = import_trace(part.records, part.live, part.dead, part.names).module
+    if devices > 1:
+        reduce_updates(module, devices)
+    return print_module(module)
+
+
+def reduce_updates(module: ModuleOp, devices: int) -> None:
+    """Make a step of one device that of one of several: what is subtracted from a parameter is the mean of all. An SGD
+    step's update is linear in its gradient, so that this is the step of data parallelism."""
+    set_replicas(module, devices)
+    function = next(op for op in module.ops if isinstance(op, FuncOp))
+    block, attributes = function.body.block, function.arg_attrs
+    returned = block.last_op
+    assert isinstance(returned, ReturnOp) and attributes is not None
+    groups = (tuple(range(devices)),)
+    for argument, named in zip(block.args, attributes, strict=True):
+        if SUCCESSOR not in named.data:
+            continue
+        update = returned.operands[named.data[SUCCESSOR].value.data].owner  # pyright: ignore[reportAttributeAccessIssue]
+        if argument not in update.operands:
+            continue
+        (other,) = [i for i, operand in enumerate(update.operands) if operand is not argument]
+        b = Builder(block, update)
+        (mean,) = b.all_reduce("add", [update.operands[other]], groups)
+        update.operands[other] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))
+
