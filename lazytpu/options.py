@@ -12,12 +12,13 @@ The variables are read once, when lazytpu is first imported. Settings hold for t
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
+
+from lazytpu import readers
 
 __all__ = ["SETTINGS", "Options", "Setting", "options"]
 
@@ -68,83 +69,6 @@ class Setting:
             raise ValueError(f"{source} is {given!r}; allowed: {self.allowed} ({self.meaning})") from None
 
 
-def _one_of(*words: str) -> Callable[[Any], str]:
-    def read(given: Any) -> str:
-        word = given.strip().lower() if isinstance(given, str) else given
-        if word not in words:
-            raise ValueError
-        return word
-
-    return read
-
-
-def _integer(low: int, high: int | None = None) -> Callable[[Any], int]:
-    def read(given: Any) -> int:
-        if not isinstance(given, int | str):
-            raise TypeError
-        number = int(given)  # int("50_000") is 50000
-        if number < low or (high is not None and number > high):
-            raise ValueError
-        return number
-
-    return read
-
-
-_FLAGS = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
-
-
-def _flag(given: Any) -> bool:
-    if isinstance(given, bool):
-        return given
-    try:
-        return _FLAGS[str(given).strip().lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-def _seconds(given: Any) -> float:
-    if isinstance(given, bool):
-        raise TypeError
-    seconds = float(given)
-    if not seconds >= 0:  # NaN neither
-        raise ValueError
-    return seconds
-
-
-def _folder(given: Any) -> Path | None:
-    if given is None or given == "":
-        return None
-    path = Path(given).expanduser()
-    if path.exists() and not path.is_dir():
-        raise ValueError
-    return path
-
-
-def _platform(given: Any) -> str | None:
-    return _one_of("cpu", "tpu", "gpu", "cuda", "rocm")(given) if given else None
-
-
-def _target(given: Any) -> str | None:
-    return _one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(given) if given else None
-
-
-def _cache_folder(given: Any) -> Path | None:
-    if given is None or str(given).strip().lower() in ("", "off"):
-        return None
-    return Path(given)
-
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_SIZE = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)")
-
-
-def _bytes(given: Any) -> int:
-    match = _SIZE.fullmatch(str(given).strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
 _ALL = (
     Setting(
         "mode",
@@ -152,14 +76,14 @@ _ALL = (
         "debug, strict, fused or lazy",
         "when recorded ops run: lazy at reads and mark_step(), fused also where a step begins and ends, strict each at "
         "once, debug the same and waits",
-        _one_of("debug", "strict", "fused", "lazy"),
+        readers.one_of("debug", "strict", "fused", "lazy"),
     ),
     Setting(
         "debug",
         0,
         "0 to 4",
         "what is printed: 1 compilations, 2 time per pass, 3 the IR around the pipeline, 4 the IR after each pass",
-        _integer(0, 4),
+        readers.integer(0, 4),
     ),
     Setting(
         "dump",
@@ -167,38 +91,42 @@ _ALL = (
         "a folder, made if it does not exist; empty for none",
         "where each program is written: NNN-name.imported.mlir before the passes, NNN-name.lazytpu.mlir after them, "
         "NNN-name.stablehlo.mlir, and NNN-name.why.txt",
-        _folder,
+        readers.folder,
     ),
     Setting(
-        "verify", False, "0 or 1", "verify the IR after every pass, not only before the first and after the last", _flag
+        "verify",
+        False,
+        "0 or 1",
+        "verify the IR after every pass, not only before the first and after the last",
+        readers.flag,
     ),
     Setting(
         "bounds_check",
         True,
         "0 or 1",
         "look for indices out of range on the device, and raise IndexError at the next read",
-        _flag,
+        readers.flag,
     ),
     Setting(
         "trace_limit",
         50_000,
         "a whole number, at least 1",
         "ops recorded without a cut before lazytpu cuts by itself",
-        _integer(1),
+        readers.integer(1),
     ),
     Setting(
         "cpu_fallback",
         False,
         "0 or 1",
         "run ops that nothing expresses on the CPU, with a warning for each, instead of raising NotImplementedError",
-        _flag,
+        readers.flag,
     ),
     Setting(
         "nan_check",
         False,
         "0 or 1",
         "in debug mode, raise FloatingPointError at an op that makes a NaN or an infinity from finite operands",
-        _flag,
+        readers.flag,
     ),
     Setting(
         "background_compile",
@@ -206,7 +134,7 @@ _ALL = (
         "seconds, 0 or more; inf",
         "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
         "the first use, without a thread",
-        _seconds,
+        readers.seconds,
     ),
     Setting(
         "clusters",
@@ -214,35 +142,35 @@ _ALL = (
         "off, meanwhile or only",
         "compile large steps in parts, equal parts once: to run until the whole step is compiled in the background, or "
         "instead of it",
-        _one_of("off", "meanwhile", "only"),
+        readers.one_of("off", "meanwhile", "only"),
     ),
     Setting(
         "platform",
         None,
         "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
         "where XLA compiles for and runs; read when the first tensor is made",
-        _platform,
+        readers.platform,
     ),
     Setting(
         "target",
         None,
         "cpu, gpu, tpu, v5e, v5p, v6e, tpu7x; empty for the platform",
         "what the passes make programs for: the passes of a TPU can be run and dumped where there is none",
-        _target,
+        readers.target,
     ),
     Setting(
         "resident",
         0,
         "a whole number, at least 0; 0 for none",
         "the most elements of a parameter or optimizer state that a step keeps in one array with those updated alike",
-        _integer(0),
+        readers.integer(0),
     ),
     Setting(
         "cache_dir",
         Path("~/.cache/lazytpu"),
         "a folder of its own, made if it does not exist; empty or off for none",
         "where compiled programs are kept for the processes that follow; lazytpu in $XDG_CACHE_HOME if that is set",
-        _cache_folder,
+        readers.cache_folder,
         empty=True,
     ),
     Setting(
@@ -250,21 +178,21 @@ _ALL = (
         10 * 10**9,
         "bytes, or a number with kB, MB, GB, KiB, MiB or GiB; 0 for no limit",
         "how large that folder may grow before the programs not used for longest are removed",
-        _bytes,
+        readers.size,
     ),
     Setting(
         "on_recompile",
         "ignore",
         "ignore, warn or raise",
         "what happens each time that a step is compiled anew more often than recompile_budget allows",
-        _one_of("ignore", "warn", "raise"),
+        readers.one_of("ignore", "warn", "raise"),
     ),
     Setting(
         "recompile_budget",
         8,
         "a whole number, at least 0",
         "how often a step may be compiled anew, not counting what warming up needs",
-        _integer(0),
+        readers.integer(0),
     ),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}

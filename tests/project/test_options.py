@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lazytpu.options import SETTINGS, Options, options
+from lazytpu.passes.target import NAMES
 
 
 def test_defaults():
@@ -48,6 +49,13 @@ def test_no_cache_folder_is_none(text: str):
 )
 def test_sizes(text: str, size: int):
     assert Options({"LAZYTPU_CACHE_LIMIT": text}).cache_limit == size
+
+
+def test_targets_are_those_of_the_passes():
+    """Settings are read before any pass is imported, so that they list the names themselves."""
+    for name in NAMES:
+        with options(target=name.upper()):
+            assert options.target == name
 
 
 BAD = {
