@@ -1,9 +1,11 @@
 """Rehearsals: a step is recorded as it would run, and nothing runs.
 
-The step's Python runs in full. Where its trace would be cut, the program is noted, and what it would have made stands
-on the device as zeros. A read in the middle that depends on little is computed, since a step may decide by it, as
-transformers do by their masks. After the step, everything that it overwrote is what it was before, and so are the
-modules, optimizers and schedulers of the process (`keeping`).
+The step's Python runs in full, in a loop such as `result = step()`. Where its trace would be cut, the program is noted,
+and what it would have made stands on the device as zeros. A program that the loop would launch in the next call, since
+an optimizer only marks the end, is noted there: by then a `zero_grad()` may have freed the gradients. A read in the
+middle that depends on little is computed, since a step may decide by it, as transformers do by their masks. After the
+step, everything that it overwrote is what it was before, and so are the modules, optimizers and schedulers of the
+process (`keeping`).
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from lazytpu.ir.types import numpy_dtype
 from lazytpu.replay.keeping import Kept
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
-from lazytpu.trace.cuts import MARK
+from lazytpu.trace.cuts import MARK, STEP, SYNC
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import CutPlan, Ended, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
 
 LITTLE = 1 << 20
 "Bytes of inputs that a read may depend on to be computed."
-CALLS = 4
-"How often the step is called until two calls are alike: a first step makes an optimizer's state as well."
+CALLS = 5
+"""How often the step is called until two calls are alike: a first step makes an optimizer's state as well, and what a
+call leaves pending runs in the next."""
+ENDS = (MARK, STEP, SYNC)
+"Causes of cuts that come again in each call of a step. Whether others do depends on what is pending when it begins."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +82,37 @@ class Imagined(Buffer):
 
 
 class RehearsalRecorder(Recorder):
-    """Records a step, and notes its programs instead of running them."""
+    """Records the calls of a step in the mode of `outer`, and notes their programs instead of running them."""
 
-    __slots__ = ("_engine", "_made", "_reading", "parts")
+    __slots__ = ("_begun_before", "_engine", "_late", "_made", "_parts", "_reading", "_recurs")
 
-    def __init__(self, engine: Engine) -> None:
-        self.parts: list[Part] = []
+    def __init__(self, engine: Engine, outer: Recorder) -> None:
+        self._parts: list[Part] = []
+        self._late: list[Part] = []
+        self._begun_before: int | None = None
+        self._recurs = False
         self._engine = engine
         self._reading = False
         self._made: list[weakref.ref[Value]] = []
         super().__init__(State(None, None, None, 0, 0, 0), self._note)
-        if self.eager:  # programs of one op each say nothing about a TPU
-            self.choose_mode("fused")
+        self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
+
+    def begin_call(self) -> None:
+        """The step is called, with or without something pending from the call before."""
+        self._parts, self._late, self._recurs = [], [], False
+        self._begun_before = None if self.state is self.root else self.epoch
+
+    def end_call(self) -> list[Part]:
+        """The programs of the call, those last that the call before began. A step that nothing cuts is cut here; of
+        one that is cut in each call, what is pending runs in the next."""
+        if not self._recurs and not isinstance(self.state, Ended):
+            self.cut(MARK)
+        return self._parts + self._late
+
+    def cut(self, cause: str | None = None, place: Any = None) -> None:
+        """As any recorder; a cut that comes in each call is remembered."""
+        self._recurs = self._recurs or cause in ENDS or isinstance(self.state, Ended)
+        super().cut(cause, place)
 
     def read(self, value: Value, place: Any = None) -> None:
         self._reading = not isinstance(self.state, Ended)  # after the step, nothing is decided by what is read
@@ -105,7 +129,8 @@ class RehearsalRecorder(Recorder):
         buffers = trace.buffers
         dead = [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and buffers[i].pins == 1]
         if live:
-            self.parts.append(Part(trace.state, live, tuple(dead), slot_names(trace.epoch)))
+            parts = self._late if trace.epoch == self._begun_before else self._parts
+            parts.append(Part(trace.state, live, tuple(dead), slot_names(trace.epoch)))
         contents, predecessors = before_trace(trace)
         if self._reading:
             self._compute(trace)
@@ -151,26 +176,29 @@ class RehearsalRecorder(Recorder):
 
 
 def rehearse(step: Callable[[], Any]) -> list[Part]:
-    """The programs of a step that is called again and again, as they are when two calls are alike. What was recorded
-    before is run first. Raises what the step raises, with everything as it was before."""
+    """The programs of a step that is called again and again, as they are when two calls are alike. Its caller holds
+    what the last call returned. What was recorded before is run first. Raises what the step raises, with everything as
+    it was before."""
     outer = recorder()
     outer.cut(MARK)
-    kept, mine = Kept(), RehearsalRecorder(wiring.start())
+    kept, mine = Kept(), RehearsalRecorder(wiring.start(), outer)
     stash_in_thread(STASH, mine)
+    before: list[tuple[State, Any, Any]] | None = None
+    parts: list[Part] = []
+    result: Any = None
     try:
-        before: list[tuple[State, Any, Any]] = []
         for _ in range(CALLS):
-            mine.parts = []
-            result = step()
-            mine.cut(MARK)  # with what the step returned, which its caller holds
-            del result
-            now = [(part.state, part.live, part.dead) for part in mine.parts]
+            mine.begin_call()
+            result = step()  # until it returns, the last result is held
+            parts = mine.end_call()
+            now = [(part.state, part.live, part.dead) for part in parts]
             if now == before:
                 break
             before = now
-        return mine.parts
+        return parts
     finally:
+        del result
         stash_in_thread(STASH, outer)
-        mine.cut()  # after an exception, what it left
+        mine.cut()  # what the last call left
         kept.restore()
         mine.put_back()

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 
 import lazytpu
+from lazytpu.frontend.tensors import recorder
 from lazytpu.replay.rehearsal import Part, rehearse
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
 
 
 class Training:
@@ -97,6 +100,76 @@ def test_what_runs_is_what_was_rehearsed():
     assert ran.records == len(part.records)
 
 
+def zeroed_first(training: Training) -> torch.Tensor:
+    return training.update()
+
+
+def zeroed_last(training: Training) -> torch.Tensor:
+    loss = training.update()
+    training.optimizer.zero_grad()
+    return loss
+
+
+def read_at_the_end(training: Training) -> float:
+    return training.step()
+
+
+def averaged_afterwards(training: Training) -> None:
+    """What is recorded after optimizer.step() runs where the next call's step begins."""
+    training.update()
+    training.model[0].weight.data.mul_(0.5)
+
+
+def marked_at_the_end(training: Training) -> torch.Tensor:
+    loss = training.update()
+    lazytpu.mark_step()
+    return loss
+
+
+def marked_in_the_middle(training: Training) -> torch.Tensor:
+    training.optimizer.zero_grad()
+    lazytpu.mark_step()
+    return training.update()
+
+
+LOOPS = {
+    "fused": [zeroed_first, zeroed_last, read_at_the_end, averaged_afterwards, marked_at_the_end, marked_in_the_middle],
+    "lazy": [read_at_the_end, marked_at_the_end, marked_in_the_middle],
+}
+
+
+@pytest.mark.parametrize(("mode", "body"), [(mode, body) for mode, bodies in LOOPS.items() for body in bodies])
+def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], Any], monkeypatch: pytest.MonkeyPatch):
+    """The same programs, with as many results and as much to donate: gradients that are freed in time are no results."""
+    training, ran = Training(), list[tuple[list[str], int, int]]()
+    with lazytpu.mode(mode):
+        real = recorder()
+        cut_trace = real.cut_trace
+
+        def spy(trace: Trace) -> None:
+            plan = CutPlan.of(trace.state)
+            live = sum(trace.values[slot]() is not None for slot in plan.results)
+            dead = sum(trace.values[s]() is None and b.pins == 1 for s, b in zip(plan.inputs, trace.buffers, strict=True))
+            ran.append(([record.op.__name__ for record in trace.state.records()], live, dead))
+            cut_trace(trace)
+
+        parts = rehearse(lambda: body(training))
+        monkeypatch.setattr(real, "cut_trace", spy)
+        for _ in range(5):
+            result = body(training)  # noqa: F841, as a loop holds it
+        last = ran[-len(parts) :]
+    expected = [(operations(part), len(part.live), len(part.dead)) for part in parts]
+    assert parts and sorted(last) == sorted(expected)
+
+
+def test_gradients_freed_before_the_launch_are_no_results():
+    training = Training()
+    counts = [len(rehearse(lambda body=body: body(training))[0].live) for body in (zeroed_last, zeroed_first)]
+    with lazytpu.mode("lazy"):
+        (held,) = rehearse(lambda: zeroed_first(training))
+    assert counts[0] == counts[1] == len(held.live) - len(list(training.model.parameters()))
+
+
 def test_a_read_that_depends_on_little_is_computed():
     """As a step may decide by it: whether a mask hides anything, say."""
     training = Training()
@@ -150,7 +223,7 @@ def test_several_writes_and_views_are_undone():
         base.view(2, 3)[1].zero_()
         return base * 2
 
-    assert len(rehearse(step)) == 2
+    assert len(rehearse(step)) == 1  # from mark to mark, as in a loop
     assert base.tolist() == [0, 1, 2, 3, 4, 5]
     base += 1  # and it can still be written
     assert base.tolist() == [1, 2, 3, 4, 5, 6]

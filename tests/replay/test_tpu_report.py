@@ -58,12 +58,12 @@ def test_products_are_told_with_the_users_lines(report: TpuReport):
 
 def test_advice_is_about_the_users_code(report: TpuReport):
     advice = {each.code: each for each in report.advice}
-    assert set(advice) == {"past-a-tile", "float32-products", "held-value", "held-gradients"}
+    assert set(advice) == {"past-a-tile", "float32-products", "held-value"}
     assert "a size of 129, 1 past" in advice["past-a-tile"].text
     assert "f32[256,128] is held" in advice["held-value"].text
     line = advice["held-value"].line
     assert line is not None and line.line == LINE
-    assert advice["held-gradients"].text.startswith("4 gradients")
+    # No held gradients: in a loop the next call's zero_grad() frees them before the program is launched.
 
 
 def test_updates_are_in_place(report: TpuReport):
