@@ -10,6 +10,11 @@ with scores and probabilities in f32 for f16 and bf16. `decompose-attention` wri
 
     %5 = lazytpu.attention %q, %k, %v, %mask extra = "bias" causal = true scale = 0.125 precision = highest : ...
 
+A query that sees no key, because masks hide them all, gives what `hidden` says: `zeros`, as torch's function; `nan`, as
+the softmax of a row of -inf; `mean`, of all values, as the softmax of a row of one large negative number. Hidden scores
+have no gradient; with `added`, because the mask was added to the scores, they have the softmax's, which is other than 0
+for such queries alone.
+
 `extra` names the operands after the value, in this order: `bias` (i1: False hides; a float: is added; it broadcasts to
 the scores [batch, heads, L, S]), `scale` (0-d, in the scores' dtype), `offset` (0-d i32), `dropout` (three 0-d:
 probability f64, seed and offset ui64).
@@ -40,6 +45,9 @@ SCALE = base(FloatAttr)
 UNSCALED = FloatAttr(1.0, f64)
 ZERO = IntegerAttr(0, i64)
 NOTHING = string("")
+HIDDEN = ("zeros", "nan", "mean")
+"What a query that sees no key gives."
+ZEROS = string("zeros")
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,10 @@ class Attention:
     scale: float = 1.0
     precision: str = "highest"
     "Of the products, when they are of f32."
+    hidden: str = "zeros"
+    "What a query that sees no key gives, one of `HIDDEN`."
+    added: bool = False
+    "Whether hidden scores have a gradient."
 
     @property
     def scores(self) -> tuple[int, ...]:
@@ -82,6 +94,8 @@ class Attention:
             "window": IntegerAttr(self.window, i64),
             "scale": FloatAttr(self.scale, f64),
             "precision": string(self.precision),
+            "hidden": string(self.hidden),
+            "added": IntegerAttr(int(self.added), FALSE.type),
         }
 
 
@@ -128,12 +142,14 @@ class _AttentionOp(TensorOp):
             window=integer(self.properties["window"]),
             scale=scale.value.data,
             precision=one_of(self.properties["precision"], PRECISIONS, "precision"),
+            hidden=one_of(self.properties["hidden"], HIDDEN, "hidden"),
+            added=bool(integer(self.properties["added"])),
         )
 
 
 @irdl_op_definition
 class AttentionOp(_AttentionOp):
-    """The output. A row of which a bias or a window hides all keys gives zeros."""
+    """The output."""
 
     name = "lazytpu.attention"
     inputs = var_operand_def(TENSOR)
@@ -142,6 +158,8 @@ class AttentionOp(_AttentionOp):
     window = prop_def(INT, ZERO)
     scale = prop_def(SCALE, UNSCALED)
     precision = prop_def(WORD)
+    hidden = prop_def(WORD, ZEROS)
+    added = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
     @property
@@ -165,6 +183,8 @@ class AttentionBackwardOp(_AttentionOp):
     window = prop_def(INT, ZERO)
     scale = prop_def(SCALE, UNSCALED)
     precision = prop_def(WORD)
+    hidden = prop_def(WORD, ZEROS)
+    added = prop_def(FLAG, FALSE)
     of_bias = prop_def(FLAG, FALSE)
     gradients = var_result_def(TENSOR)
 

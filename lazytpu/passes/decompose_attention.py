@@ -37,6 +37,7 @@ from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
 WIDE = {"f16": "f32", "bf16": "f32"}
 "The dtype of scores and probabilities, where it is not the operands'."
+LARGEST = {"f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 
 
 @dataclass(frozen=True)
@@ -113,27 +114,36 @@ def _scores(b: Builder, heads: _Heads) -> SSAValue:
     """query·keyᵀ·scale with bias and masks, [batch, heads, L, S]."""
     of, shape = heads.of, heads.of.scores
     dots = _scaled(b, b.reshape(heads.product(b, heads.query, of.key, (3, 3)), shape), of)
-    hidden = _like(b, -inf, dots)
+    hidden = _like(b, -LARGEST[dtype_of(dots)] if of.hidden == "mean" else -inf, dots)
+    for seen in _seen(b, of):
+        dots = b.select(seen, dots, hidden)
+    if of.bias is None or dtype_of(of.bias) == "i1":
+        return dots
+    return b.add(dots, b.broadcast_to(b.convert(of.bias, dtype_of(dots)), shape))
+
+
+def _seen(b: Builder, of: Attention) -> list[SSAValue]:
+    """The masks, of the shape of the scores: True where a query sees a key."""
+    shape, made = of.scores, list[SSAValue]()
     if of.causal or of.window:
         rows, columns = b.iota("i32", shape[2:], 0), b.iota("i32", shape[2:], 1)
         if of.offset is not None:
             rows = b.add(rows, b.broadcast_to(of.offset, shape[2:]))
         if of.causal:
-            dots = b.select(b.broadcast_to(b.compare("GE", rows, columns), shape), dots, hidden)
+            made.append(b.broadcast_to(b.compare("GE", rows, columns), shape))
         if of.window:
             least = b.sub(rows, _like(b, of.window, rows))
-            dots = b.select(b.broadcast_to(b.compare("LT", least, columns), shape), dots, hidden)
-    if of.bias is None:
-        return dots
-    if dtype_of(of.bias) == "i1":
-        return b.select(b.broadcast_to(of.bias, shape), dots, hidden)
-    return b.add(dots, b.broadcast_to(b.convert(of.bias, dtype_of(dots)), shape))
+            made.append(b.broadcast_to(b.compare("LT", least, columns), shape))
+    if of.bias is not None and dtype_of(of.bias) == "i1":
+        made.append(b.broadcast_to(of.bias, shape))
+    return made
 
 
 def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
-    """Softmax of the scores; a row that is hidden altogether gives zeros, as torch's `_safe_softmax`."""
+    """Softmax of the scores; of a row that is hidden altogether `hidden` says whether it gives zeros, as torch's
+    `_safe_softmax`, or what comes of it."""
     scores, of = _scores(b, heads), heads.of
-    hidden_rows = of.bias is not None or of.offset is not None or of.window > 0
+    hidden_rows = of.hidden == "zeros" and (of.bias is not None or of.offset is not None or of.window > 0)
     shape = shape_of(scores)
     largest = b.reduce("max", scores, [3])
     if hidden_rows:
@@ -145,14 +155,20 @@ def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
     return b.div(exps, _along_keys(b, total, shape))
 
 
+def thresholds(b: Builder, p: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """Of dropout with this probability: (the least 32 random bits that keep a number, what it is multiplied by)."""
+    one = b.constant(1.0, "f64")
+    least = b.min(b.unary("round_nearest_even", b.mul(p, b.constant(2.0**32, "f64"))), b.constant(2.0**32 - 1, "f64"))
+    scale = b.select(b.compare("GE", p, one), b.constant(0.0, "f64"), b.div(one, b.sub(one, p)))
+    return b.convert(least, "ui32"), scale
+
+
 def _dropout(b: Builder, x: SSAValue, p: SSAValue, seed: SSAValue, offset: SSAValue) -> SSAValue:
     """x / (1 - p) where a random number keeps it, else 0; the numbers depend on seed and offset alone (R7)."""
-    one = b.constant(1.0, "f64")
+    least, scale = thresholds(b, p)
     bits = b.random_bits(seed, offset, shape_of(x))
-    least = b.min(b.unary("round_nearest_even", b.mul(p, b.constant(2.0**32, "f64"))), b.constant(2.0**32 - 1, "f64"))
-    keep = b.compare("GE", bits, b.broadcast_to(b.convert(least, "ui32"), shape_of(x)))
-    all_go = b.compare("GE", p, one)
-    scale = b.select(all_go, b.constant(0.0, "f64"), b.div(one, b.sub(one, p)))
+    keep = b.compare("GE", bits, b.broadcast_to(least, shape_of(x)))
+    all_go = b.compare("GE", p, b.constant(1.0, "f64"))
     kept = b.mul(x, b.broadcast_to(b.convert(scale, dtype_of(x)), shape_of(x)))
     return b.select(keep, b.select(all_go, _like(b, 0, x), kept), _like(b, 0, x))
 
@@ -182,6 +198,8 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
         spread = _dropout(b, spread, *of.dropout)
     common = b.reduce("add", b.mul(probabilities, spread), [3])
     of_scores = b.mul(probabilities, b.sub(spread, _along_keys(b, common, of.scores)))
+    for seen in _seen(b, of) if of.hidden != "zeros" and not of.added else ():
+        of_scores = b.select(seen, of_scores, _like(b, 0, of_scores))
     made: list[SSAValue] = []
     if of.bias is not None and of_bias:
         made.append(b.convert(_summed_to(b, of_scores, shape_of(of.bias)), dtype_of(of.bias)))

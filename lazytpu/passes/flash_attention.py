@@ -36,12 +36,10 @@ from lazytpu.passes.canonicalize import CanonicalizePass
 from lazytpu.passes.constant_folding import ConstantFoldingPass
 from lazytpu.passes.cse import CsePass
 from lazytpu.passes.dce import DcePass
-from lazytpu.passes.decompose_attention import decompose
+from lazytpu.passes.decompose_attention import decompose, thresholds
 from lazytpu.passes.patterns.attention_masks import bias_of, offset_of, positions, read
 from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
-LANES = 128
-"Lengths are multiples of this: a block of keys fills the lanes of a vector register."
 WIDEST = 256
 "The widest head whose blocks fit the vector memory."
 LEAST = 1 << 24
@@ -64,9 +62,11 @@ class FlashAttentionPass(ModulePass):
         written_out = False
         for each in found:
             of = with_mask_read(each)
-            if refusal(of, self.least) or _of_bias(each):
+            if refusal(of, self.least):
                 decompose(each)
                 written_out = True
+            elif unfit(of) or _of_bias(each):
+                _by_blocks(each, of)
             else:
                 _call(each, of)
         CsePass().apply(ctx, op)
@@ -76,26 +76,31 @@ class FlashAttentionPass(ModulePass):
 
 
 def refusal(of: Attention, least: int = LEAST) -> str | None:
-    """Why the kernel does not compute this attention; None when it does."""
-    if of.dropout is not None:
-        return "the kernel has no dropout"
-    if of.bias is not None and not _hides_keys(of.bias) and (not _is_mask(of.bias) or of.causal or of.window):
-        return f"a bias for each query, {of.bias.type}, is not a mask alone and the same for all heads"
-    return refusal_of(dtype_of(of.query), of.scores, (shape_of(of.query)[3], shape_of(of.value)[3]), least)
+    """Why this attention is written out; None when it is not."""
+    return refusal_of(dtype_of(of.query), of.scores, least)
 
 
-def refusal_of(dtype: str, scores: Sequence[int], widths: tuple[int, int], least: int = LEAST) -> str | None:
-    """Why the kernel does not take operands of this dtype, scores [batch, heads, L, S] and widths of the heads of query
-    and value; None when it does."""
-    _, _, queries, keys = scores
-    if dtype not in ("bf16", "f32"):
-        return f"the kernel takes bf16 and f32, not {dtype}"
-    if queries % LANES or keys % LANES:
-        return f"lengths of {queries} and {keys} are not multiples of {LANES}"
-    if max(widths) > WIDEST or any(width % 8 for width in widths):
-        return f"heads of {widths[0]} and {widths[1]} are wider than {WIDEST} or not multiples of 8"
+def refusal_of(dtype: str, scores: Sequence[int], least: int = LEAST) -> str | None:
+    """Why attention of this dtype and scores [batch, heads, L, S] is written out; None when it is not."""
+    if dtype == "f64":
+        return "attention of f64 is computed with the scores in memory"
     if numel(scores) * 4 < least:
         return f"the scores, {numel(scores) * 4:,} bytes, are few enough to be kept"
+    return None
+
+
+def unfit(of: Attention) -> str | None:
+    """Why the kernel does not compute this attention, so that it is computed by blocks in other ops; None when it
+    does."""
+    if of.dropout is not None:
+        return "the kernel has no dropout"
+    if of.bias is not None and not _hides_keys(of.bias) and (not _is_mask(of) or of.causal or of.window):
+        return f"a bias for each query, {of.bias.type}, is not a mask alone and the same for all heads"
+    dtype, widths = dtype_of(of.query), (shape_of(of.query)[3], shape_of(of.value)[3])
+    if dtype not in ("bf16", "f32"):
+        return f"the kernel takes bf16 and f32, not {dtype}"
+    if max(widths) > WIDEST or any(width % 8 for width in widths):
+        return f"heads of {widths[0]} and {widths[1]} are wider than {WIDEST} or not multiples of 8"
     return None
 
 
@@ -108,9 +113,11 @@ def _hides_keys(bias: SSAValue) -> bool:
     return dtype_of(bias) == "i1" and all(size == 1 for size in shape_of(bias)[-3:-1])
 
 
-def _is_mask(bias: SSAValue) -> bool:
-    """Whether a bias is a mask of queries and keys that all heads share."""
-    return dtype_of(bias) == "i1" and all(size == 1 for size in shape_of(bias)[-3:-2])
+def _is_mask(of: Attention) -> bool:
+    """Whether the bias is a mask of queries and keys that all heads share."""
+    assert of.bias is not None
+    *rest, queries, keys = shape_of(of.bias)
+    return dtype_of(of.bias) == "i1" and (queries, keys) == of.scores[2:] and all(size == 1 for size in rest[-1:])
 
 
 def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Attention:
@@ -131,13 +138,8 @@ def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Attention:
 def _call(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     rewriter = PatternRewriter(op)
     b = RewriteBuilder(op, rewriter)
-    query = _scaled(b, of.query, of)
-    visible = _visible(b, of)
-    mask = () if of.bias is None or visible else (_stored(b, of.bias),)
-    operands = (query, of.key, of.value, *visible, *(() if of.offset is None else (of.offset,)), *mask)
-    params: dict[str, Param] = {"causal": of.causal, "window": of.window, "precision": of.precision}
-    params |= {"masked": bool(visible), "shifted": of.offset is not None, "stored": bool(mask)}
-    dtype, (batch, heads, length, _) = dtype_of(query), shape_of(query)
+    operands, params = _operands(b, of)
+    dtype, (batch, heads, length, _) = dtype_of(of.query), shape_of(of.query)
     types = [(dtype, (batch, heads, length, shape_of(of.value)[3])), ("f32", (batch, heads, length))]
     output, sums = b.template("flash_attention", operands, types, **params)
     if isinstance(op, AttentionOp):
@@ -147,6 +149,40 @@ def _call(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     types = [(dtype, shape_of(x)) for x in (of.query, of.key, of.value)]
     made = b.template("flash_attention_backward", given, types, **params)
     rewriter.replace(op, (), (_scaled(b, made[0], of), *made[1:]))
+
+
+def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
+    rewriter = PatternRewriter(op)
+    b = RewriteBuilder(op, rewriter)
+    operands, params = _operands(b, of)
+    types = [(dtype_of(x.type), shape_of(x)) for x in op.results]
+    if isinstance(op, AttentionOp):
+        rewriter.replace(op, (), tuple(b.template("attention_by_blocks", operands, types, **params)))
+        return
+    params |= {"of_bias": _of_bias(op)}
+    if len(types) > 3:
+        types[3] = (types[3][0], shape_of(operands[3]))
+    made = b.template("attention_by_blocks_backward", (op.operands[0], *operands), types, **params)
+    rest = [b.reshape(x, shape_of(result)) for x, result in zip(made[1:], op.results[1:], strict=True)]
+    rewriter.replace(op, (), (_scaled(b, made[0], of), *rest))
+
+
+def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
+    """The operands of the templates, from the query on, and their parameters."""
+    given: dict[str, Values] = {}
+    if of.bias is not None:
+        missing = 4 - len(shape_of(of.bias))
+        given["bias"] = (b.reshape(of.bias, (*(1,) * missing, *shape_of(of.bias))),)
+    if of.offset is not None:
+        given["offset"] = (of.offset,)
+    if of.dropout is not None:
+        least, factor = thresholds(b, of.dropout[0])
+        words = [b.bitcast_convert(x, "ui32") for x in of.dropout[1:]]
+        given["dropout"] = (least, b.convert(factor, "f32"), *words)
+    params: dict[str, Param] = {"causal": of.causal, "window": of.window, "precision": of.precision}
+    params |= {"hidden": of.hidden, "added": of.added, "extra": ",".join(given)}
+    rest = [x for each in given.values() for x in each]
+    return (_scaled(b, of.query, of), of.key, of.value, *rest), params
 
 
 def _scaled(b: Builder, x: SSAValue, of: Attention) -> SSAValue:
@@ -159,19 +195,3 @@ def _scaled(b: Builder, x: SSAValue, of: Attention) -> SSAValue:
     else:
         factor = b.broadcast_to(b.convert(of.factor, "f32"), shape)
     return b.convert(b.mul(b.convert(x, "f32"), factor), dtype_of(x))
-
-
-def _stored(b: Builder, bias: SSAValue) -> SSAValue:
-    """A mask of queries and keys as [batch or 1, L, S]."""
-    shape = shape_of(bias)
-    return b.reshape(bias, (shape[0] if len(shape) == 4 else 1, *shape[-2:]))
-
-
-def _visible(b: Builder, of: Attention) -> Values:
-    """The keys that a mask of keys lets see, [batch, S]; nothing without one."""
-    if of.bias is None or not _hides_keys(of.bias):
-        return ()
-    batch, keys = of.scores[0], of.scores[-1]
-    shape = shape_of(of.bias)
-    rows = b.reshape(of.bias, [shape[0] if len(shape) == 4 else 1, shape[-1]])
-    return (b.broadcast_to(rows, (batch, keys)),)

@@ -14,7 +14,8 @@ dtypes. The backward pass, where there is one, is matched with its forward one, 
 
 Needs: canonical form. Guarantees: only what the kernel of `flash-attention` takes is rewritten, and only when nothing
 else uses what is no longer computed, such as the probabilities. Scores stay f32 where the model rounded them to bf16 in
-between; a query that sees no key gives zeros, where a model gives NaN or the mean of the values.
+between. A query that sees no key gives NaN or the mean of the values as in the model; where it gives something else,
+because masks are of two kinds, and some query may see no key, the model is left as it is.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Match:
     of_key: Product | None = None
     grad: Operand | None = None
     value: Operand | None = None
+    unmasked: int = 0
+    "How many masks the gradient of the scores goes through."
     ratio: float | tuple[SSAValue, bool] = 1.0
     "The scale that the gradients have: a number, or a run-time number and whether it divides."
     ends: list[Operation] = field(default_factory=list[Operation])
@@ -89,13 +92,11 @@ class Match:
         """Why the kernel does not take it."""
         value = self.value
         assert value is not None
-        shape = self.of.shape
-        widths = tuple(shape_of(x.value)[x.names.index("e")] for x in (self.of.query, value))
         dtypes = {dtype_of(x.value) for x in (self.of.query, self.of.key, value)}
         if len(dtypes) > 1:
             return f"query, key and value are of different dtypes: {', '.join(sorted(dtypes))}"
         batch, heads = self.heads
-        return refusal_of(dtypes.pop(), (batch, heads, *shape[-2:]), (widths[0], widths[1]), least)
+        return refusal_of(dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least)
 
     @property
     def heads(self) -> tuple[int, int]:
@@ -143,6 +144,8 @@ class Match:
         known = positions(visible)
         assert known is not None
         offset, window = known
+        hidden = s.hidden
+        assert hidden is not None
         return Attention(
             query,
             key,
@@ -154,6 +157,8 @@ class Match:
             window=window,
             scale=s.scale if scale is None else 1.0,
             precision=s.product.precision.data,
+            hidden=hidden,
+            added=hidden != "zeros" and self.of_query is not None and not self.unmasked,
         )
 
     def _rescaled(self, b: Builder, gradient: SSAValue, of: Attention) -> SSAValue:
@@ -189,7 +194,7 @@ def match(op: DivOp) -> Match | None:
     found = scores(op)
     if found is None:
         return None
-    if positions(found.visible) is None:
+    if positions(found.visible) is None or found.hidden is None:
         return None
     made = Match(found, set(found.inside))
     uses = _uses(op.results[0], made.inside)
@@ -281,6 +286,7 @@ def _gradients(made: Match, of_scores: SSAValue) -> bool:
         if isinstance(op, SelectOp) and op.operands[0] in made.of.masks:
             if {splat(operand) for operand in op.operands[1:] if operand is not x} != {0}:
                 return False
+            made.unmasked += 1
         elif isinstance(op, MulOp | DivOp) and (scaled := scaling(op)) is not None and scaled[0] is x:
             by = scaled[1]
             if not isinstance(by, SSAValue):
@@ -294,6 +300,8 @@ def _gradients(made: Match, of_scores: SSAValue) -> bool:
         made.inside.add(op)
         of_scores = op.results[0]
     if (factor is None) != (made.of.factor is None) or (factor is not None and number != 1.0):
+        return False
+    if made.of.hidden != "zeros" and (made.unmasked or len(made.of.hiding)) != len(made.of.hiding):
         return False
     made.ratio = number if factor is None else (factor, divides)
     for op, x in uses:

@@ -251,7 +251,7 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(lambda b, q, k, v: b.attention(Attention(q, k, v)), "f32[2,4,3,8]", "f32[2,2,5,8]", "f32[2,2,5,6]"),
         Sample(
             lambda b, q, k, mask, scale, i, p, s, o: b.attention(
-                Attention(q, k, k, mask, scale, i, (p, s, o), causal=True, window=2, precision="default")
+                Attention(q, k, k, mask, scale, i, (p, s, o), True, 2, precision="default", hidden="mean")
             ),
             *_ATTENTION,
         ),
@@ -265,7 +265,7 @@ SAMPLES: dict[str, list[Sample]] = {
         ),
         Sample(
             lambda b, q, k, mask, scale, i, p, s, o: b.attention_backward(
-                q, Attention(q, k, k, mask, scale, i, (p, s, o))
+                q, Attention(q, k, k, mask, scale, i, (p, s, o), hidden="nan", added=True)
             ),
             *_ATTENTION,
         ),

@@ -1,7 +1,8 @@
-"""The flash kernels: interpreted on the CPU, beside the same computed with scores in memory, and lowered for a TPU."""
+"""The flash kernels, interpreted on the CPU, and attention by blocks, beside the same written out."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,9 @@ import pytest
 
 from lazytpu.ir.attention import Attention
 from lazytpu.lowering import emit, stablehlo_text
+from lazytpu.lowering.templates import attention_blocks as blocks
 from lazytpu.lowering.templates import flash_attention as flash
+from lazytpu.lowering.templates.attention_blocks import Extra, How
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
@@ -22,62 +25,92 @@ def values(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "grouped": {"query": (1, 2, 256, 64), "key": (1, 1, 128, 64)},
-    "padded": {"query": (3, 1, 128, 16), "key": (3, 1, 128, 16), "window": 100, "first": [(30, 128, 0)]},
-    "shifted": {"query": (1, 1, 128, 16), "key": (1, 1, 256, 16), "window": 40, "offset": [100, -7, 0]},
-    "stored": {"query": (2, 2, 128, 8), "key": (2, 1, 128, 8), "causal": False, "stored": [0, -3]},
+def _keys(length: int, *first: int) -> np.ndarray:
+    """A mask of keys: those from the first on that each batch sees."""
+    return np.arange(length)[None, None, None] >= np.array(first)[:, None, None, None]
+
+
+X, ODD = (3, 1, 128, 16), (2, 1, 100, 16)
+CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
+    "grouped": ((1, 2, 200, 16), (1, 1, 100, 16), [Extra()], How(window=30)),
+    "shifted": ((1, 1, 128, 16), (1, 1, 256, 16), [Extra(None, np.int32(n)) for n in (100, -7, 0)], How(True, 40)),
+    "stored": (
+        (2, 2, 128, 8),
+        (2, 1, 128, 8),
+        [Extra(np.tri(128, k=k, dtype=bool)[None, None]) for k in (0, -3)],
+        How(hidden="nan"),
+    ),
+    "mean": (X, X, [Extra(_keys(128, 30, 128, 0))], How(True, 100, hidden="mean")),
+    "nan added": (ODD, ODD, [Extra(_keys(100, 100, 3))], How(hidden="nan", added=True)),
+    "mean added": ((2, 2, 100, 16), ODD, [Extra(_keys(100, 100, 3))], How(True, hidden="mean", added=True)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_interpreted_kernels(case: str) -> None:
-    """`first` is the first key that each batch sees; one sees none, another's first rows none."""
-    of = CASES[case]
-    shape, of_key = of["query"], of["key"]
+    """In all cases, some queries see no key."""
+    shape, of_key, extras, how = CASES[case]
     q, k, v, grad = values(shape, of_key, of_key, shape)
-    params = {"causal": of.get("causal", True), "window": of.get("window", 0), "precision": "highest"}
 
-    def both(forward: Any, backward: Any, **more: Any) -> Any:
-        def run(*mask: Any) -> Any:
-            output, sums = forward(q / 4, k, v, *mask, **params, **more)
-            return output, *backward(grad, output, sums, q / 4, k, v, *mask, **params, **more)
+    def both(forward: Any, backward: Any) -> Any:
+        def run(q: Any, k: Any, v: Any, grad: Any, *extra: Any) -> Any:
+            given = Extra(*extra)
+            output, sums = forward(q / 4, k, v, given, how)
+            return output, *backward(grad, output, sums, q / 4, k, v, given, how)
 
         return jax.jit(run)
 
-    kernels = both(flash.forward_kernel, flash.backward_kernel, interpret=True)
-    expected = both(flash.in_memory, flash.in_memory_backward)
-    keys = np.arange(of_key[2])[None]
-    masks = [(keys >= np.array(first)[:, None], None, None) for first in of.get("first", ())]
-    masks += [(None, np.int32(offset), None) for offset in of.get("offset", ())]
-    masks += [(None, None, np.tri(shape[2], k=k, dtype=bool)[None]) for k in of.get("stored", ())]
-    for mask in masks or [(None, None, None)]:
-        for got, wanted in zip(kernels(*mask), expected(*mask), strict=True):
+    interpreted = (partial(f, interpret=True) for f in (flash.forward_kernel, flash.backward_kernel))
+    kernels, expected = both(*interpreted), both(flash.in_blocks, flash.in_blocks_backward)
+    for extra in extras:
+        operands = (q, k, v, grad, *vars(extra).values())
+        for got, wanted in zip(kernels(*operands), expected(*operands), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_two_passes_agree(masked: bool) -> None:
-    """A module through either pass gives the same values here."""
-    shape, shared = (1, 2, 128, 16), (1, 1, 128, 16)
-    arrays: list[np.ndarray] = values(shape, shape, shared, shared)
-    if masked:
-        arrays.append(np.arange(128)[None, None, None] >= 5)
+Q, SHARED = (1, 4, 20, 6), (1, 2, 50, 6)
+DROPOUT = {"p": np.array(0.25), "seed": np.array(7 << 40 | 5, np.uint64), "offset": np.array(9, np.uint64)}
+OPERANDS: dict[str, dict[str, Any]] = {
+    "padding": {"bias": _keys(50, 20), "shift": 3},
+    "nan added": {"bias": _keys(50, 20), "hidden": "nan", "added": True},
+    "mean": {"bias": _keys(50, 20), "hidden": "mean"},
+    "mean added": {"bias": np.random.default_rng(1).random((4, 20, 50)) > 0.9, "hidden": "mean", "added": True},
+    "a bias for each query": {"bias": values((20, 50))[0], "of_bias": True},
+    "a bias for each head": {"bias": values((4, 1, 50))[0], "of_bias": True},
+    "dropout": {"dropout": True},
+}
 
-    def build(b, grad, q, k, v, *mask):
-        offset = b.constant(3, "i32") if masked else None
-        of = Attention(q, k, v, *mask, offset=offset, causal=True, window=90, scale=0.3)
-        return b.attention(of), *b.attention_backward(grad, of)
+
+@pytest.mark.parametrize("case", OPERANDS)
+def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module through either pass gives the same values here, with blocks of 8 queries; lengths are odd."""
+    given = dict(OPERANDS[case])
+    monkeypatch.setattr(blocks, "ROWS", 8)
+    bias, shift = given.pop("bias", None), given.pop("shift", None)
+    drops, of_bias = given.pop("dropout", False), given.pop("of_bias", False)
+    arrays: list[np.ndarray] = values(Q, Q, SHARED, SHARED)
+    arrays += [] if bias is None else [bias]
+    arrays += list(DROPOUT.values()) if drops else []
+
+    def build(b, grad, q, k, v, *rest):
+        offset = None if shift is None else b.constant(shift, "i32")
+        dropout, bias = (rest, None) if drops else (None, *rest)
+        of = Attention(q, k, v, bias, None, offset, dropout, True, 9 if shift else 0, 0.3, **given)
+        return b.attention(of), *b.attention_backward(grad, of, of_bias)
 
     results = []
     for passes in ("decompose-attention", "flash-attention{least=0}"):
-        types = [("i1" if x.dtype == bool else "f32", x.shape) for x in arrays]
-        made = module_of(build, *types)
+        names = {"bool": "i1", "uint64": "ui64", "float32": "f32", "float64": "f64"}
+        made = module_of(build, *[(names[str(x.dtype)], x.shape) for x in arrays])
         run_pipeline(made, passes=passes, verify=True)
         program = Program.compile(emit(made))
         results.append([client.to_host(x) for x in program.run([client.to_device(x) for x in arrays])])
     for got, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    if case.startswith("nan"):
+        assert np.isnan(results[0][0]).any()
+    if case == "mean":
+        np.testing.assert_allclose(results[0][0][0, 0, 0], arrays[3][0, 0].mean(0), rtol=1e-4)
 
 
 def test_lowered_for_a_tpu() -> None:
@@ -87,8 +120,8 @@ def test_lowered_for_a_tpu() -> None:
         of = Attention(q, k, v, causal=True, precision="default")
         return b.attention(of), *b.attention_backward(q, of)
 
-    made = module_of(build, *[("bf16", (1, 2, 256, 64))] * 3)
+    made = module_of(build, *[("bf16", (1, 2, 250, 64))] * 3)
     run_pipeline(made, passes="flash-attention{least=0}", verify=True)
     text = stablehlo_text(emit(made, platform="tpu"))
     assert text.count("@tpu_custom_call") == 4
-    assert "256x256" not in text
+    assert "256x256" not in text and "250x250" not in text

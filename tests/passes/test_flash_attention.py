@@ -6,7 +6,7 @@ import pytest
 
 from lazytpu.ir.attention import Attention
 from lazytpu.ir.text import print_module
-from lazytpu.passes.flash_attention import LEAST, refusal
+from lazytpu.passes.flash_attention import LEAST, refusal, unfit
 from lazytpu.passes.pipeline import run_pipeline
 from tests.lowering.harness import module_of
 from tests.passes.modules import module, rewrites
@@ -18,7 +18,7 @@ TAKEN = "flash-attention{least=0}"
 
 
 def test_both_directions_share_the_forward_kernel() -> None:
-    params = '{causal = true, window = 0, precision = "default", masked = false, shifted = false, stored = false}'
+    params = '{causal = true, window = 0, precision = "default", hidden = "zeros", added = false, extra = ""}'
     rewrites(
         TAKEN,
         ARGUMENTS,
@@ -43,18 +43,18 @@ def test_both_directions_share_the_forward_kernel() -> None:
 
 
 def test_mask_of_keys() -> None:
-    params = '{causal = false, window = 0, precision = "default", masked = true, shifted = false, stored = false}'
+    params = '{causal = false, window = 0, precision = "default", hidden = "mean", added = false, extra = "bias"}'
     rewrites(
         TAKEN,
         ARGUMENTS,
         f"""
-        %0 = lazytpu.attention %q, %k, %v, %m extra = "bias" precision = default : ({X}, {X}, {X}, {M}) -> {X}
+        %0 = lazytpu.attention %q, %k, %v, %m extra = "bias" precision = default hidden = mean
+             : ({X}, {X}, {X}, {M}) -> {X}
         func.return %0 : {X}""",
         f"""
-        %0 = lazytpu.reshape %m : ({M}) -> tensor<2x128xi1>
-        %1, %2 = lazytpu.template flash_attention %q, %k, %v, %0 params = {params}
-                 : ({X}, {X}, {X}, tensor<2x128xi1>) -> ({X}, {S})
-        func.return %1 : {X}""",
+        %0, %1 = lazytpu.template flash_attention %q, %k, %v, %m params = {params}
+                 : ({X}, {X}, {X}, {M}) -> ({X}, {S})
+        func.return %0 : {X}""",
     )
 
 
@@ -73,7 +73,7 @@ def test_mask_of_positions_is_read() -> None:
     rewritten = module(ARGUMENTS, body)
     run_pipeline(rewritten, passes=TAKEN + ",dce", verify=True)
     text = print_module(rewritten)
-    assert "causal = true, window = 0" in text and "masked = true, shifted = false, stored = false" in text
+    assert "flash_attention" in text and "causal = true, window = 0" in text and 'extra = "bias"' in text
     assert "128x128" not in text
 
 
@@ -96,34 +96,64 @@ LONG = (1, 2, 4096, 64)
     ("dtype", "shape", "bias", "why"),
     [
         ("f32", LONG, None, None),
-        ("bf16", LONG, ("i1", (4096,)), None),
+        ("bf16", (1, 2, 4001, 64), ("i1", (4001,)), None),
         ("bf16", LONG, ("i1", (1, 1, 4096, 4096)), None),
+        ("bf16", LONG, ("i1", (1, 1, 4096, 1)), "tensor<1x1x4096x1xi1>, is not a mask alone"),
         ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, is not a mask alone"),
         ("bf16", LONG, ("bf16", (1, 1, 1, 4096)), "a bias for each query"),
         ("f16", LONG, None, "the kernel takes bf16 and f32, not f16"),
-        ("bf16", (1, 2, 4000, 64), None, "lengths of 4000 and 4000 are not multiples of 128"),
         ("bf16", (1, 2, 4096, 512), None, "heads of 512 and 512 are wider than 256"),
         ("bf16", (1, 2, 4096, 60), None, "or not multiples of 8"),
-        ("bf16", (1, 1, 512, 64), None, "the scores, 1,048,576 bytes, are few enough to be kept"),
     ],
 )
-def test_refusals(
+def test_what_the_kernel_takes(
     dtype: str, shape: tuple[int, ...], bias: tuple[str, tuple[int, ...]] | None, why: str | None
 ) -> None:
     found: list[str | None] = []
     types = [(dtype, shape)] * 3 + ([bias] if bias else [])
 
     def build(b, q, *rest):
-        found.append(refusal(Attention(q, *rest), LEAST))
+        of = Attention(q, *rest)
+        assert refusal(of, LEAST) is None
+        found.append(unfit(of))
         return q
 
     module_of(build, *types)
     assert found == [None] if why is None else why in str(found[0])
 
 
-def test_dropout_is_refused() -> None:
-    def build(b, q, p, seed, offset):
-        assert refusal(Attention(q, q, q, dropout=(p, seed, offset))) == "the kernel has no dropout"
+@pytest.mark.parametrize(
+    ("dtype", "shape", "why"),
+    [
+        ("f64", LONG, "attention of f64 is computed with the scores in memory"),
+        ("bf16", (1, 1, 512, 64), "the scores, 1,048,576 bytes, are few enough to be kept"),
+    ],
+)
+def test_what_is_written_out(dtype: str, shape: tuple[int, ...], why: str) -> None:
+    def build(b, q):
+        assert refusal(Attention(q, q, q), LEAST) == why
         return q
 
-    module_of(build, ("bf16", LONG), ("f64", ()), ("ui64", ()), ("ui64", ()))
+    module_of(build, (dtype, shape))
+
+
+def test_dropout_is_computed_by_blocks() -> None:
+    """Both directions draw from the same numbers; the gradient of a bias has its shape again."""
+    bias = "tensor<128x128xf32>"
+    types = f"{X}, {X}, {X}, {bias}, tensor<f64>, tensor<ui64>, tensor<ui64>"
+    op = '%q, %k, %v, %b, %p, %seed, %at extra = "bias,dropout" precision = default'
+    body = f"""
+        %0 = lazytpu.attention {op} : ({types}) -> {X}
+        %1, %2, %3, %4 = lazytpu.attention_backward %g, {op} of_bias = true : ({X}, {types}) -> ({X}, {X}, {X}, {bias})
+        func.return %0, %1, %2, %3, %4 : {X}, {X}, {X}, {X}, {bias}"""
+    arguments = f"{ARGUMENTS}, %b : {bias}, %p : tensor<f64>, %seed : tensor<ui64>, %at : tensor<ui64>"
+    rewritten = module(arguments, body)
+    run_pipeline(rewritten, passes=TAKEN, verify=True)
+    lines = print_module(rewritten).splitlines()
+    (forward,), (backward,) = (
+        [line for line in lines if f"lazytpu.template {name} " in line]
+        for name in ("attention_by_blocks", "attention_by_blocks_backward")
+    )
+    operands = forward.split("attention_by_blocks ")[1].split(" params")[0]
+    assert 'extra = "bias,dropout"' in forward and f"_backward %g, {operands} params" in backward
+    assert "of_bias = true" in backward and backward.endswith("tensor<1x1x128x128xf32>)")

@@ -68,7 +68,8 @@ def test_mask_that_is_not_read_is_taken_from_memory() -> None:
     rewritten = module(ARGUMENTS, SCORES + CAUSAL.replace("GE", "NE") + softmax("%masked") + OUTPUT + RETURN)
     run_pipeline(rewritten, passes=FUSE, verify=True)
     text = print_module(rewritten)
-    assert f'lazytpu.attention %q, %k, %v, %seen extra = "bias" precision = default : ({X}, {X}, {X}, {mask})' in text
+    op = 'lazytpu.attention %q, %k, %v, %seen extra = "bias" precision = default hidden = nan'
+    assert f"{op} : ({X}, {X}, {X}, {mask})" in text
 
 
 def test_run_time_scale_and_padding() -> None:
@@ -90,7 +91,7 @@ def test_run_time_scale_and_padding() -> None:
         %0 = lazytpu.constant 1.0 : tensor<f32>
         %1 = lazytpu.div %0, %s : tensor<f32>
         %2 = lazytpu.reshape %m : (tensor<2x128xi1>) -> tensor<2x1x1x128xi1>
-        %o = lazytpu.attention %q, %k, %v, %2, %1 extra = "bias,scale" precision = default
+        %o = lazytpu.attention %q, %k, %v, %2, %1 extra = "bias,scale" precision = default hidden = mean
              : ({X}, {X}, {X}, tensor<2x1x1x128xi1>, tensor<f32>) -> {X}
         func.return %o : {X}""",
     )
@@ -153,6 +154,76 @@ def test_with_its_backward_pass() -> None:
 )
 def test_what_is_left_alone(body: str) -> None:
     left = module(ARGUMENTS, body)
+    before = print_module(left)
+    run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
+    assert print_module(left) == before
+
+
+SEEN = """
+    %m4 = lazytpu.broadcast_in_dim %m dims = [0, 3] : (tensor<2x128xi1>) -> tensor<2x2x128x128xi1>"""
+
+
+def _masked(number: str, added: bool, of: str = "%0", name: str = "masked") -> str:
+    """Scores with the keys hidden that %m4 does not let see: by a select, or by what is added to them."""
+    if not added:
+        return f"""
+    %low_{name} = lazytpu.constant {number} : {P}
+    %{name} = lazytpu.select %m4, {of}, %low_{name} : (tensor<2x2x128x128xi1>, {P}, {P}) -> {P}"""
+    return f"""
+    %zero_{name} = lazytpu.constant 0.0 : {P}
+    %low_{name} = lazytpu.constant {number} : {P}
+    %more_{name} = lazytpu.select %m4, %zero_{name}, %low_{name} : (tensor<2x2x128x128xi1>, {P}, {P}) -> {P}
+    %{name} = lazytpu.add {of}, %more_{name} : {P}"""
+
+
+UNMASKED = f"""
+    %none = lazytpu.constant 0.0 : {P}
+    %du = lazytpu.select %m4, %ds, %none : (tensor<2x2x128x128xi1>, {P}, {P}) -> {P}
+    %dq ="""
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("number", "hidden"), [("-inf", "nan"), ("-3.4028234663852886e+38", "mean")])
+def test_queries_that_see_no_key(number: str, added: bool, hidden: str) -> None:
+    """As on the CPU, with the mask of one batch all False: output and gradients of the model as it is spelled, fused
+    and written out, and fused and computed by blocks."""
+    back = BACKWARD if added else BACKWARD.replace("%dq =", UNMASKED).replace("_general %ds,", "_general %du,")
+    back = back if added else back.replace("%q, %ds lhs", "%q, %du lhs")
+    body = SEEN + SCORES + _masked(number, added) + softmax("%masked") + OUTPUT + back + GRADIENTS
+    rng = np.random.default_rng(0)
+    arrays: list[Any] = [rng.standard_normal((2, 2, 128, 8)).astype(np.float32) for _ in range(4)]
+    arrays += [np.float32(0), np.stack([np.arange(128) > 5, np.zeros(128, bool)])]
+    found = []
+    for passes in ("canonicalize", f"{FUSE},decompose-attention", f"{FUSE},flash-attention{{least=0}}"):
+        made = module(ARGUMENTS, body)
+        run_pipeline(made, passes=passes.split(",decompose")[0].split(",flash")[0], verify=True)
+        if passes != "canonicalize":
+            flags = f"hidden = {hidden} added = true" if added else f"hidden = {hidden}"
+            assert print_module(made).count(f"precision = default {flags} :") == 2
+            run_pipeline(made, passes=passes.rsplit(",", 1)[1], verify=True)
+        found.append([client.to_host(x) for x in Program.compile(emit(made)).run([*map(client.to_device, arrays)])])
+    expected = found[0]
+    assert np.isnan(expected[0][1]).all() == (hidden == "nan") and not np.isnan(expected[0][0]).any()
+    for got in found[1:]:
+        for x, y in zip(got, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        _masked("-1.0e+09", True),
+        _masked("-inf", False, name="once") + _masked("-1.0e+09", False, "%once"),
+        _masked("-3.0e+38", True, name="once") + _masked("-3.0e+38", True, "%once"),
+        _masked("-1.0e+09", False, name="once")
+        + f"""
+    %half = lazytpu.constant 1.0e-06 : {P}
+    %masked = lazytpu.mul %once, %half : {P}""",
+    ],
+    ids=["scores left in what hides", "of two kinds", "added twice", "hidden scores that count"],
+)
+def test_masks_that_may_hide_all_keys_are_left_alone(masks: str) -> None:
+    left = module(ARGUMENTS, SEEN + SCORES + masks + softmax("%masked") + OUTPUT + RETURN)
     before = print_module(left)
     run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
     assert print_module(left) == before

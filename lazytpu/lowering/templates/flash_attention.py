@@ -4,14 +4,17 @@ Blocks of scores live in the chip's vector memory only; the softmax is accumulat
 kernels compute each block again from the log of its row's sum (https://arxiv.org/abs/2205.14135). Blocks that the mask
 hides altogether are skipped: half of them when causal.
 
-A mask from memory (the buffer of a model, `tril(ones)`) is compared with a causal one first. If it is another, the
-scores are computed for a block of queries at a time, in XLA's ops.
+Lengths are padded to whole blocks, with keys that no query sees. The kernel knows nothing of queries that see no key:
+it is told that they see some with the gradient 0, and what they give is put in its place.
 
-On other platforms the same is computed with the scores in memory, so that a program made for a TPU runs anywhere.
+A mask from memory (the buffer of a model, `tril(ones)`) is compared with a causal one first. If it is another, the
+scores are computed by blocks in XLA's ops (attention_blocks.py), as all is on other platforms, so that a program made
+for a TPU runs anywhere.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,6 +24,8 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
+from lazytpu.lowering.templates import attention_blocks as blocks
+from lazytpu.lowering.templates.attention_blocks import Extra, How, extra_of
 from lazytpu.lowering.templates.registry import template
 
 LANES = 128
@@ -118,28 +123,11 @@ def _residuals(pull: Any, output: tuple[int, ...]) -> tuple[list[Any], Any, int,
 
 
 def _unless_stored(kernel: Any, blockwise: Any, stored: Any) -> Any:
-    """`kernel()`, of a causal mask, unless `stored` [batch or 1, L, S] is there and another: then `blockwise()`."""
+    """`kernel()`, of a causal mask, unless `stored` [batch or 1, 1, L, S] is there and another: then `blockwise()`."""
     if stored is None:
         return kernel(False)
-    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, stored.shape, dim) for dim in (1, 2))
+    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, stored.shape, dim) for dim in (2, 3))
     return jax.lax.cond(jnp.all(stored == (rows >= columns)), lambda: kernel(True), blockwise)
-
-
-def by_blocks(q: Any, k: Any, v: Any, stored: Any, precision: str) -> tuple[Any, Any]:
-    """`in_memory` for 128 queries at a time; in its derivative too each block is computed anew."""
-    batch, heads, queries, width = q.shape
-
-    @jax.checkpoint
-    def one(block: Any) -> Any:
-        rows, mask = block
-        made = in_memory(rows, k, v, None, None, mask, causal=False, window=0, precision=precision)
-        return made[0], made[1]
-
-    split = q.reshape(batch, heads, -1, LANES, width).transpose(2, 0, 1, 3, 4)
-    masks = stored.reshape(stored.shape[0], -1, LANES, stored.shape[2]).transpose(1, 0, 2, 3)
-    output, sums = jax.lax.map(one, (split, masks))
-    output = output.transpose(1, 2, 0, 3, 4).reshape(batch, heads, queries, -1)
-    return output, sums.transpose(1, 2, 0, 3).reshape(batch, heads, queries)
 
 
 def _either(call: Any, q: Any, k: Any, offset: Any, **params: Any) -> Any:
@@ -150,132 +138,151 @@ def _either(call: Any, q: Any, k: Any, offset: Any, **params: Any) -> Any:
     return jax.lax.cond(offset == 0, skipping, lambda: call(_shifted_kernel(q, k, offset, **params)))
 
 
-def forward_kernel(
-    q: Any,
-    k: Any,
-    v: Any,
-    visible: Any,
-    offset: Any,
-    stored: Any,
-    *,
-    causal: bool,
-    window: int,
-    precision: str,
-    interpret: bool = False,
-) -> tuple[Any, Any]:
+def _padded(x: Any, dim: int) -> Any:
+    """With zeros up to a multiple of `LANES`."""
+    missing = -x.shape[dim] % LANES
+    return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One attention for the kernels: operands of padded lengths, and which keys are seen at all."""
+
+    q: Any
+    k: Any
+    v: Any
+    visible: Any  # [batch, padded S]
+    stored: Any  # [batch or 1, 1, L, S]
+    offset: Any
+    how: How
+    sees_all: bool
+    "Whether every query is known to see a key."
+    interpret: bool
+
+    @staticmethod
+    def of(q: Any, k: Any, v: Any, extra: Extra, how: How, interpret: bool) -> _Call:
+        (batch, _, queries, _), keys, bias, offset = q.shape, k.shape[2], extra.bias, extra.offset
+        stored = bias if bias is not None and bias.shape[2] > 1 else None
+        visible = None if bias is None or stored is not None else jnp.broadcast_to(bias[:, 0, 0], (batch, keys))
+        runs_over = how.window > 0 and queries - how.window >= keys
+        sees_all = visible is None and offset is None and not runs_over
+        causal = (how.causal or stored is not None) and offset is None and queries <= keys
+        if keys % LANES and (visible is not None or not causal):  # a causal query sees none that are padded
+            visible = _padded(jnp.ones((batch, keys), jnp.bool_) if visible is None else visible, 1)
+        q, k, v = (_padded(x, 2) for x in (q, k, v))
+        return _Call(q, k, v, visible, stored, offset, how, sees_all, interpret)
+
+    def run(self, call: Any, blockwise: Any) -> Any:
+        """`call` with a kernel for this, or `blockwise` where the mask from memory asks for it."""
+
+        def kernel(tested: bool) -> Any:
+            params = {"causal": self.how.causal or tested, "window": self.how.window, "interpret": self.interpret}
+            return _either(call, self.q, self.k, self.offset, **params)
+
+        with jax.default_matmul_precision(self.how.precision):
+            return _unless_stored(kernel, blockwise, self.stored)
+
+
+def forward_kernel(q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret: bool = False) -> tuple[Any, Any]:
     """(output, log-sum-exp [batch, heads, L])."""
+    of, length = _Call.of(q, k, v, extra, how, interpret), q.shape[2]
 
     def call(kernel: Any) -> tuple[Any, Any]:
-        output, pull = _differentiable(kernel, q, k, v, visible)
+        output, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)
         leaves, _, _, of_sums = _residuals(pull, output.shape)
-        return output, leaves[of_sums]
+        return output[:, :, :length], leaves[of_sums][:, :, :length]
 
-    def kernel(tested: bool) -> tuple[Any, Any]:
-        return _either(call, q, k, offset, causal=causal or tested, window=window, interpret=interpret)
+    output, sums = of.run(call, lambda: in_blocks(q, k, v, extra, how))
+    if of.sees_all:
+        return output, sums
+    if how.hidden == "mean":
+        instead = jnp.repeat(_mean(v), q.shape[1] // v.shape[1], 1).astype(output.dtype)
+    else:
+        instead = jnp.nan if how.hidden == "nan" else 0
+    return jnp.where(_sees_none(sums), instead, output), sums
 
-    with jax.default_matmul_precision(precision):
-        output, sums = _unless_stored(kernel, lambda: by_blocks(q, k, v, stored, precision), stored)
-    return _without_hidden_rows(output, sums, visible, offset), sums
+
+def _sees_none(sums: Any) -> Any:
+    """Which queries see no key, [batch, heads, L, 1], by their log-sum-exp."""
+    return jnp.logical_not(sums > HIDDEN_ROW)[..., None]
+
+
+def _mean(x: Any) -> Any:
+    return x.astype(jnp.float32).mean(2, keepdims=True)
 
 
 def backward_kernel(
-    grad: Any,
-    output: Any,
-    sums: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    visible: Any,
-    offset: Any,
-    stored: Any,
-    *,
-    causal: bool,
-    window: int,
-    precision: str,
-    interpret: bool = False,
-) -> tuple[Any, Any, Any]:
+    grad: Any, output: Any, sums: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret: bool = False
+) -> tuple[Any, ...]:
     """Gradients of q, k and v, from what the forward kernel gave."""
-    grad = _without_hidden_rows(grad, sums, visible, offset)
+    of, (queries, keys) = _Call.of(q, k, v, extra, how, interpret), (q.shape[2], k.shape[2])
+    none = None if of.sees_all else _sees_none(sums)
+    seen, kept = grad, _padded(sums, 2)
+    if none is not None:
+        seen, output = (jnp.where(none, 0, x) for x in (grad, output))
+        kept = _padded(jnp.where(none[..., 0], 0, sums), 2)
 
-    def call(kernel: Any) -> tuple[Any, Any, Any]:
-        again, pull = _differentiable(kernel, q, k, v, visible)  # dead code: its residuals are replaced
+    def call(kernel: Any) -> tuple[Any, ...]:
+        again, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)  # dead code: its residuals are replaced
         leaves, tree, of_output, of_sums = _residuals(pull, again.shape)
-        leaves[of_output], leaves[of_sums] = output, sums
-        return jax.tree.unflatten(tree, leaves)(grad)
+        leaves[of_output], leaves[of_sums] = _padded(output, 2), kept
+        made = jax.tree.unflatten(tree, leaves)(_padded(seen, 2))
+        return tuple(x[:, :, :length] for x, length in zip(made, (queries, keys, keys), strict=True))
 
-    def kernel(tested: bool) -> tuple[Any, Any, Any]:
-        return _either(call, q, k, offset, causal=causal or tested, window=window, interpret=interpret)
-
-    def blockwise() -> tuple[Any, Any, Any]:
-        return jax.vjp(lambda q, k, v: by_blocks(q, k, v, stored, precision)[0], q, k, v)[1](grad)
-
-    with jax.default_matmul_precision(precision):
-        return _unless_stored(kernel, blockwise, stored)
+    made = of.run(call, lambda: blocks.backward(grad, q, k, v, extra, how))
+    return made if none is None else _with_hidden(made, none, grad, q, k, v, how)
 
 
-def _without_hidden_rows(x: Any, sums: Any, visible: Any, offset: Any) -> Any:
-    """Zeros for queries that see no key."""
-    if visible is None and offset is None:
-        return x
-    return jnp.where(sums[..., None] > HIDDEN_ROW, x, jnp.zeros_like(x))
+def _with_hidden(made: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, how: How) -> tuple[Any, ...]:
+    """Gradients with those of the queries that see no key. Where these give the mean of the values, their probabilities
+    are 1/S, and with `added` the gradients of their scores are (grad·value - grad·mean)/S."""
+    of_query, of_key, of_value = made
+    by_key_head = (*k.shape[:2], -1)
+    if how.hidden == "nan":
+        some = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
+        of_value = jnp.where(some, jnp.nan, of_value)
+        if how.added:
+            of_query, of_key = jnp.where(none, jnp.nan, of_query), jnp.where(some, jnp.nan, of_key)
+    if how.hidden == "mean":
+        product = partial(jnp.einsum, precision="highest")
+        back = jnp.where(none, grad, 0).astype(jnp.float32).reshape(*by_key_head, grad.shape[3])
+        of_value = (of_value + back.sum(2, keepdims=True) / k.shape[2]).astype(v.dtype)
+        if how.added:
+            wide = [x.astype(jnp.float32) for x in (q.reshape(*by_key_head, q.shape[3]), k, v - _mean(v))]
+            both = product("bgsv,bgse->bgve", wide[2], wide[1]) / k.shape[2]
+            of_query = (of_query + product("bgqv,bgve->bgqe", back, both).reshape(q.shape)).astype(q.dtype)
+            both = product("bgqv,bgqe->bgve", back, wide[0]) / k.shape[2]
+            of_key = (of_key + product("bgsv,bgve->bgse", wide[2], both)).astype(k.dtype)
+    return of_query, of_key, of_value
 
 
-def in_memory(
-    q: Any, k: Any, v: Any, visible: Any, offset: Any, stored: Any, *, causal: bool, window: int, precision: str
-) -> tuple[Any, Any]:
-    """What `forward_kernel` gives, with the scores in memory."""
-    batch, heads, queries, _ = q.shape
-    grouped = q.reshape(batch, k.shape[1], heads // k.shape[1], queries, -1)
-    product = partial(jnp.einsum, precision=precision, preferred_element_type=jnp.float32)
-    scores = product("bhgqe,bhke->bhgqk", grouped, k)
-    rows, columns = jnp.arange(queries)[:, None], jnp.arange(k.shape[2])[None]
-    if offset is not None:
-        rows = rows + offset
-    seen = jnp.broadcast_to(_sees(causal, window)(rows, columns), scores.shape[-2:])
-    if visible is not None:
-        seen = seen & visible[:, None, None, None, :]
-    if stored is not None:
-        seen = seen & stored[:, None, None]
-    scores = jnp.where(seen, scores, MASKED)
-    sums = jax.nn.logsumexp(scores, -1)
-    probabilities = jnp.exp(scores - sums[..., None]).astype(v.dtype)
-    output = product("bhgqk,bhkv->bhgqv", probabilities, v).astype(v.dtype).reshape(*q.shape[:3], -1)
-    sums = sums.reshape(q.shape[:3])
-    return _without_hidden_rows(output, sums, visible if stored is None else stored, offset), sums
+def in_blocks(q: Any, k: Any, v: Any, extra: Extra, how: How) -> tuple[Any, Any]:
+    """What `forward_kernel` gives; the log-sum-exp is nothing that `in_blocks_backward` needs."""
+    return blocks.forward(q, k, v, extra, how), jnp.zeros(q.shape[:3], jnp.float32)
 
 
-def in_memory_backward(
-    grad: Any, output: Any, sums: Any, q: Any, k: Any, v: Any, visible: Any, offset: Any, stored: Any, **params: Any
-) -> tuple[Any, Any, Any]:
-    """What `backward_kernel` gives, with the scores in memory."""
-    _, pull = jax.vjp(lambda q, k, v: in_memory(q, k, v, visible, offset, stored, **params)[0], q, k, v)
-    return pull(grad)
+def in_blocks_backward(grad: Any, output: Any, sums: Any, *operands: Any) -> tuple[Any, ...]:
+    """What `backward_kernel` gives."""
+    return blocks.backward(grad, *operands)
 
 
-def _by_platform(operands: tuple[Any, ...], kernel: Any, default: Any, *there: bool) -> Any:
-    """`kernel` on a TPU and `default` elsewhere, of operands that end in visible, offset and stored, those that are
-    there."""
-    fixed = len(operands) - sum(there)
+def _by_platform(operands: tuple[Any, ...], fixed: int, kernel: Any, default: Any, extra: str, how: Any) -> Any:
+    """`kernel` on a TPU and `default` elsewhere; operands after the first `fixed` are what `extra` names."""
 
     def complete(function: Any, *given: Any) -> Any:
-        rest = iter(given[fixed:])
-        return function(*given[:fixed], *(next(rest) if each else None for each in there))
+        return function(*given[:fixed], extra_of(extra, given[fixed:]), How(**how))
 
     return jax.lax.platform_dependent(*operands, tpu=partial(complete, kernel), default=partial(complete, default))
 
 
 @template("flash_attention", x64=False)
-def flash_attention(*operands: Any, masked: bool, shifted: bool, stored: bool, **params: Any) -> tuple[Any, Any]:
-    """(output, log-sum-exp) of q, which comes scaled, k, v; with `masked` visible, with `shifted` offset, with `stored`
-    a mask."""
-    kernel, default = partial(forward_kernel, **params), partial(in_memory, **params)
-    return _by_platform(operands, kernel, default, masked, shifted, stored)
+def flash_attention(*operands: Any, extra: str, **how: Any) -> tuple[Any, Any]:
+    """(output, log-sum-exp) of q, which comes scaled, k, v and what `extra` names: a mask as bias, [batch or 1, 1, L or
+    1, S], and an offset."""
+    return _by_platform(operands, 3, forward_kernel, in_blocks, extra, how)
 
 
 @template("flash_attention_backward", x64=False)
-def flash_attention_backward(
-    *operands: Any, masked: bool, shifted: bool, stored: bool, **params: Any
-) -> tuple[Any, Any, Any]:
+def flash_attention_backward(*operands: Any, extra: str, **how: Any) -> tuple[Any, ...]:
     """Gradients of q, k and v from (grad, output, log-sum-exp, q, k, v), and the others as above."""
-    kernel, default = partial(backward_kernel, **params), partial(in_memory_backward, **params)
-    return _by_platform(operands, kernel, default, masked, shifted, stored)
+    return _by_platform(operands, 6, backward_kernel, in_blocks_backward, extra, how)

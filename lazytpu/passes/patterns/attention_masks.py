@@ -198,6 +198,16 @@ def positions(found: Visible) -> tuple[Position, int] | None:
     return None if span.terms or span.constant < 0 else (last, span.constant + 1)
 
 
+def sees_a_key(found: Visible, queries: int, keys: int) -> bool:
+    """Whether each of so many queries is known to see one of so many keys."""
+    if found.keys or found.stored is not None or not keys:
+        return False
+    first, last = found.first or Position({}, -queries), found.last or Position({}, keys)
+    return (
+        not (first.terms or last.terms) and last.constant >= max(0, first.constant) and first.constant <= keys - queries
+    )
+
+
 def offset_of(b: Builder, found: Position) -> SSAValue | None:
     """The run-time value of a position that does not depend on the axes, as i32; None when it is always 0."""
     if not found.terms and not found.constant:

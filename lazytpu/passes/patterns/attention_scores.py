@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from xdsl.ir import Operation, SSAValue
 
@@ -13,12 +14,14 @@ from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp
 from lazytpu.ir.types import ints, shape_of
 from lazytpu.ir.unary import ExpOp
-from lazytpu.passes.patterns.attention_masks import Reader, Visible, through
+from lazytpu.passes.patterns.attention_masks import Reader, Visible, sees_a_key, through
 from lazytpu.passes.patterns.attention_products import Operand, is_view, scores_of
 from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 HIDING = -1e4
 "A score that is this low, or lowered by this much, weighs exp(-1e4) = 0 beside any other."
+ALONE = -1e30
+"Nothing is left of a score that this is added to: it is rounded away."
 
 
 @dataclass
@@ -39,6 +42,20 @@ class Scores:
     "The conditions of the selects among `inside`."
     inside: set[Operation] = field(default_factory=set[Operation])
     "The ops from the product to the probabilities."
+    hiding: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
+    "Of each mask, the number that stands for what it hides, and whether that was added to the scores."
+
+    @property
+    def hidden(self) -> str | None:
+        """What a query that sees no key gives, as attention ops have it; None when they have no word for it."""
+        numbers, added = {number for number, _ in self.hiding}, [number for number, added in self.hiding if added]
+        if sees_a_key(self.visible, *self.shape[-2:]):
+            return "zeros"
+        if numbers == {-inf}:
+            return "nan"
+        if len(numbers) == 1 and (not added or (len(self.hiding) == 1 and added[0] <= ALONE)):
+            return "mean"
+        return None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,6 +71,7 @@ def scores(op: DivOp) -> Scores | None:
     if top is None:
         return None
     reader, scale, factor, divides = Reader(len(shape_of(top))), 1.0, None, False
+    hiding: list[tuple[float, bool]] = []
     x = top
     while (owner := x.owner) and not isinstance(owner, DotGeneralOp):
         if isinstance(owner, ConvertOp) or (
@@ -71,8 +89,11 @@ def scores(op: DivOp) -> Scores | None:
         elif isinstance(owner, AddOp | SelectOp):
             if isinstance(owner, SelectOp):
                 masks.add(owner.operands[0])
-            if shape_of(x) != shape_of(top) or (following := _unmasked(owner, reader)) is None:
+            unmasked = _unmasked(owner, reader) if shape_of(x) == shape_of(top) and factor is None else None
+            if unmasked is None or unmasked[1] * scale > HIDING:
                 return None
+            following = unmasked[0]
+            hiding.append((unmasked[1] * scale, isinstance(owner, AddOp)))
         else:
             return None
         inside.add(owner)
@@ -82,7 +103,7 @@ def scores(op: DivOp) -> Scores | None:
     if product is None or sides is None:
         return None
     inside.add(product)
-    return Scores(op, product, *sides, reader.found, scale, factor, divides, masks, inside)
+    return Scores(op, product, *sides, reader.found, scale, factor, divides, masks, inside, hiding)
 
 
 def _softmax(op: DivOp, inside: set[Operation]) -> SSAValue | None:
@@ -126,12 +147,12 @@ def scaling(op: MulOp | DivOp) -> tuple[SSAValue, float | SSAValue] | None:
     return None
 
 
-def _unmasked(op: AddOp | SelectOp, reader: Reader) -> SSAValue | None:
-    """The scores that a mask is put on, when `reader` can read it: select(mask, x, hidden), or x + select(mask, 0,
-    hidden) where the second is repeated to the shape of the scores."""
+def _unmasked(op: AddOp | SelectOp, reader: Reader) -> tuple[SSAValue, float] | None:
+    """(the scores that a mask is put on, what hides), when `reader` can read it: select(mask, x, hidden), or
+    x + select(mask, 0, hidden) where the second is repeated to the shape of the scores."""
     if isinstance(op, SelectOp):
         found = _choice(op)
-        return found[0] if found is not None and _read(reader, op.operands[0], found[1], None) else None
+        return (found[0], found[2]) if found is not None and _read(reader, op.operands[0], found[1], None) else None
     for x, mask in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         axes = tuple(range(len(shape_of(mask))))
         known = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(mask), strict=True))
@@ -142,17 +163,17 @@ def _unmasked(op: AddOp | SelectOp, reader: Reader) -> SSAValue | None:
         if chosen is None or found is None or splat(found[0]) != 0:
             continue
         if _read(reader, chosen.operands[0], found[1], known):
-            return x
+            return x, found[2]
     return None
 
 
-def _choice(op: SelectOp) -> tuple[SSAValue, bool] | None:
-    """(what is chosen where keys are seen, whether the condition says so) of a select whose other side hides."""
+def _choice(op: SelectOp) -> tuple[SSAValue, bool, float] | None:
+    """(what is chosen where keys are seen, whether the condition says so, the number that hides the others)."""
     _, on_true, on_false = op.operands
     for hidden, x, seen in ((on_false, on_true, True), (on_true, on_false, False)):
         number = splat(hidden)
         if isinstance(number, int | float) and number <= HIDING:
-            return x, seen
+            return x, seen, float(number)
     return None
 
 

@@ -1,0 +1,266 @@
+"""Attention for some queries of one key head at a time, in XLA's ops: all that no kernel takes.
+
+A float bias, dropout, masks for each head, any length, width and float dtype, and what a query gives that sees no key.
+The scores of a block, [query heads of the key head, rows, S] in f32, are at most `BLOCK` bytes, so they stay in a TPU's
+vector memory; the backward pass computes each block again. With P the probabilities of a block and
+D = Σ P·(grad·valueᵀ) over the keys, ∂value += Pᵀ·grad and ∂scores = P·(grad·valueᵀ - D).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import threefry2x32_p
+
+from lazytpu.lowering.templates.registry import template
+
+BLOCK = 16 << 20
+"Bytes of the scores of a block."
+ROWS = 512
+"Queries in a block, at most."
+HALF = 0xFFFF
+
+
+@dataclass(frozen=True)
+class How:
+    """The parameters of attention ops, as lazytpu/ir/attention.py has them; the scale is in the query."""
+
+    causal: bool = False
+    window: int = 0
+    precision: str = "highest"
+    hidden: str = "zeros"
+    added: bool = False
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (the least ui32 that keeps, what is
+    kept is multiplied by, seed and offset as ui32 [2], low word first)."""
+
+    bias: Any = None
+    offset: Any = None
+    dropout: tuple[Any, Any, Any, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """One attention in blocks: `count` of them, in the order of batch, key head and rows."""
+
+    q: Any  # [batch, kv heads, heads of each, padded L, E]
+    k: Any
+    v: Any
+    extra: Extra
+    how: How
+    length: int
+    rows: int
+    stream: Any = None
+    "The key of the random numbers, two ui32."
+
+    @staticmethod
+    def of(q: Any, k: Any, v: Any, extra: Extra, how: How) -> _Blocks:
+        batch, heads, length, width = q.shape
+        shared, keys = k.shape[1:3]
+        fits = BLOCK // max(1, 4 * keys * (heads // shared))
+        most = max(8, min(fits, ROWS))
+        rows = length if length <= most else -(-length // -(-length // most) // 8) * 8
+        grouped = _padded(q, 2, rows).reshape(batch, shared, heads // shared, -1, width)
+        bias = extra.bias
+        if bias is not None and bias.shape[2] > 1:
+            extra = Extra(_padded(bias, 2, rows), extra.offset, extra.dropout)
+        stream = None if extra.dropout is None else _stream(*extra.dropout[2:])
+        return _Blocks(grouped, k, v, extra, how, length, rows, stream)
+
+    @property
+    def count(self) -> int:
+        return self.q.shape[0] * self.q.shape[1] * self.blocks
+
+    @property
+    def blocks(self) -> int:
+        return self.q.shape[3] // self.rows
+
+    def place(self, i: Any) -> tuple[Any, Any, Any]:
+        """(batch, key head, first row) of a block."""
+        head = i // self.blocks
+        return head // self.q.shape[1], head % self.q.shape[1], i % self.blocks * self.rows
+
+    def rows_of(self, x: Any, at: tuple[Any, Any, Any]) -> Any:
+        """The block's rows of [batch, kv heads, heads of each, padded L, n]: [heads of each, rows, n]."""
+        batch, head, row = at
+        sizes = (1, 1, x.shape[2], self.rows, x.shape[4])
+        return jax.lax.dynamic_slice(x, (batch, head, 0, row, 0), sizes)[0, 0]
+
+    def begin(self, at: tuple[Any, Any, Any]) -> tuple[Any, ...]:
+        """Where the block's part of the bias begins."""
+        batch, head, row = at
+        sizes = self.extra.bias.shape
+        starts = (batch, head * self.q.shape[2], row)
+        return (*(start if size > 1 else 0 for start, size in zip(starts, sizes, strict=False)), 0)
+
+    def bias(self, at: tuple[Any, Any, Any]) -> Any:
+        """The block's part of the bias, with ones where it broadcasts to [heads of each, rows, S]."""
+        bias = self.extra.bias
+        heads, rows = (
+            most if size > 1 else 1 for most, size in zip((self.q.shape[2], self.rows), bias.shape[1:3], strict=True)
+        )
+        return jax.lax.dynamic_slice(bias, self.begin(at), (1, heads, rows, bias.shape[3]))[0]
+
+    def seen(self, at: tuple[Any, Any, Any]) -> list[Any]:
+        """The masks of a block."""
+        how, extra, made = self.how, self.extra, list[Any]()
+        shape = (self.rows, self.k.shape[2])
+        queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, dim) for dim in (0, 1))
+        queries = queries + at[2] + (0 if extra.offset is None else extra.offset)
+        if how.causal:
+            made.append(queries >= keys)
+        if how.window:
+            made.append(queries - how.window < keys)
+        if extra.bias is not None and extra.bias.dtype == jnp.bool_:
+            made.append(self.bias(at))
+        return made
+
+    def probabilities(self, at: tuple[Any, Any, Any]) -> Any:
+        """[heads of each, rows, S] in f32; zeros for rows past the last."""
+        extra, how = self.extra, self.how
+        scores = self.product("rqe,ke->rqk", self.rows_of(self.q, at), self.k[at[:2]])
+        low = jnp.float32(jnp.finfo(jnp.float32).min if how.hidden == "mean" else -inf)
+        for seen in self.seen(at):
+            scores = jnp.where(seen, scores, low)
+        if extra.bias is not None and extra.bias.dtype != jnp.bool_:
+            scores = scores + self.bias(at).astype(jnp.float32)
+        largest = scores.max(-1, keepdims=True)
+        if how.hidden == "zeros":
+            largest = jnp.where(largest == -inf, 0, largest)
+        exps = jnp.exp(scores - largest)
+        total = exps.sum(-1, keepdims=True)
+        if how.hidden == "zeros":
+            total = jnp.where(total == 0, 1, total)
+        if self.length == self.q.shape[3]:
+            return exps / total
+        rows = at[2] + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+        return jnp.where(rows < self.length, exps / total, 0)
+
+    def dropped(self, x: Any, at: tuple[Any, Any, Any]) -> Any:
+        """What dropout leaves: bits are those of lazytpu/lowering/random.py for the scores, [batch, heads, L, S]."""
+        if self.extra.dropout is None:
+            return x
+        least, factor = self.extra.dropout[:2]
+        batch, head, row = (jnp.uint32(n) for n in at)
+        each, keys = self.q.shape[2], self.k.shape[2]
+        heads, rows = (jax.lax.broadcasted_iota(jnp.uint32, (*x.shape[:2], 1), dim) for dim in (0, 1))
+        first = ((batch * jnp.uint32(self.q.shape[1]) + head) * jnp.uint32(each) + heads) * jnp.uint32(self.length)
+        high, low = _times(first + row + rows, keys)
+        high, low = (jnp.broadcast_to(word, x.shape) for word in (high, low))
+        index = low + jax.lax.broadcasted_iota(jnp.uint32, x.shape, 2)
+        high = high + (index < low).astype(jnp.uint32)
+        one, two = (jnp.broadcast_to(word, x.shape) for word in self.stream)
+        words = threefry2x32_p.bind(one, two, high, index)
+        keep = ((words[0] ^ words[1]) >= least) & (factor != 0)
+        return jnp.where(keep, x * factor, 0)
+
+    def product(self, dims: str, x: Any, y: Any) -> Any:
+        precision = self.how.precision if x.dtype == jnp.float32 else "default"
+        return jnp.einsum(dims, x, y, precision=precision, preferred_element_type=jnp.float32)
+
+
+def _stream(seed: Any, offset: Any) -> tuple[Any, Any]:
+    """The key of the random numbers. It is computed twice, as a vector: XLA fuses no scalars on a TPU."""
+    words = (jnp.broadcast_to(word, (2,)) for word in (seed[1], seed[0], offset[1], offset[0]))
+    high, low = threefry2x32_p.bind(*words)
+    return high[0], low[0]
+
+
+def _padded(x: Any, dim: int, rows: int) -> Any:
+    """With zeros up to a multiple of `rows`."""
+    missing = -x.shape[dim] % rows
+    return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
+
+
+def _times(x: Any, by: int) -> tuple[Any, Any]:
+    """The 64 bits of ui32 · a number below 2^32: (high, low)."""
+    half, sixteen = jnp.uint32(HALF), jnp.uint32(16)
+    high, low, by_high, by_low = x >> sixteen, x & half, jnp.uint32(by >> 16), jnp.uint32(by & HALF)
+    middle = high * by_low + ((low * by_low) >> sixteen)
+    other = low * by_high + (middle & half)
+    return high * by_high + (middle >> sixteen) + (other >> sixteen), x * jnp.uint32(by)
+
+
+def forward(q: Any, k: Any, v: Any, extra: Extra, how: How) -> Any:
+    """The output, [batch, heads, L, V]."""
+    of = _Blocks.of(q, k, v, extra, how)
+
+    def one(i: Any) -> Any:
+        at = of.place(i)
+        used = of.dropped(of.probabilities(at), at).astype(v.dtype)
+        return of.product("rqk,kv->rqv", used, v[at[:2]]).astype(v.dtype)
+
+    return _from_rows(jax.lax.map(one, jnp.arange(of.count)), of, q.shape)
+
+
+def _from_rows(made: Any, of: _Blocks, shape: tuple[int, ...]) -> Any:
+    """[count, heads of each, rows, n] as [batch, heads, L, n]."""
+    made = made.reshape(*of.q.shape[:2], of.blocks, *made.shape[1:]).transpose(0, 1, 3, 2, 4, 5)
+    return made.reshape(*shape[:2], -1, made.shape[-1])[:, :, : of.length]
+
+
+def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias: bool = False) -> tuple[Any, ...]:
+    """Gradients of q, k and v, and with `of_bias` of the bias."""
+    of = _Blocks.of(q, k, v, extra, how)
+    grads = _padded(grad, 2, of.rows).reshape(*of.q.shape[:4], grad.shape[3])
+
+    def step(sums: tuple[Any, ...], i: Any) -> tuple[tuple[Any, ...], Any]:
+        at = of.place(i)
+        of_key, of_value, bias = sums
+        key, value, rows, back = k[at[:2]], v[at[:2]], of.rows_of(of.q, at), of.rows_of(grads, at)
+        exact = of.probabilities(at)
+        of_value = of_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, at).astype(q.dtype), back))
+        spread = of.dropped(of.product("rqv,kv->rqk", back, value), at)
+        of_scores = exact * (spread - (exact * spread).sum(-1, keepdims=True))
+        for seen in of.seen(at) if how.hidden != "zeros" and not how.added else ():
+            of_scores = jnp.where(seen, of_scores, 0)
+        if of_bias:
+            bias = _added(bias, of_scores, of.begin(at))
+        of_dots = of_scores.astype(q.dtype)
+        of_key = of_key.at[at[:2]].add(of.product("rqk,rqe->ke", of_dots, rows))
+        return (of_key, of_value, bias), of.product("rqk,ke->rqe", of_dots, key).astype(q.dtype)
+
+    zeros = [jnp.zeros(x.shape, jnp.float32) for x in (k, v)]
+    bias = jnp.zeros(of.extra.bias.shape, jnp.float32) if of_bias else None
+    (of_key, of_value, bias), made = jax.lax.scan(step, (*zeros, bias), jnp.arange(of.count))
+    found = _from_rows(made, of, q.shape), of_key.astype(k.dtype), of_value.astype(v.dtype)
+    if not of_bias or bias is None:
+        return found
+    return *found, bias[:, :, : extra.bias.shape[2]].astype(extra.bias.dtype)
+
+
+def _added(total: Any, x: Any, begin: tuple[Any, ...]) -> Any:
+    """`total`, like the bias, with a block's gradient of the scores [heads of each, rows, S] added."""
+    repeated = tuple(i for i, size in enumerate(total.shape[1:]) if size == 1)
+    part = x.sum(repeated, keepdims=True)[None]
+    return jax.lax.dynamic_update_slice(total, jax.lax.dynamic_slice(total, begin, part.shape) + part, begin)
+
+
+def extra_of(names: str, operands: tuple[Any, ...]) -> Extra:
+    """Operands by the names that an attention op has for them."""
+    rest, given = list(operands), dict[str, Any]()
+    for name in names.split(",") if names else ():
+        given[name] = tuple(rest.pop(0) for _ in range(4)) if name == "dropout" else rest.pop(0)
+    return Extra(**given)
+
+
+@template("attention_by_blocks", x64=False)
+def attention_by_blocks(q: Any, k: Any, v: Any, *rest: Any, extra: str, **how: Any) -> Any:
+    """The output, of q, which comes scaled, k, v and what `extra` names."""
+    return forward(q, k, v, extra_of(extra, rest), How(**how))
+
+
+@template("attention_by_blocks_backward", x64=False)
+def attention_by_blocks_backward(
+    grad: Any, q: Any, k: Any, v: Any, *rest: Any, extra: str, of_bias: bool, **how: Any
+) -> tuple[Any, ...]:
+    """Gradients of q, k and v, and with `of_bias` of the bias."""
+    return partial(backward, of_bias=of_bias)(grad, q, k, v, extra_of(extra, rest), How(**how))
