@@ -140,7 +140,7 @@ LOOPS = {
 
 @pytest.mark.parametrize(("mode", "body"), [(mode, body) for mode, bodies in LOOPS.items() for body in bodies])
 def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], Any], monkeypatch: pytest.MonkeyPatch):
-    """The same programs, with as many results and as much to donate: gradients that are freed in time are no results."""
+    """The same programs, with as many results and as much to donate: gradients freed in time are no results."""
     training, ran = Training(), list[tuple[list[str], int, int]]()
     with lazytpu.mode(mode):
         real = recorder()
@@ -149,7 +149,8 @@ def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], An
         def spy(trace: Trace) -> None:
             plan = CutPlan.of(trace.state)
             live = sum(trace.values[slot]() is not None for slot in plan.results)
-            dead = sum(trace.values[s]() is None and b.pins == 1 for s, b in zip(plan.inputs, trace.buffers, strict=True))
+            inputs = zip(plan.inputs, trace.buffers, strict=True)
+            dead = sum(trace.values[slot]() is None and buffer.pins == 1 for slot, buffer in inputs)
             ran.append(([record.op.__name__ for record in trace.state.records()], live, dead))
             cut_trace(trace)
 
