@@ -56,6 +56,18 @@ class Joiner:
             start += parts
         return self._end_to_end(runs)
 
+    def scalars(self, values: Sequence[SSAValue], depth: int = DEEPEST) -> SSAValue:
+        """The 1-D vector of 0-d values. What they are computed by alike is computed of such vectors."""
+        constant = _splat(values)
+        if constant is not None:
+            return self._constant(constant)
+        if all(value is values[0] for value in values):
+            return self.b.broadcast_in_dim(values[0], (len(values),), ())
+        inner = _alike(values) if depth else None
+        if inner is not None:
+            return self.same(values, [self.scalars(x, depth - 1) for x in inner])
+        return self._scalars(values)
+
     def same(self, values: Sequence[SSAValue], operands: Sequence[SSAValue]) -> SSAValue:
         """The op that makes each of `values`, of whole vectors."""
         op = values[0].owner

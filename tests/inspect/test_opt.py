@@ -102,7 +102,7 @@ def test_help_names_the_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.value.code == 0
     out = capsys.readouterr().out
     assert "usage: lazytpu-opt" in out
-    assert "mark-donation" in out
+    assert "mark-donation" in "".join(out.split())  # argparse breaks lines at hyphens
 
 
 MINE = '''
