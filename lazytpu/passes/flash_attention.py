@@ -44,6 +44,8 @@ WIDEST = 256
 "The widest head whose blocks fit the vector memory."
 LEAST = 1 << 24
 """Bytes of f32 scores from which on the kernel pays. docs/attention.md has the figures."""
+BY_BLOCKS = 8
+"How many times as many bytes it takes until blocks in XLA's ops pay, which read the keys from memory for each block."
 
 Values = tuple[SSAValue, ...]
 
@@ -62,10 +64,11 @@ class FlashAttentionPass(ModulePass):
         written_out = False
         for each in found:
             of = with_mask_read(each)
-            if refusal(of, self.least):
+            by_blocks = unfit(of) is not None or _of_bias(each)
+            if refusal(of, self.least * (BY_BLOCKS if by_blocks else 1)):
                 decompose(each)
                 written_out = True
-            elif unfit(of) or _of_bias(each):
+            elif by_blocks:
                 _by_blocks(each, of)
             else:
                 _call(each, of)

@@ -9,10 +9,10 @@
     %5, %6 = products of %8 with %k and %q, %7 of %2 with %g
 
 Products may have their dimensions in any order, batch and heads merged or apart; scores may be scaled by a number,
-masked by selects and by adding 0 and -inf (patterns/attention_masks.py says what is read), and converted between float
-dtypes. The backward pass, where there is one, is matched with its forward one, or neither is.
+masked by selects and by adding 0 and -inf (patterns/attention_masks.py says what is read) or any floats, and converted
+between float dtypes. The backward pass, where there is one, is matched with its forward one, or neither is.
 
-Needs: canonical form. Guarantees: only what the kernel of `flash-attention` takes is rewritten, and only when nothing
+Needs: canonical form. Guarantees: only what has enough scores for `flash-attention` is rewritten, and only when nothing
 else uses what is no longer computed, such as the probabilities. Scores stay f32 where the model rounded them to bf16 in
 between. A query that sees no key gives NaN or the mean of the values as in the model; where it gives something else,
 because masks are of two kinds, and some query may see no key, the model is left as it is.
@@ -37,8 +37,8 @@ from lazytpu.ir.pointwise import ConvertOp, SelectOp
 from lazytpu.ir.shape import ReshapeOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.failure import note
-from lazytpu.passes.flash_attention import LEAST, refusal_of
-from lazytpu.passes.patterns.attention_masks import bias_of, offset_of, positions
+from lazytpu.passes.flash_attention import BY_BLOCKS, LEAST, refusal_of
+from lazytpu.passes.patterns.attention_masks import added_to_scores, bias_of, offset_of, positions
 from lazytpu.passes.patterns.attention_products import (
     Operand,
     Product,
@@ -89,14 +89,16 @@ class Match:
     ends: list[Operation] = field(default_factory=list[Operation])
 
     def refusal(self, least: int) -> str | None:
-        """Why the kernel does not take it."""
+        """Why it is left as it is."""
         value = self.value
         assert value is not None
         dtypes = {dtype_of(x.value) for x in (self.of.query, self.of.key, value)}
         if len(dtypes) > 1:
             return f"query, key and value are of different dtypes: {', '.join(sorted(dtypes))}"
         batch, heads = self.heads
-        return refusal_of(dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least)
+        return refusal_of(
+            dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least if self.of.bias is None else least * BY_BLOCKS
+        )
 
     @property
     def heads(self) -> tuple[int, int]:
@@ -150,7 +152,7 @@ class Match:
             query,
             key,
             value,
-            bias_of(b, visible, batch, s.shape[-1]),
+            bias_of(b, visible, batch, s.shape[-1]) if s.bias is None else added_to_scores(b, s.bias),
             scale,
             offset_of(b, offset),
             causal=visible.last is not None,

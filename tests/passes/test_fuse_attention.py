@@ -97,6 +97,24 @@ def test_run_time_scale_and_padding() -> None:
     )
 
 
+def test_a_bias_for_each_head() -> None:
+    """As ALiBi has it; a row of it that is -inf gives NaN, as in a softmax."""
+    narrow = "tensor<2x1x128xf32>"
+    rewrites(
+        FUSE,
+        f"{ARGUMENTS}, %a : {narrow}",
+        f"""{SCORES}
+        %wide = lazytpu.broadcast_in_dim %a dims = [1, 2, 3] : ({narrow}) -> {P}
+        %biased = lazytpu.add %wide, %0 : {P}
+        {softmax("%biased")}{OUTPUT}{RETURN}""",
+        f"""
+        %0 = lazytpu.reshape %a : ({narrow}) -> tensor<1x2x1x128xf32>
+        %o = lazytpu.attention %q, %k, %v, %0 extra = "bias" precision = default hidden = nan
+             : ({X}, {X}, {X}, tensor<1x2x1x128xf32>) -> {X}
+        func.return %o : {X}""",
+    )
+
+
 BACKWARD = f"""
     %dv = lazytpu.dot_general %p, %g lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [2] rhs_contract = [2]
           precision = default : ({P}, {X}) -> {X}
@@ -140,6 +158,7 @@ def test_with_its_backward_pass() -> None:
         SCORES + softmax("%0") + OUTPUT + BACKWARD + f"\nfunc.return %o, %dq, %ds : {X}, {X}, {P}",
         SCORES + softmax("%0") + OUTPUT + BACKWARD.replace("%8, %p", "%8, %3") + GRADIENTS,
         SCORES + f"\n%w = lazytpu.mul %0, %0 : {P}" + softmax("%w") + OUTPUT + RETURN,
+        SCORES + f"\n%w = lazytpu.add %0, %0 : {P}" + softmax("%w") + OUTPUT + RETURN,
     ],
     ids=[
         "probabilities used",
@@ -150,6 +169,7 @@ def test_with_its_backward_pass() -> None:
         "gradient of scores used",
         "another gradient",
         "scores scaled by a tensor",
+        "scores added to scores",
     ],
 )
 def test_what_is_left_alone(body: str) -> None:

@@ -168,9 +168,9 @@ class _Blocks:
 
 
 def _stream(seed: Any, offset: Any) -> tuple[Any, Any]:
-    """The key of the random numbers. It is computed twice, as a vector: XLA fuses no scalars on a TPU."""
-    words = (jnp.broadcast_to(word, (2,)) for word in (seed[1], seed[0], offset[1], offset[0]))
-    high, low = threefry2x32_p.bind(*words)
+    """The key of the random numbers. It is computed for the next offset as well: XLA fuses no scalars on a TPU."""
+    high, low, counter, next_counter = (jnp.broadcast_to(x, (2,)) for x in (seed[1], seed[0], offset[1], offset[0]))
+    high, low = threefry2x32_p.bind(high, low, counter, next_counter + jnp.arange(2, dtype=jnp.uint32))
     return high[0], low[0]
 
 

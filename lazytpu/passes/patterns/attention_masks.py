@@ -234,3 +234,21 @@ def bias_of(b: Builder, visible: Visible, batch: int, length: int) -> SSAValue |
         rows = b.broadcast_to(rows if seen else b.not_(rows), (batch, 1, 1, length))
         total = rows if total is None else b.and_(total, rows)
     return total
+
+
+def added_to_scores(b: Builder, x: SSAValue) -> SSAValue:
+    """Numbers that are added to scores of their shape, of 3 or 4 axes, without repeating them: of 4 axes."""
+    axes: Axes = tuple(range(len(shape_of(x))))
+    known: Axes = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(x), strict=True))
+    rank = len(axes)
+    while (moved := through(x, known)) is not None:
+        x, known = moved
+    sizes = {axis: size for axis, size in zip(known, shape_of(x), strict=True) if axis is not None}
+    if list(sizes) != sorted(sizes):
+        x = b.transpose(b.reshape(x, [*sizes.values()]), [list(sizes).index(axis) for axis in sorted(sizes)])
+    return b.reshape(x, [sizes.get(axis, 1) for axis in _four(rank)])
+
+
+def _four(rank: int) -> tuple[int, ...]:
+    """The axes of scores as batch, heads, queries and keys: -1 for one that is not there."""
+    return (0, 1, 2, 3) if rank == 4 else (0, -1, rank - 2, rank - 1) if rank == 3 else (-1, -1, 0, 1)

@@ -45,10 +45,15 @@ class Scores:
     hiding: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
     "Of each mask, the number that stands for what it hides, and whether that was added to the scores."
 
+    bias: SSAValue | None = None
+    "Numbers that are added to the scores."
+
     @property
     def hidden(self) -> str | None:
         """What a query that sees no key gives, as attention ops have it; None when they have no word for it."""
         numbers, added = {number for number, _ in self.hiding}, [number for number, added in self.hiding if added]
+        if self.bias is not None:  # which may be -inf
+            return "nan" if numbers <= {-inf} and not self.visible.keys and self.visible.stored is None else None
         if sees_a_key(self.visible, *self.shape[-2:]):
             return "zeros"
         if numbers == {-inf}:
@@ -72,6 +77,7 @@ def scores(op: DivOp) -> Scores | None:
         return None
     reader, scale, factor, divides = Reader(len(shape_of(top))), 1.0, None, False
     hiding: list[tuple[float, bool]] = []
+    bias: SSAValue | None = None
     x = top
     while (owner := x.owner) and not isinstance(owner, DotGeneralOp):
         if isinstance(owner, ConvertOp) or (
@@ -89,11 +95,17 @@ def scores(op: DivOp) -> Scores | None:
         elif isinstance(owner, AddOp | SelectOp):
             if isinstance(owner, SelectOp):
                 masks.add(owner.operands[0])
-            unmasked = _unmasked(owner, reader) if shape_of(x) == shape_of(top) and factor is None else None
-            if unmasked is None or unmasked[1] * scale > HIDING:
+            if shape_of(x) != shape_of(top) or factor is not None:
                 return None
-            following = unmasked[0]
-            hiding.append((unmasked[1] * scale, isinstance(owner, AddOp)))
+            if (unmasked := _unmasked(owner, reader)) is not None and unmasked[1] * scale <= HIDING:
+                following = unmasked[0]
+                hiding.append((unmasked[1] * scale, isinstance(owner, AddOp)))
+            elif isinstance(owner, AddOp) and unmasked is None and bias is None and scale == 1.0:
+                if (biased := _biased(owner)) is None:
+                    return None
+                following, bias = biased
+            else:
+                return None
         else:
             return None
         inside.add(owner)
@@ -103,7 +115,7 @@ def scores(op: DivOp) -> Scores | None:
     if product is None or sides is None:
         return None
     inside.add(product)
-    return Scores(op, product, *sides, reader.found, scale, factor, divides, masks, inside, hiding)
+    return Scores(op, product, *sides, reader.found, scale, factor, divides, masks, inside, hiding, bias)
 
 
 def _softmax(op: DivOp, inside: set[Operation]) -> SSAValue | None:
@@ -165,6 +177,26 @@ def _unmasked(op: AddOp | SelectOp, reader: Reader) -> tuple[SSAValue, float] | 
         if _read(reader, chosen.operands[0], found[1], known):
             return x, found[2]
     return None
+
+
+def _biased(op: AddOp) -> tuple[SSAValue, SSAValue] | None:
+    """(the scores, what is added to them); None unless one side comes of a product of queries and keys."""
+    left, right = _has_product(op.lhs), _has_product(op.rhs)
+    if left == right or len(shape_of(op.lhs)) > 4:
+        return None
+    return (op.lhs, op.rhs) if left else (op.rhs, op.lhs)
+
+
+def _has_product(x: SSAValue) -> bool:
+    owner = x.owner
+    if isinstance(owner, ConvertOp | ReshapeOp):
+        return _has_product(owner.operands[0])
+    if isinstance(owner, MulOp | DivOp):
+        scaled = scaling(owner)
+        return scaled is not None and _has_product(scaled[0])
+    if isinstance(owner, AddOp | SelectOp):
+        return any(_has_product(side) for side in owner.operands[-2:])
+    return isinstance(owner, DotGeneralOp) and scores_of(owner) is not None
 
 
 def _choice(op: SelectOp) -> tuple[SSAValue, bool, float] | None:
