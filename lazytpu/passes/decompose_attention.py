@@ -68,31 +68,45 @@ def decompose(op: AttentionOp | AttentionBackwardOp) -> None:
 
 @dataclass(frozen=True)
 class _Heads:
-    """One attention with its queries grouped by key head: [batch, kv heads, group·L, E]."""
+    """One attention with its queries by key head, [batch, kv heads, group, L, E]; with one query head for each key head
+    the dimension `group` is not there."""
 
     of: Attention
     query: SSAValue
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """The dimensions of a query that a key head has more than one of: those of group and L."""
+        return tuple(range(2, len(shape_of(self.query)) - 1))
+
+    @property
+    def last(self) -> tuple[int]:
+        return (len(shape_of(self.query)) - 1,)
+
+    @property
     def grouped(self) -> tuple[int, ...]:
-        """The shape of the scores as the products have them: [batch, kv heads, group·L, S]."""
-        return (*shape_of(self.query)[:3], self.of.scores[-1])
+        """The shape of the scores as the products have them: [batch, kv heads, group, L, S]."""
+        return (*shape_of(self.query)[:-1], self.of.scores[-1])
 
     def by_key_head(self, b: Builder, x: SSAValue) -> SSAValue:
-        """[batch, heads, L, n] as [batch, kv heads, group·L, n]."""
-        return b.reshape(x, [*shape_of(self.query)[:3], shape_of(x)[-1]])
+        """[batch, heads, L, n] as [batch, kv heads, group, L, n]."""
+        return b.reshape(x, [*shape_of(self.query)[:-1], shape_of(x)[-1]])
 
-    def product(self, b: Builder, x: SSAValue, y: SSAValue, over: tuple[int, int]) -> SSAValue:
+    def product(
+        self, b: Builder, x: SSAValue, y: SSAValue, of_x: tuple[int, ...], of_y: tuple[int, ...] | None = None
+    ) -> SSAValue:
         dtype = dtype_of(x)
         precision = "default" if dtype in WIDE else "highest" if dtype == "f64" else self.of.precision
         to = WIDE.get(dtype, dtype)
-        return b.dot_general(x, y, (0, 1), (0, 1), (over[0],), (over[1],), precision=precision, dtype=to)
+        of_y = of_x if of_y is None else of_y
+        return b.dot_general(x, y, (0, 1), (0, 1), of_x, of_y, precision=precision, dtype=to)
 
 
 def _heads(b: Builder, of: Attention) -> _Heads:
     batch, heads, length, width = shape_of(of.query)
     shared = shape_of(of.key)[1]
-    return _Heads(of, b.reshape(of.query, [batch, shared, heads // shared * length, width]))
+    group = [] if heads == shared else [heads // shared]
+    return _Heads(of, b.reshape(of.query, [batch, shared, *group, length, width]))
 
 
 def _like(b: Builder, value: float, like: SSAValue) -> SSAValue:
@@ -113,7 +127,7 @@ def _scaled(b: Builder, x: SSAValue, of: Attention) -> SSAValue:
 def _scores(b: Builder, heads: _Heads) -> SSAValue:
     """query·keyᵀ·scale with bias and masks, [batch, heads, L, S]."""
     of, shape = heads.of, heads.of.scores
-    dots = _scaled(b, b.reshape(heads.product(b, heads.query, of.key, (3, 3)), shape), of)
+    dots = _scaled(b, b.reshape(heads.product(b, heads.query, of.key, heads.last, (3,)), shape), of)
     hidden = _like(b, -LARGEST[dtype_of(dots)] if of.hidden == "mean" else -inf, dots)
     for seen in _seen(b, of):
         dots = b.select(seen, dots, hidden)
@@ -181,7 +195,7 @@ def forward(b: Builder, of: Attention) -> SSAValue:
         used = _dropout(b, used, *of.dropout)
     dtype = dtype_of(of.value)
     weights = b.convert(b.reshape(used, heads.grouped), dtype)
-    made = heads.product(b, weights, of.value, (3, 2))
+    made = heads.product(b, weights, of.value, heads.last, (2,))
     return b.convert(b.reshape(made, [*shape_of(of.query)[:3], shape_of(of.value)[3]]), dtype)
 
 
@@ -191,9 +205,9 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
     probabilities = _probabilities(b, heads)
     used = probabilities if of.dropout is None else _dropout(b, probabilities, *of.dropout)
     grad = heads.by_key_head(b, grad)
-    of_value = heads.product(b, b.convert(b.reshape(used, heads.grouped), dtype), grad, (2, 2))
+    of_value = heads.product(b, b.convert(b.reshape(used, heads.grouped), dtype), grad, heads.rows)
 
-    spread = b.reshape(heads.product(b, grad, of.value, (3, 3)), of.scores)
+    spread = b.reshape(heads.product(b, grad, of.value, heads.last, (3,)), of.scores)
     if of.dropout is not None:
         spread = _dropout(b, spread, *of.dropout)
     common = b.reduce("add", b.mul(probabilities, spread), [3])
@@ -205,8 +219,8 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
         made.append(b.convert(_summed_to(b, of_scores, shape_of(of.bias)), dtype_of(of.bias)))
 
     of_dots = b.convert(b.reshape(of_scores, heads.grouped), dtype)
-    of_query = heads.product(b, of_dots, of.key, (3, 2))
-    of_key = heads.product(b, of_dots, heads.query, (2, 2))
+    of_query = heads.product(b, of_dots, of.key, heads.last, (2,))
+    of_key = heads.product(b, of_dots, heads.query, heads.rows)
     of_query, of_key = _scaled(b, of_query, of), _scaled(b, of_key, of)
     return [
         b.convert(b.reshape(of_query, shape_of(of.query)), dtype),

@@ -77,6 +77,7 @@ BUILT_IN: Mapping[str, Registered] = {
         _built_in("gather-first", "simplify", targets=("tpu",)),
         _built_in("fuse-attention", "patterns", targets=("tpu",)),
         _built_in("flash-attention", "patterns", targets=("tpu",)),
+        _built_in("split-tokens", "layout", targets=("tpu",)),
         _built_in("pack-scalars", "layout", targets=("tpu",)),
         _built_in("mark-donation"),
         _built_in("shard-reductions", "collectives", targets=("tpu",)),

@@ -20,8 +20,8 @@ OUT = "tensor<1x2x3x6xf32>"
 
 
 def test_forward() -> None:
-    """Two query heads share a key head: their rows are one product's."""
-    grouped, scores, rows = "tensor<1x1x6x5xf32>", "tensor<1x2x3x5xf32>", "tensor<1x2x3xf32>"
+    """Two query heads share a key head: their rows are one product's, and stay two dimensions."""
+    grouped, scores, rows = "tensor<1x1x2x3x5xf32>", "tensor<1x2x3x5xf32>", "tensor<1x2x3xf32>"
     rewrites(
         "decompose-attention,dce",
         ARGUMENTS,
@@ -29,9 +29,9 @@ def test_forward() -> None:
         %0 = lazytpu.attention %q, %k, %v causal = true scale = 0.5 precision = highest : ({Q}, {K}, {V}) -> {OUT}
         func.return %0 : {OUT}""",
         f"""
-        %0 = lazytpu.reshape %q : ({Q}) -> tensor<1x1x6x4xf32>
-        %1 = lazytpu.dot_general %0, %k lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [3]
-             precision = highest : (tensor<1x1x6x4xf32>, {K}) -> {grouped}
+        %0 = lazytpu.reshape %q : ({Q}) -> tensor<1x1x2x3x4xf32>
+        %1 = lazytpu.dot_general %0, %k lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [4] rhs_contract = [3]
+             precision = highest : (tensor<1x1x2x3x4xf32>, {K}) -> {grouped}
         %2 = lazytpu.reshape %1 : ({grouped}) -> {scores}
         %3 = lazytpu.constant 0.5 : {scores}
         %4 = lazytpu.mul %2, %3 : {scores}
@@ -49,9 +49,9 @@ def test_forward() -> None:
         %16 = lazytpu.broadcast_in_dim %15 dims = [0, 1, 2] : ({rows}) -> {scores}
         %17 = lazytpu.div %14, %16 : {scores}
         %18 = lazytpu.reshape %17 : ({scores}) -> {grouped}
-        %19 = lazytpu.dot_general %18, %v lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [3] rhs_contract = [2]
-             precision = highest : ({grouped}, {V}) -> tensor<1x1x6x6xf32>
-        %20 = lazytpu.reshape %19 : (tensor<1x1x6x6xf32>) -> {OUT}
+        %19 = lazytpu.dot_general %18, %v lhs_batch = [0, 1] rhs_batch = [0, 1] lhs_contract = [4] rhs_contract = [2]
+             precision = highest : ({grouped}, {V}) -> tensor<1x1x2x3x6xf32>
+        %20 = lazytpu.reshape %19 : (tensor<1x1x2x3x6xf32>) -> {OUT}
         func.return %20 : {OUT}""",
     )
 

@@ -5,11 +5,19 @@ Sums and products of floats are not regrouped: a sum of sums rounds in between, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import copysign
+from typing import TypeAlias
+
+from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
-from lazytpu.ir.constants import ConstantOp
+from lazytpu.ir.base import integer
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.constants import ConstantOp, IotaOp
+from lazytpu.ir.pointwise import CompareOp, ConvertOp, SelectOp
 from lazytpu.ir.reductions import ReduceOp
-from lazytpu.ir.shape import TransposeOp
+from lazytpu.ir.shape import BroadcastInDimOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, is_complex, is_float, shape_of
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
@@ -77,4 +85,56 @@ class ReduceOfTranspose(Pattern):
             replace(op, rewriter, lambda b: b.reduce(op.kind.data, inner.operands[0], dims))
 
 
-PATTERNS: Table = {ReduceOp: (ReduceOfSplat(), ReduceOfUnitDims(), ReduceTwice(), ReduceOfTranspose())}
+class SumOfOneHot(Pattern):
+    """The sum along a dimension of select(iota == t, c, 0), of which at most one element is not zero -> select(0 <= t <
+    size, c, 0).
+
+    The gradient of a cross-entropy is one-hot, and log_softmax's backward pass sums its rows: [tokens, words]."""
+
+    MADE_BY = frozenset((SelectOp, ConvertOp))
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
+        widened = defined_by(op.operands[0], ConvertOp)
+        chosen = defined_by(widened.operands[0] if widened is not None else op.operands[0], SelectOp)
+        if chosen is None or op.kind.data != "add" or len(ints(op.dims)) != 1:
+            return
+        equal, value, zero = defined_by(chosen.operands[0], CompareOp), chosen.operands[1], splat(chosen.operands[2])
+        if equal is None or equal.direction.data != "EQ" or zero != 0 or copysign(1, float(zero.real)) < 0:
+            return
+        (dim,), shape, result = ints(op.dims), shape_of(op.operands[0]), op.results[0]
+        for counted, target in (equal.operands, reversed(equal.operands)):
+            counts = defined_by(counted, IotaOp)
+            if counts is None or integer(counts.dim) != dim or dtype_of(counted) not in ("i32", "i64"):
+                continue
+            row, index = _along(value, dim), _along(target, dim)
+            if row is None or index is None:
+                return
+
+            def build(b: Builder, row: _Row = row, index: _Row = index) -> SSAValue:
+                at, rows = index(b), shape_of(result)
+                first, end = (b.constant(number, dtype_of(at), rows) for number in (0, shape[dim]))
+                inside = b.binary("and", b.compare("GE", at, first), b.compare("LT", at, end))
+                nothing = b.constant(0, dtype_of(result), rows)
+                return b.select(inside, b.add(b.convert(row(b), dtype_of(result)), nothing), nothing)
+
+            replace(op, rewriter, build)
+            return
+
+
+_Row: TypeAlias = "Callable[[Builder], SSAValue]"
+
+
+def _along(x: SSAValue, dim: int) -> _Row | None:
+    """What makes the values that x repeats along `dim`; None where it does not."""
+    repeated = defined_by(x, BroadcastInDimOp)
+    if repeated is None or dim in ints(repeated.dims):
+        return None
+    shape = [size for d, size in enumerate(shape_of(x)) if d != dim]
+    dims = [d - (d > dim) for d in ints(repeated.dims)]
+    return lambda b: b.broadcast_in_dim(repeated.operands[0], shape, dims)
+
+
+PATTERNS: Table = {
+    ReduceOp: (ReduceOfSplat(), ReduceOfUnitDims(), ReduceTwice(), ReduceOfTranspose(), SumOfOneHot()),
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.passes.modules import keeps, rewrites
@@ -107,3 +109,41 @@ def test_reduction_of_nothing_stays() -> None:
         %1 = lazytpu.reduce max %0 dims = [0] : (tensor<0x3xf32>) -> tensor<3xf32>
         func.return %1 : tensor<3xf32>""",
     )
+
+
+def one_hot(direction: str = "EQ", along: int = 1, zero: str = "0.0") -> str:
+    return f"""
+    %0 = lazytpu.iota dim = {along} : tensor<4x9xi32>
+    %1 = lazytpu.broadcast_in_dim %t dims = [0] : (tensor<4xi32>) -> tensor<4x9xi32>
+    %2 = lazytpu.compare {direction} %0, %1 : (tensor<4x9xi32>, tensor<4x9xi32>) -> tensor<4x9xi1>
+    %3 = lazytpu.broadcast_in_dim %c dims = [0] : (tensor<4xbf16>) -> tensor<4x9xbf16>
+    %4 = lazytpu.constant {zero} : tensor<4x9xbf16>
+    %5 = lazytpu.select %2, %3, %4 : (tensor<4x9xi1>, tensor<4x9xbf16>, tensor<4x9xbf16>) -> tensor<4x9xbf16>
+    %6 = lazytpu.convert %5 : (tensor<4x9xbf16>) -> tensor<4x9xf32>
+    %7 = lazytpu.reduce add %6 dims = [1] : (tensor<4x9xf32>) -> tensor<4xf32>
+    func.return %7 : tensor<4xf32>"""
+
+
+def test_sum_of_one_hot_rows() -> None:
+    """Whose one element is where the target lies inside; -0.0 in it gives 0.0, as the sum does."""
+    rewrites(
+        "canonicalize,cse",
+        "%t : tensor<4xi32>, %c : tensor<4xbf16>",
+        one_hot(),
+        """
+        %0 = lazytpu.constant 0 : tensor<4xi32>
+        %1 = lazytpu.compare GE %t, %0 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+        %2 = lazytpu.constant 9 : tensor<4xi32>
+        %3 = lazytpu.compare LT %t, %2 : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi1>
+        %4 = lazytpu.and %1, %3 : tensor<4xi1>
+        %5 = lazytpu.constant 0.0 : tensor<4xf32>
+        %6 = lazytpu.convert %c : (tensor<4xbf16>) -> tensor<4xf32>
+        %7 = lazytpu.add %6, %5 : tensor<4xf32>
+        %8 = lazytpu.select %4, %7, %5 : (tensor<4xi1>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        func.return %8 : tensor<4xf32>""",
+    )
+
+
+@pytest.mark.parametrize("given", [{"direction": "NE"}, {"along": 0}, {"zero": "1.0"}, {"zero": "-0.0"}])
+def test_sum_of_rows_that_are_not_one_hot_stays(given: dict[str, Any]) -> None:
+    keeps("canonicalize", "%t : tensor<4xi32>, %c : tensor<4xbf16>", one_hot(**given))
