@@ -32,6 +32,7 @@ from lazytpu.ir.reductions import ReduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ConcatenateOp, ReshapeOp, SliceOp
 from lazytpu.ir.types import Shape, dtype_of, ints, shape_of, tensor_type
 from lazytpu.passes.canonicalize import ByClass
+from lazytpu.passes.cse import CsePass
 from lazytpu.passes.patterns import shape as of_shapes
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 from lazytpu.passes.patterns.contractions import Side, build, sides_of
@@ -51,6 +52,7 @@ class SplitTokensPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         PatternRewriteWalker(ByClass(TABLE)).rewrite_module(op)
+        CsePass().apply(ctx, op)  # what was computed of both shapes: checks of indices, say
 
 
 @dataclass(frozen=True)
