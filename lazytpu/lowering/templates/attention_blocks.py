@@ -101,13 +101,17 @@ class _Blocks:
         starts = (batch, head * self.q.shape[2], row)
         return (*(start if size > 1 else 0 for start, size in zip(starts, sizes, strict=False)), 0)
 
-    def bias(self, at: tuple[Any, Any, Any]) -> Any:
+    def bias(self, of: tuple[Any, Any, Any]) -> Any:
         """The block's part of the bias, with ones where it broadcasts to [heads of each, rows, S]."""
         bias = self.extra.bias
-        heads, rows = (
-            most if size > 1 else 1 for most, size in zip((self.q.shape[2], self.rows), bias.shape[1:3], strict=True)
-        )
-        return jax.lax.dynamic_slice(bias, self.begin(at), (1, heads, rows, bias.shape[3]))[0]
+        *at, row, _ = self.begin(of)
+        heads = self.q.shape[2] if bias.shape[1] > 1 else 1
+        rows = self.rows if bias.shape[2] > 1 else 1
+        # A mask of bools has tiles of more rows as an argument than here: of its rows as they are, XLA would turn all
+        # into other tiles for each block.
+        by_block = bias.reshape(*bias.shape[:2], -1, rows, bias.shape[3])
+        part = jax.lax.dynamic_slice(by_block, (*at, row // rows, 0, 0), (1, heads, 1, rows, bias.shape[3]))
+        return jax.lax.optimization_barrier(part[0, :, 0])
 
     def seen(self, at: tuple[Any, Any, Any]) -> list[Any]:
         """The masks of a block."""
@@ -144,23 +148,28 @@ class _Blocks:
         rows = at[2] + jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1)
         return jnp.where(rows < self.length, exps / total, 0)
 
-    def dropped(self, x: Any, at: tuple[Any, Any, Any]) -> Any:
-        """What dropout leaves: bits are those of lazytpu/lowering/random.py for the scores, [batch, heads, L, S]."""
+    def kept(self, at: tuple[Any, Any, Any]) -> Any:
+        """What dropout keeps of the scores, None without it: the bits are those that lazytpu/lowering/random.py has for
+        [batch, heads, L, S]. They are computed once, and not in each fusion that uses them."""
         if self.extra.dropout is None:
-            return x
+            return None
         least, factor = self.extra.dropout[:2]
         batch, head, row = (jnp.uint32(n) for n in at)
         each, keys = self.q.shape[2], self.k.shape[2]
-        heads, rows = (jax.lax.broadcasted_iota(jnp.uint32, (*x.shape[:2], 1), dim) for dim in (0, 1))
+        shape = (each, self.rows, keys)
+        heads, rows = (jax.lax.broadcasted_iota(jnp.uint32, (each, self.rows, 1), dim) for dim in (0, 1))
         first = ((batch * jnp.uint32(self.q.shape[1]) + head) * jnp.uint32(each) + heads) * jnp.uint32(self.length)
-        high, low = _times(first + row + rows, keys)
-        high, low = (jnp.broadcast_to(word, x.shape) for word in (high, low))
-        index = low + jax.lax.broadcasted_iota(jnp.uint32, x.shape, 2)
+        high, low = (jnp.broadcast_to(word, shape) for word in _times(first + row + rows, keys))
+        index = low + jax.lax.broadcasted_iota(jnp.uint32, shape, 2)
         high = high + (index < low).astype(jnp.uint32)
-        one, two = (jnp.broadcast_to(word, x.shape) for word in self.stream)
+        one, two = (jnp.broadcast_to(word, shape) for word in self.stream)
         words = threefry2x32_p.bind(one, two, high, index)
-        keep = ((words[0] ^ words[1]) >= least) & (factor != 0)
-        return jnp.where(keep, x * factor, 0)
+        return jax.lax.optimization_barrier(((words[0] ^ words[1]) >= least) & (factor != 0))
+
+    def dropped(self, x: Any, kept: Any) -> Any:
+        """What is left of numbers like the scores."""
+        dropout = self.extra.dropout
+        return x if kept is None or dropout is None else jnp.where(kept, x * dropout[1], 0)
 
     def product(self, dims: str, x: Any, y: Any) -> Any:
         precision = self.how.precision if x.dtype == jnp.float32 else "default"
@@ -195,7 +204,7 @@ def forward(q: Any, k: Any, v: Any, extra: Extra, how: How) -> Any:
 
     def one(i: Any) -> Any:
         at = of.place(i)
-        used = of.dropped(of.probabilities(at), at).astype(v.dtype)
+        used = of.dropped(of.probabilities(at), of.kept(at)).astype(v.dtype)
         return of.product("rqk,kv->rqv", used, v[at[:2]]).astype(v.dtype)
 
     return _from_rows(jax.lax.map(one, jnp.arange(of.count)), of, q.shape)
@@ -216,9 +225,9 @@ def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias:
         at = of.place(i)
         of_key, of_value, bias = sums
         key, value, rows, back = k[at[:2]], v[at[:2]], of.rows_of(of.q, at), of.rows_of(grads, at)
-        exact = of.probabilities(at)
-        of_value = of_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, at).astype(q.dtype), back))
-        spread = of.dropped(of.product("rqv,kv->rqk", back, value), at)
+        exact, kept = of.probabilities(at), of.kept(at)
+        of_value = of_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, kept).astype(q.dtype), back))
+        spread = of.dropped(of.product("rqv,kv->rqk", back, value), kept)
         of_scores = exact * (spread - (exact * spread).sum(-1, keepdims=True))
         for seen in of.seen(at) if how.hidden != "zeros" and not how.added else ():
             of_scores = jnp.where(seen, of_scores, 0)
