@@ -37,7 +37,7 @@ from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.runtime.resident import Part
+from lazytpu.runtime.laid_out import arguments, result
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
@@ -227,7 +227,7 @@ class Engine:
         results, launch = self._launch(compiled, trace.buffers, trace.numbers)
         if compiled.resident:
             fill(compiled, held, results)
-        elif len(held) == len(compiled.live):
+        elif compiled.program.layouts is None and len(held) == len(compiled.live):
             made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
             for (_, value), array, size, origin in made:
                 value.buffer = Buffer(array, size, origin)
@@ -235,7 +235,7 @@ class Engine:
             position = {slot: i for i, slot in enumerate(compiled.live)}
             for slot, value in held:
                 i = position[slot]
-                value.buffer = Buffer(results[i], compiled.nbytes[i], compiled.origins[i])
+                value.buffer = result(compiled.program.layouts, i, results[i], compiled.nbytes[i], compiled.origins[i])
         checks = compiled.checks
         if checks and trace.mode in ("strict", "debug"):  # all lines that have this op share its record
             line = self.user_line()
@@ -255,10 +255,13 @@ class Engine:
         if compiled.packs:
             packs = compiled.packer(numbers)
             arrays.extend([self.packs.upload(packs[i]) for i in compiled.packs])
-        arrays.extend([buffers[i].array for i in compiled.inputs])
+        program = compiled.program
+        if program.layouts is None:
+            arrays.extend([buffers[i].array for i in compiled.inputs])
+        else:
+            arrays.extend(arguments(program.layouts, len(arrays), [buffers[i] for i in compiled.inputs]))
         flat = gather(compiled, buffers) if compiled.resident else ()
         arrays.extend([pack.array for pack in flat])
-        program = compiled.program
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
         launch = self.inflight.begin(compiled.timing)
@@ -290,7 +293,7 @@ class Engine:
             raise again(buffer.error)
         try:
             with self.metrics.waiting():
-                array = buffer.fetch() if isinstance(buffer, Part) else client.to_host(buffer.array, copy=True)
+                array = buffer.fetch()
         except OutOfMemory as error:
             raise self.exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)

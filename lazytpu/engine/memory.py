@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.laid_out import LaidOut
 from lazytpu.runtime.resident import Pack, Part
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     owned = owners(objects)
     live = [(buffer, buffer.array) for buffer in objects.get(Buffer, ())]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
+    found += [_value(b, b.held, owned.get(id(b))) for b in objects.get(LaidOut, ()) if not b.gone()]
     found += _parts(objects.get(Part, ()), objects.get(Pack, ()), owned)
     unseen = MEMORY.live - sum(value.nbytes for value in found)
     if gc.get_freeze_count() and unseen > 0:

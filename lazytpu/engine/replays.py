@@ -10,7 +10,6 @@ from lazytpu.engine.engine import Engine
 from lazytpu.engine.failures import explain
 from lazytpu.runtime.buffer import MEMORY, Buffer
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.runtime.resident import taken
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import again
 
@@ -60,7 +59,7 @@ class Replay:
             results = program.run(arrays)
         except BaseException as error:
             arrays.clear()  # the error's frames hold this list
-            lost = [buffer for buffer in given if taken(buffer)]
+            lost = [buffer for buffer in given if buffer.taken()]
             told = engine.exhausted(error, "run", compiled) if isinstance(error, OutOfMemory) else error
             failure = explain(told, self.state, True, len(lost))
             for buffer in lost:

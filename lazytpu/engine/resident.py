@@ -7,6 +7,7 @@ from typing import Any
 
 from lazytpu.engine.compiled import Compiled
 from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.laid_out import result
 from lazytpu.runtime.resident import Pack, Part, pack_of
 from lazytpu.trace.value import Value
 
@@ -35,5 +36,6 @@ class Results:
         """A new buffer of a live slot: ask once for each."""
         where = self.compiled.places[slot]
         if where.pack is None:
-            return Buffer(self.results[where.index], where.nbytes, where.origin)
+            layouts = self.compiled.program.layouts
+            return result(layouts, where.index, self.results[where.index], where.nbytes, where.origin)
         return Part(self.packs[where.pack], where.index, where.nbytes, where.origin)

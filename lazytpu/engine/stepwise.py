@@ -14,6 +14,7 @@ from lazytpu.aten.failures import Check
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Prepared
 from lazytpu.runtime.buffer import Buffer, Origin
+from lazytpu.runtime.laid_out import result
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, Record
@@ -100,9 +101,10 @@ class Stepwise:
             return
         results = self.runner.launch(compiled, given, numbers, step.checks)
         needed = set(step.live)
-        for slot, array, size in zip(compiled.live, results, compiled.nbytes, strict=False):
+        layouts = compiled.program.layouts
+        for i, (slot, array, size) in enumerate(zip(compiled.live, results, compiled.nbytes, strict=False)):
             if slot in needed:
-                buffers[part.origins[slot]] = Buffer(array, size, step.origin)
+                buffers[part.origins[slot]] = result(layouts, i, array, size, step.origin)
 
     def _ready(self, step: Step, trace: Trace) -> None:
         """Find the program of a record, or compile it: here, on the thread that needs it."""

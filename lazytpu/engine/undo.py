@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.runtime.buffer import Buffer
-from lazytpu.runtime.resident import released, taken
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import EMPTY, Value, again
 
@@ -36,7 +35,7 @@ def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
     Inputs of a trace that could not even begin may be EMPTY again, or None, which are those that nothing has made.
     """
     real = [b for b in trace.buffers if b is not None and b is not EMPTY]
-    inputs = [b for b in real if taken(b)]
+    inputs = [b for b in real if b.taken()]
     for buffer in inputs:
         buffer.release()
     contents, predecessors = before_trace(trace)
@@ -45,7 +44,7 @@ def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
     values: list[Value] = []
     for (_, value), root in zip(held, roots, strict=True):
         old = contents.get(root)
-        if old is None or (old is not EMPTY and released(old)):
+        if old is None or (old is not EMPTY and old.gone()):
             values.append(value)
             continue
         value.buffer = old

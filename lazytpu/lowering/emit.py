@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
@@ -30,9 +31,10 @@ from lazytpu.lowering.locations import to_mlir
 from lazytpu.lowering.rules import RULES
 from lazytpu.runtime import module_options
 from lazytpu.runtime.client import func, ir, mlir_context
-from lazytpu.runtime.signature import ALIAS, DONOR
+from lazytpu.runtime.signature import ALIAS, DONOR, LAYOUT
 
 NAME = "lazytpu.name"
+ORDER = "lazytpu.layout"
 MAIN = "main"
 
 
@@ -41,8 +43,9 @@ def emit(module: ModuleOp, *, name: str = "lazytpu", platform: str | None = None
 
     The private functions that `@main` calls come along; XLA inlines them. Another `entry` is one of these, alone.
     Arguments and results keep their `lazytpu.name`, ops their source lines. An argument with `lazytpu.alias = i` may be
-    overwritten by result i, one with `lazytpu.donate` by any result of its size. `platform`, such as
-    "tpu", is where the module is to run, when that is not where programs of this process run.
+    overwritten by result i, one with `lazytpu.donate` by any result of its size. `lazytpu.layout` of an argument or
+    result is how it lies in memory: "{0,1}", from the fastest dimension on, or "auto" where XLA chooses. `platform`,
+    such as "tpu", is where the module is to run, when that is not where programs of this process run.
 
     Raises:
         NotImplementedError: an op has no lowering rule.
@@ -99,8 +102,16 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
             name, ir.FunctionType.get(inputs, outputs), visibility="public" if name == MAIN else "private"
         )
     if name == MAIN:  # what a call may overwrite is XLA's to decide
-        made.arg_attrs = ir.ArrayAttr.get([_argument_attributes(a, len(outputs)) for a in arguments])
-        made.result_attrs = ir.ArrayAttr.get([ir.DictAttr.get(_name_attribute(a)) for a in results])
+        given = [
+            {**_argument_attributes(a, results), **_layout_attribute(a, len(kind.shape))}
+            for a, kind in zip(arguments, inputs, strict=True)
+        ]
+        returned = [
+            {**_name_attribute(a), **_layout_attribute(a, len(kind.shape))}
+            for a, kind in zip(results, outputs, strict=True)
+        ]
+        made.arg_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, given)))
+        made.result_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, returned)))
     entry = made.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
     values: dict[SSAValue, ir.Value] = dict(zip(block.args, entry.arguments, strict=True))
     with ir.InsertionPoint(entry):
@@ -157,16 +168,37 @@ def _name_attribute(attributes: dict[str, Attribute]) -> dict[str, ir.Attribute]
     return {NAME: ir.StringAttr.get(found.data)} if isinstance(found, StringAttr) else {}
 
 
-def _argument_attributes(attributes: dict[str, Attribute], results: int) -> ir.DictAttr:
+def _layout_attribute(attributes: dict[str, Attribute], rank: int) -> dict[str, ir.Attribute]:
+    found = attributes.get(ORDER)
+    if found is None:
+        return {}
+    text = found.data if isinstance(found, StringAttr) else str(found)
+    orders = re.fullmatch(r"\{([\d,]*)\}", text)
+    if text != "auto" and (orders is None or sorted(map(int, re.findall(r"\d+", text))) != list(range(rank))):
+        raise LoweringError(
+            f'{ORDER} = {text!r}: expected "auto", or each of the {rank} dimensions from the fastest on, as in '
+            f'"{{{",".join(map(str, range(rank)))}}}"'
+        )
+    return {LAYOUT: ir.StringAttr.get(text)}
+
+
+def _argument_attributes(
+    attributes: dict[str, Attribute], results: Sequence[dict[str, Attribute]]
+) -> dict[str, ir.Attribute]:
     made = _name_attribute(attributes)
     alias = attributes.get("lazytpu.alias")
     if isinstance(alias, IntegerAttr):
-        if not 0 <= alias.value.data < results:
-            raise LoweringError(f"lazytpu.alias = {alias.value.data}: @main has {results} results")
+        if not 0 <= alias.value.data < len(results):
+            raise LoweringError(f"lazytpu.alias = {alias.value.data}: @main has {len(results)} results")
+        of_result = results[alias.value.data].get(ORDER)
+        if attributes.get(ORDER) != of_result:
+            raise LoweringError(
+                f"an argument and the result in its memory have two layouts: {attributes.get(ORDER)} and {of_result}"
+            )
         made[ALIAS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), alias.value.data)
     elif "lazytpu.donate" in attributes:
         made[DONOR] = ir.BoolAttr.get(True)
-    return ir.DictAttr.get(made)
+    return made
 
 
 def _argument_location(attributes: dict[str, Attribute]) -> ir.Location:

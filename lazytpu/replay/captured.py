@@ -23,6 +23,7 @@ from lazytpu.replay.reach import ARGUMENT, GRAD, Key, Reach
 from lazytpu.replay.recording import hypers_of
 from lazytpu.replay.refusal import where
 from lazytpu.replay.results import Fresh, Kept, Same, Write, view
+from lazytpu.runtime.laid_out import arguments, replaced
 from lazytpu.runtime.resident import Pack
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
@@ -122,7 +123,11 @@ class Captured:
                     sources.append(position[write.slot])
             else:
                 self.moves.append((write, at))
-        self.pick_kept, self.pick_sources = _picker(self.kept), _picker(sources)
+        layouts = compiled.program.layouts
+        orders = {source: layouts and layouts.results[source] for source in sources}
+        plain = [(at, source) for at, source in zip(self.kept, sources) if orders[source] is None]
+        self.pick_kept, self.pick_sources = _picker([at for at, _ in plain]), _picker([source for _, source in plain])
+        self.laid = [(at, source, each) for at, source in zip(self.kept, sources) if (each := orders[source])]
         self.flat = Flat(compiled, self.flat_holders, [[flat.get(s) for s in each.slots] for each in compiled.resident])
         self.slot_layouts = seen.slot_layouts
         self.passed = {
@@ -166,12 +171,17 @@ class Captured:
         numbers, states, hypers = host
         arrays = self.replay.pack(numbers, self.plan.constant)
         given = self.flat.gather(buffers)
-        arrays = [*arrays, *[b.array for b in self.order(buffers)], *[pack.array for pack in given]]
+        layouts = self.replay.compiled.program.layouts
+        taken = self.order(buffers)
+        plain = [b.array for b in taken] if layouts is None else arguments(layouts, len(arrays), taken)
+        arrays = [*arrays, *plain, *[pack.array for pack in given]]
         for generator, count in self.draws.items():
             generator.set_offset(generator.get_offset() + count)
         results = self.replay.run(arrays, self.given(buffers))
         for buffer, array in zip(self.pick_kept(buffers), self.pick_sources(results)):
             buffer.array = array
+        for at, source, order in self.laid:
+            values[at].buffer = replaced(buffers[at], order, results[source])
         packs = self.flat.keep(given, results, values)
         made = self._move(storages, values, buffers, results, packs)
         for clock, state in zip(self.environment.clocks, states):

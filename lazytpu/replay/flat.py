@@ -7,6 +7,7 @@ from typing import Any
 
 from lazytpu.engine.compiled import Compiled
 from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.laid_out import result
 from lazytpu.runtime.resident import Pack, Part, pack_of
 from lazytpu.trace.value import Value
 
@@ -49,10 +50,10 @@ class Flat:
     def buffer(self, slot: int, results: Sequence[Any], made: Sequence[Pack]) -> Buffer:
         """A new buffer of a live slot."""
         compiled = self.compiled
-        place = compiled.places.get(slot)
+        place, layouts = compiled.places.get(slot), compiled.program.layouts
         if place is None:
             i = self.position[slot]
-            return Buffer(results[i], compiled.nbytes[i], compiled.origins[i])
+            return result(layouts, i, results[i], compiled.nbytes[i], compiled.origins[i])
         if place.pack is None:
-            return Buffer(results[place.index], place.nbytes, place.origin)
+            return result(layouts, place.index, results[place.index], place.nbytes, place.origin)
         return Part(made[place.pack], place.index, place.nbytes, place.origin)

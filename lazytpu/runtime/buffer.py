@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import numpy as np
+
+from lazytpu.runtime import client
 from lazytpu.runtime.errors import OutOfMemory
 
 
@@ -85,6 +88,18 @@ class Buffer:
         # Runs at any time on any thread: it touches the counter and nothing else. The counter is a default, since at
         # the end of the process the module's names are gone before the last buffers.
         memory.live -= self.nbytes
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        """The value on the host, in memory that the caller owns. Raises RunError when what makes it failed."""
+        return client.to_host(self.array, copy=True)
+
+    def gone(self) -> bool:
+        """Whether the value is gone: donated to a run, or never computed."""
+        return self.array is None
+
+    def taken(self) -> bool:
+        """Whether a run that failed has taken the memory of a value that is not released yet."""
+        return self.array is not None and client.is_deleted(self.array)
 
     def release(self) -> None:
         """Gives the array up: its memory was donated to a run and now counts as that run's results."""

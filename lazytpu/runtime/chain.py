@@ -51,6 +51,7 @@ class Chain:
     __slots__ = ("__weakref__", "_constants", "memory", "name", "plan", "programs", "signature")
 
     key = None
+    layouts = None  # what goes in and comes out of a chain lies by default
 
     def __init__(self, programs: Sequence[Program], plan: Plan, *, name: str = "program") -> None:
         self.programs = tuple(programs)

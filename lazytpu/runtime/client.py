@@ -249,6 +249,19 @@ def deserialize(data: bytes, *, device: int = 0, options: Options = None) -> Exe
         raise LoadError(str(error)) from error
 
 
+def layouts(executable: Executable) -> tuple[list[str], list[str]]:
+    """How the arguments and the results of an executable lie in memory, as XLA writes it: "{1,0:T(8,128)}"."""
+    return [str(each) for each in executable.get_parameter_layouts()], [
+        str(each) for each in executable.get_output_layouts()
+    ]
+
+
+@lru_cache(maxsize=4096)
+def default_layout(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> str:
+    """How an array of that dtype and shape lies on a device unless a program says otherwise."""
+    return str(client().get_default_layout(dtype, shape, devices()[device]))
+
+
 def host_functions(module: ir.Module) -> list[str]:
     """Names of the functions of this process that a module's program calls: LAPACK's, those registered with jax.ffi,
     callbacks into Python. What XLA itself brings along is not among them."""

@@ -8,6 +8,7 @@ from lazytpu.runtime import client
 from lazytpu.runtime.analysis import Memory, memory_of
 from lazytpu.runtime.client import Array, Executable, ir
 from lazytpu.runtime.errors import RunError, run_error
+from lazytpu.runtime.layouts import Layouts, layouts_of
 from lazytpu.runtime.module_options import options_of
 from lazytpu.runtime.signature import Signature, signature
 
@@ -19,10 +20,14 @@ class Program:
     `Program` never changes after it is made, so threads may share it.
 
     Attributes: `name` (for messages), `signature` (dtypes and shapes of arguments and results, donated positions),
-    `memory` (bytes by XLA's own analysis), `executable`, `key` (its name in the cache, None for one that is not).
+    `memory` (bytes by XLA's own analysis), `layouts` (of arguments and results that do not lie by default; None when
+    all do), `executable`, `key` (its name in the cache, None for one that is not).
     """
 
-    __slots__ = ("__weakref__", "_checked", "_execute", "_handlers", "executable", "key", "memory", "name", "signature")
+    __slots__ = (
+        "__weakref__", "_checked", "_execute", "_handlers", "executable", "key", "layouts", "memory", "name",
+        "signature",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Program:
         self.signature = signature
         self.name = name
         self.memory: Memory = memory_of(executable)
+        self.layouts: Layouts | None = layouts_of(executable, signature, device)
         self._execute = executable.execute_sharded
         self._handlers = [client.result_handler(dtype, shape, device) for dtype, shape in signature.results]
         self._checked = False
@@ -64,7 +70,8 @@ class Program:
         return cls(executable, found, name=name, device=device, key=key)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Runs the program; the arrays at `signature.donated` are gone afterwards.
+        """Runs the program; the arrays at `signature.donated` are gone afterwards. They must lie as `layouts` says:
+        XLA reads one that does not as if it did.
 
         450 results take 0.27 ms of host time (2 cores, jaxlib 0.10.2); `jax.jit` takes 0.38 ms for the same.
 

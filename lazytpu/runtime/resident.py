@@ -111,10 +111,17 @@ class Part(Buffer):
         return self._own is not None
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """The value on the host, in memory that the caller owns."""
         if self._own is None and self.pack is not None and self.pack.array is not None:
             return self.pack.fetch(self.index)
         return client.to_host(self._own, copy=True)
+
+    def gone(self) -> bool:
+        return not self.copied and (self.pack is None or self.pack.array is None)
+
+    def taken(self) -> bool:
+        if self.copied:
+            return client.is_deleted(self._own)
+        return self.pack is not None and self.pack.array is not None and client.is_deleted(self.pack.array)
 
     def drop_copy(self) -> None:
         """Free the array of this value alone."""
@@ -134,20 +141,6 @@ class Part(Buffer):
             MEMORY.peak = live
 
 
-def released(buffer: Buffer) -> bool:
-    """Whether the value is gone: donated to a run, or never computed. Copies nothing out of a pack."""
-    if isinstance(buffer, Part):
-        return not buffer.copied and (buffer.pack is None or buffer.pack.array is None)
-    return buffer.array is None
-
-
-def taken(buffer: Buffer) -> bool:
-    """Whether a run that failed has taken the memory of a value that is not released yet."""
-    if isinstance(buffer, Part) and not buffer.copied:
-        return buffer.pack is not None and buffer.pack.array is not None and client.is_deleted(buffer.pack.array)
-    return buffer.array is not None and client.is_deleted(buffer.array)
-
-
 def pack_of(parts: Sequence[Buffer], form: Form) -> Pack:
     """The pack whose parts are exactly these, in this order; else a new one, made on the host.
 
@@ -161,5 +154,4 @@ def pack_of(parts: Sequence[Buffer], form: Form) -> Pack:
                 break
         else:
             return pack
-    fetched = [p.fetch() if isinstance(p, Part) else client.to_host(p.array, copy=True) for p in parts]
-    return Pack(client.to_device(np.concatenate([each.reshape(-1) for each in fetched])), form)
+    return Pack(client.to_device(np.concatenate([part.fetch().reshape(-1) for part in parts])), form)

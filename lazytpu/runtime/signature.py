@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -32,6 +32,8 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 # A result that is written into an argument's memory, and an argument whose memory may be taken for any result.
 ALIAS = "tf.aliasing_output"
 DONOR = "jax.buffer_donor"
+# The order of dimensions in memory of an argument or result: as XLA writes it, "{0,1}", or "auto" where XLA chooses.
+LAYOUT = "mhlo.layout_mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Signature:
     results: tuple[TensorSpec, ...]
     donated: tuple[int, ...]
     """Positions of the arguments that a run may overwrite."""
+    laid: tuple[tuple[int, ...], tuple[int, ...]] = field(default=((), ()), compare=False)
+    """Positions of the arguments and of the results that may lie in memory otherwise than by default. How they do, the
+    executable says; a trace knows nothing of it, so signatures that differ in this alone are equal."""
 
 
 def to_json(found: Signature) -> dict[str, Any]:
@@ -51,6 +56,7 @@ def to_json(found: Signature) -> dict[str, Any]:
         "arguments": [[names[dtype], list(shape)] for dtype, shape in found.arguments],
         "results": [[names[dtype], list(shape)] for dtype, shape in found.results],
         "donated": list(found.donated),
+        "laid": [list(each) for each in found.laid],
     }
 
 
@@ -60,7 +66,16 @@ def from_json(described: Mapping[str, Any]) -> Signature:
         part: tuple((_DTYPES[name], tuple(int(n) for n in shape)) for name, shape in described[part])
         for part in ("arguments", "results")
     }
-    return Signature(specs["arguments"], specs["results"], tuple(int(i) for i in described["donated"]))
+    arguments, results = (tuple(int(i) for i in each) for each in described["laid"])
+    donated = tuple(int(i) for i in described["donated"])
+    return Signature(specs["arguments"], specs["results"], donated, (arguments, results))
+
+
+def type_text(spec: TensorSpec) -> str:
+    """The tensor type as MLIR spells it: "tensor<2x3xf32>"."""
+    dtype, shape = spec
+    element = next(name for name, each in _DTYPES.items() if each == dtype)
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def element_dtype(kind: ir.RankedTensorType) -> np.dtype[Any]:
@@ -90,9 +105,16 @@ def signature(module: ir.Module) -> Signature:
             names = ir.DictAttr(attributes)
             if ALIAS in names or DONOR in names:
                 donated.append(index)
+    laid = _laid(main, "arg_attrs"), _laid(main, "res_attrs")
     return Signature(
-        tuple(_spec(t) for t in main.type.inputs), tuple(_spec(t) for t in main.type.results), tuple(donated)
+        tuple(_spec(t) for t in main.type.inputs), tuple(_spec(t) for t in main.type.results), tuple(donated), laid
     )
+
+
+def _laid(main: func.FuncOp, which: str) -> tuple[int, ...]:
+    if which not in main.attributes:
+        return ()
+    return tuple(i for i, each in enumerate(ir.ArrayAttr(main.attributes[which])) if LAYOUT in ir.DictAttr(each))
 
 
 def _spec(kind: ir.Type) -> TensorSpec:

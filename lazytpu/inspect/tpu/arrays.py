@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from lazytpu.passes.tiling import padded_elements
+
 # Bits of an element; a boolean takes a byte.
 BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16}
 BITS |= {"s16": 16, "u16": 16, "f32": 32, "s32": 32, "u32": 32, "f64": 64, "s64": 64, "u64": 64, "c64": 64, "c128": 128}
@@ -41,11 +43,7 @@ class Array:
     def padded_elements(self) -> int:
         """How many it takes in memory, where the minor dimensions fill whole tiles."""
         order = self.order if len(self.order) == len(self.dims) else tuple(reversed(range(len(self.dims))))
-        sizes = [self.dims[dim] for dim in order]  # the fastest first
-        sizes += [1] * (len(self.tile) - len(sizes))
-        for place, edge in enumerate(reversed(self.tile)):
-            sizes[place] = -(-sizes[place] // edge) * edge
-        return prod(sizes)
+        return padded_elements(self.dims, order, self.tile)
 
     @property
     def bytes(self) -> int:

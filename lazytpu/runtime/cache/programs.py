@@ -19,7 +19,7 @@ from lazytpu.runtime.signature import Signature, from_json, to_json
 
 KIND = "program"
 
-VERSION = 2  # of what `save` writes about a program; part of the key
+VERSION = 3  # of what `save` writes about a program; part of the key
 
 # XLA's debug options for every program, by name; part of the key.
 OPTIONS: dict[str, bool | int | str] = {}

@@ -1,0 +1,155 @@
+"""Layouts of what a step updates in place, and padding that no layout spares."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.lowering.emit import emit
+from lazytpu.lowering.errors import LoweringError
+from lazytpu.passes.assign_layout import LAYOUT
+from lazytpu.passes.pipeline import for_target, run_pipeline
+from lazytpu.passes.target import Target
+from tests.passes.modules import module
+
+X, W = "tensor<2x4x8x8xf32>", "tensor<4x4x1x1xf32>"
+WINDOW = (
+    "strides = [1, 1] low = [0, 0] high = [0, 0] lhs_dilation = [1, 1] rhs_dilation = [1, 1] window_reversal = [0, 0]"
+)
+GRADIENT = f'%g = lazytpu.convolution %x, %y {WINDOW} layout = "CN01,IO01,CN01" precision = default : ({X}, {X}) -> {W}'
+
+
+def resident(result: int) -> str:
+    return f"{{lazytpu.donate, lazytpu.successor = {result} : i64}}"
+
+
+def laid(made: ModuleOp, passes: str = "assign-layout{generation=v6e}") -> tuple[list[str | None], list[str | None]]:
+    """The layouts of arguments and of results after the passes have run twice; the text reads back."""
+    for _ in range(2):
+        run_pipeline(made, passes=passes, verify=True)
+        text = print_module(made)
+        assert print_module(parse_module(text)) == text
+    main = next(op for op in made.ops if isinstance(op, FuncOp))
+    given, returned = main.arg_attrs or (), main.res_attrs or ()
+    found = [[each.data[LAYOUT].data if LAYOUT in each.data else None for each in some] for some in (given, returned)]  # type: ignore[attr-defined]
+    return found[0], found[1]
+
+
+def step(update: str, weight: str = resident(0), momentum: str = resident(1), gradient: str = GRADIENT) -> ModuleOp:
+    arguments = f"%x : {X}, %y : {X}, %w : {W} {weight}, %m : {W} {momentum}"
+    return module(arguments, f"{gradient}\n{update}\nfunc.return %0, %1 : {W}, {W}")
+
+
+UPDATE = f"%1 = lazytpu.add %m, %g : {W}\n%0 = lazytpu.sub %w, %1 : {W}"
+NOTHING: list[str | None] = [None, None, None, None]
+
+
+def test_a_weight_and_its_momentum() -> None:
+    given, returned = laid(step(UPDATE))
+    assert (given, returned) == ([None, None, "auto", "auto"], ["auto", "auto"])
+
+
+def test_after_mark_donation() -> None:
+    given, returned = laid(step(UPDATE), "mark-donation,assign-layout")
+    assert (given, returned) == ([None, None, "auto", "auto"], ["auto", "auto"])
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (step(UPDATE, momentum=""), [None, None, "auto", None]),
+        (step(UPDATE, weight="{lazytpu.donate}", momentum=""), NOTHING),
+        (step(UPDATE, weight=resident(1), momentum=resident(1)), NOTHING),
+        (step(f"%0 = lazytpu.neg %g : {W}\n%1 = lazytpu.neg %m : {W}"), NOTHING),
+        (step(UPDATE, gradient=f"%g = lazytpu.neg %m : {W}"), NOTHING),
+    ],
+    ids=["momentum stays", "memory for any result", "one result for two", "not of itself", "no convolution"],
+)
+def test_what_is_left_alone(made: ModuleOp, given: list[str | None]) -> None:
+    assert laid(made)[0] == given
+
+
+def test_matrices_are_left_alone() -> None:
+    m = "tensor<4x4xf32>"
+    flat = f"%f = lazytpu.reshape %g : ({W}) -> {m}\n%0 = lazytpu.sub %w, %f : {m}"
+    made = module(f"%x : {X}, %y : {X}, %w : {m} {resident(0)}", f"{GRADIENT}\n{flat}\nfunc.return %0 : {m}")
+    assert laid(made) == ([None, None, None], [])
+
+
+def test_gradients_of_clusters_are_seen_through_calls() -> None:
+    made = parse_module(f"""builtin.module {{
+      func.func @main(%x : {X}, %y : {X}, %w : {W} {resident(0)}) -> ({W}) {{
+        %0 = func.call @part(%x, %w, %y) : ({X}, {W}, {X}) -> ({W})
+        func.return %0 : {W}
+      }}
+      func.func private @part(%x : {X}, %w : {W}, %y : {X}) -> ({W}) {{
+        {GRADIENT}
+        %0 = lazytpu.sub %w, %g : {W}
+        func.return %0 : {W}
+      }}
+    }}""")
+    assert laid(made) == ([None, None, "auto"], ["auto"])
+
+
+def test_padding_that_no_order_spares_is_told() -> None:
+    def told(rows: int, columns: int, dtype: str = "f32") -> list[str]:
+        lhs, rhs, out = (f"tensor<{shape}x{dtype}>" for shape in (f"{rows}x16", f"16x{columns}", f"{rows}x{columns}"))
+        dot = "%0 = lazytpu.dot_general %x, %y lhs_contract = [1] rhs_contract = [0] precision = default"
+        made = module(f"%x : {lhs}, %y : {rhs}", f"{dot} : ({lhs}, {rhs}) -> {out}\nfunc.return %0 : {out}")
+        laid(made)
+        emit(made)  # it is no business of XLA's
+        return re.findall(r'lazytpu.padding = "(.*?)"', print_module(made))
+
+    assert told(40, 40) == []  # little
+    assert told(4096, 2) == told(2048, 128) == []  # (4096, 2) lies as (2, 4096), in tiles of two sublanes
+    assert told(2050, 33, "bf16") == []  # 31 % of (48, 2176)
+    assert told(33, 33 * 33) == []
+
+    lhs, out = "tensor<64x32x16xf32>", "tensor<64x32x32xf32>"
+    dot = "%0 = lazytpu.dot_general %x, %y lhs_batch = [0] rhs_batch = [0] lhs_contract = [2] rhs_contract = [2]"
+    made = module(
+        f"%x : {lhs}, %y : {lhs}", f"{dot} precision = default : ({lhs}, {lhs}) -> {out}\nfunc.return %0 : {out}"
+    )
+    laid(made)
+    assert 'lazytpu.padding = "512 KiB, 50% of it padding"' in print_module(made)
+
+
+def test_it_is_in_the_pipeline_of_tpus() -> None:
+    assert "assign-layout{generation=v6e}" in for_target(Target("tpu", "v6e"))
+    assert "assign-layout" in for_target(Target("tpu"))
+    assert "assign-layout" not in for_target(Target("cpu"))
+
+
+M = "tensor<2x3xf32>"
+
+
+def lowered(argument: str, result: str = "") -> str:
+    text = f"""builtin.module {{ func.func @main(%x : {M} {{{argument}}}) -> ({M} {{{result}}}) {{
+      %0 = lazytpu.neg %x : {M}
+      func.return %0 : {M}
+    }} }}"""
+    return str(emit(parse_module(text)))
+
+
+def test_layouts_are_lowered() -> None:
+    both = 'lazytpu.layout = "{0,1}"'
+    assert lowered(f"{both}, lazytpu.alias = 0 : i64", both).count('mhlo.layout_mode = "{0,1}"') == 2
+    assert 'mhlo.layout_mode = "auto"' in lowered('lazytpu.layout = "auto"')
+    assert "layout_mode" not in lowered("")
+
+
+@pytest.mark.parametrize(
+    ("argument", "result", "message"),
+    [
+        ('lazytpu.layout = "{0,0}"', "", r'expected "auto", or each of the 2 dimensions .*"\{0,1\}"'),
+        ('lazytpu.layout = "columns"', "", "got|expected"),
+        ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'two layouts: "auto" and None'),
+    ],
+)
+def test_layouts_that_are_none(argument: str, result: str, message: str) -> None:
+    with pytest.raises(LoweringError, match=message):
+        lowered(argument, result)
