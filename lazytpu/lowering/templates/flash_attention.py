@@ -179,7 +179,9 @@ class _Call:
             params = {"causal": self.how.causal or tested, "window": self.how.window, "interpret": self.interpret}
             return _either(call, self.q, self.k, self.offset, **params)
 
-        with jax.default_matmul_precision(self.how.precision):
+        # Mosaic refuses products of 16-bit operands in anything but their own precision.
+        precision = "default" if self.q.dtype.itemsize == 2 else self.how.precision
+        with jax.default_matmul_precision(precision):
             return _unless_stored(kernel, blockwise, self.stored)
 
 
