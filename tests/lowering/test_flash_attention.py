@@ -30,7 +30,7 @@ def _keys(length: int, *first: int) -> np.ndarray:
     return np.arange(length)[None, None, None] >= np.array(first)[:, None, None, None]
 
 
-X, ODD = (3, 1, 128, 16), (2, 1, 100, 16)
+ODD = (2, 1, 100, 16)
 CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
     "grouped": ((1, 2, 200, 16), (1, 1, 100, 16), [Extra()], How(window=30)),
     "shifted": ((1, 1, 128, 16), (1, 1, 256, 16), [Extra(None, np.int32(n)) for n in (100, -7, 0)], How(True, 40)),
@@ -40,9 +40,8 @@ CASES: dict[str, tuple[Any, Any, list[Extra], How]] = {
         [Extra(np.tri(128, k=k, dtype=bool)[None, None]) for k in (0, -3)],
         How(hidden="nan"),
     ),
-    "mean": (X, X, [Extra(_keys(128, 30, 128, 0))], How(True, 100, hidden="mean")),
     "nan added": (ODD, ODD, [Extra(_keys(100, 100, 3))], How(hidden="nan", added=True)),
-    "mean added": ((2, 2, 100, 16), ODD, [Extra(_keys(100, 100, 3))], How(True, hidden="mean", added=True)),
+    "mean added": ((2, 2, 100, 16), ODD, [Extra(_keys(100, 100, 3))], How(True, 60, hidden="mean", added=True)),
 }
 
 

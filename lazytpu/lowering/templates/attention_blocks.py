@@ -110,8 +110,7 @@ class _Blocks:
         # A mask of bools has tiles of more rows as an argument than here: of its rows as they are, XLA would turn all
         # into other tiles for each block.
         by_block = bias.reshape(*bias.shape[:2], -1, rows, bias.shape[3])
-        part = jax.lax.dynamic_slice(by_block, (*at, row // rows, 0, 0), (1, heads, 1, rows, bias.shape[3]))
-        return jax.lax.optimization_barrier(part[0, :, 0])
+        return jax.lax.dynamic_slice(by_block, (*at, row // rows, 0, 0), (1, heads, 1, rows, bias.shape[3]))[0, :, 0]
 
     def seen(self, at: tuple[Any, Any, Any]) -> list[Any]:
         """The masks of a block."""
