@@ -124,3 +124,12 @@ def test_lowered_for_a_tpu() -> None:
     text = stablehlo_text(emit(made, platform="tpu"))
     assert text.count("@tpu_custom_call") == 4
     assert "256x256" not in text and "250x250" not in text
+
+
+@pytest.mark.parametrize(("dtype", "own"), [("bfloat16", True), ("float32", False)])
+def test_only_wide_operands_are_multiplied_in_several_passes(dtype: str, own: bool) -> None:
+    """The TPU's kernel compiler refuses "highest" for operands of 16 bits."""
+    q = jax.ShapeDtypeStruct((1, 1, 128, 64), dtype)
+    kernel = partial(flash.forward_kernel, extra=Extra(), how=How(True, precision="highest"))
+    made = jax.make_jaxpr(kernel)(q, q, q)
+    assert ("Precision.HIGHEST" in str(made)) is not own
