@@ -38,6 +38,7 @@ class Values(TypedDict, total=False):
     platform: str | None
     target: str | None
     resident: int
+    memory_limit: int | str
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
     on_recompile: str
@@ -166,6 +167,14 @@ _ALL = (
         readers.integer(0),
     ),
     Setting(
+        "memory_limit",
+        0,
+        "0, or bytes from 1 MiB on, or a number with kB, MB, GB, KiB, MiB or GiB",
+        "the most memory of a TPU that a program may take, arguments included: its compiler computes values again "
+        "rather than keep them; 0 for what the chip has",
+        readers.memory,
+    ),
+    Setting(
         "cache_dir",
         Path("~/.cache/lazytpu"),
         "a folder of its own, made if it does not exist; empty or off for none",
@@ -210,6 +219,7 @@ class Options:
         "cpu_fallback",
         "debug",
         "dump",
+        "memory_limit",
         "mode",
         "nan_check",
         "on_recompile",
@@ -251,6 +261,10 @@ class Options:
     resident: int
     """The most elements of a parameter or optimizer state that a step keeps in one array with those that it updates
     alike (LAZYTPU_RESIDENT); 0 keeps each by itself. Programs that are there already stay."""
+    memory_limit: int
+    """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): the
+    compiler computes values again rather than keep them. 0 is what the chip has. Programs that are there already
+    stay."""
     target: str | None
     """What the passes make programs for (LAZYTPU_TARGET); None is the platform that they run on. Programs that are
     there already stay."""

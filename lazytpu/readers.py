@@ -95,3 +95,11 @@ def size(given: Any) -> int:
     if match is None or match[2] not in _UNITS:
         raise ValueError
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def memory(given: Any) -> int:
+    """Bytes as `size` reads them: none, or at least 1 MiB."""
+    number = size(given)
+    if 0 < number < 2**20:
+        raise ValueError
+    return number

@@ -106,7 +106,7 @@ class Compiler:
         making: Making,
     ) -> Prepared:
         names = self.slot_names(trace.epoch) if trace.epoch else {}
-        bounds_check, made_for = options.bounds_check, target()
+        bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
         resident = options.resident if len(records) > 1 else 0  # a single op is no step
 
         def translated(parts: bool = False) -> Translated:
@@ -122,6 +122,7 @@ class Compiler:
                 target=made_for,
                 parts=parts,
                 resident=resident,
+                memory_limit=memory_limit,
             )
 
         content = recall.content(records, live, dead)

@@ -19,6 +19,7 @@ def settings() -> list[str]:
         f"deterministic algorithms {torch.are_deterministic_algorithms_enabled()}",
         f"target {target()}",
         f"resident {options.resident}",
+        f"memory limit {options.memory_limit}",
         f"passes {for_target(target())}",
         f"options of XLA {sorted(programs.OPTIONS.items())}",
     ]

@@ -23,6 +23,7 @@ from lazytpu.options import options
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
 from lazytpu.passes.resident_storage import parts_of
 from lazytpu.passes.target import Target
+from lazytpu.runtime import client
 from lazytpu.runtime.client import ir
 from lazytpu.trace.trie import Record
 
@@ -80,19 +81,21 @@ def translate(
     platform: str | None = None,
     parts: bool = False,
     resident: int = 0,
+    memory_limit: int = 0,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
     when that is not where programs of this process do. With `parts` the program is taken apart, too. Parameters and
-    optimizer states of at most `resident` elements are taken and given flat. Raises
+    optimizer states of at most `resident` elements are taken and given flat. `memory_limit` are the bytes of HBM that
+    it may take, 0 for what there is. Raises
     ImportFailure, PassError or LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
     before = print_module(imported.module) if options.dump else None
     history = run_pipeline(
         imported.module,
-        passes=pipeline(target, resident),
+        passes=pipeline(target, resident, memory_limit, platform or client.platform()),
         verify=options.verify,
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),
@@ -123,13 +126,14 @@ def translate(
     )
 
 
-def pipeline(target: Target, resident: int) -> str:
-    """The passes for a target; parameters of at most `resident` elements are kept flat."""
+def pipeline(target: Target, resident: int = 0, memory_limit: int = 0, platform: str = "cpu") -> str:
+    """The passes for a target; parameters of at most `resident` elements are kept flat, and where it runs on a TPU the
+    program takes at most `memory_limit` bytes, if that is not 0."""
     text = for_target(target)
-    if not resident:
-        return text
-    join = ' join="pad"' if target.platform == "tpu" else ""
-    return text.replace("mark-donation", f"resident-storage{{limit={resident}{join}}},mark-donation")
+    if resident:
+        join = ' join="pad"' if target.platform == "tpu" else ""
+        text = text.replace("mark-donation", f"resident-storage{{limit={resident}{join}}},mark-donation")
+    return f"{text},limit-memory{{limit={memory_limit}}}" if memory_limit and platform == "tpu" else text
 
 
 def flat_parts(module: ModuleOp) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

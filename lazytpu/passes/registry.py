@@ -84,6 +84,7 @@ BUILT_IN: Mapping[str, Registered] = {
         _built_in("shard-reductions", "collectives", targets=("tpu",)),
         _built_in("overlap-collectives", "collectives", targets=("tpu",), given=("generation",)),
         _built_in("resident-storage"),
+        _built_in("limit-memory"),
     )
 }
 "The passes of lazytpu. One line each; a line with a place puts the pass into the pipeline of its targets."

@@ -45,5 +45,6 @@ def _of_part(part: Part, topology: str) -> ProgramReport:
         bounds_check=options.bounds_check,
         target=target,
         platform="tpu",
+        memory_limit=options.memory_limit,
     )
     return report_stablehlo(stablehlo_text(made.module, locations=True), topology, name=name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from harness import check, run
+from torch._ops import OpOverload
 
 A = torch.ops.aten
 HALVES = (torch.float16, torch.bfloat16)
@@ -44,8 +47,15 @@ def transposed(case: tuple) -> tuple:
     return tuple(y.shape), w, stride, padding, dilation, [min(e, s - 1) for e, s in zip(extra, stride)], groups
 
 
-def tolerance(dtype: torch.dtype) -> dict[str, float]:
-    return {"rtol": 1e-2, "atol": 5e-2} if dtype in HALVES else {"rtol": 1e-4, "atol": 1e-4}
+def agree(op: OpOverload, *args: Any, dtype: torch.dtype) -> None:
+    """In half precision with the results in float32: the CPU's own kernels round sums on their way, one kind of CPU
+    other than the next."""
+    if dtype not in HALVES:
+        check(op, *args, rtol=1e-4, atol=1e-4)
+        return
+    wide = op(*(a.float() if isinstance(a, torch.Tensor) else a for a in args))
+    wanted = [r.to(dtype) for r in (wide if isinstance(wide, tuple) else [wide])]
+    torch.testing.assert_close(run(op, *args, outs=wanted), wanted, rtol=1e-2, atol=5e-2)
 
 
 def check_all(case: tuple, dtype: torch.dtype, is_transposed: bool) -> None:
@@ -53,11 +63,11 @@ def check_all(case: tuple, dtype: torch.dtype, is_transposed: bool) -> None:
     x, w = values(*shape, dtype=dtype), values(*weight, dtype=dtype)
     features = weight[1] * groups if is_transposed else weight[0]
     options = (stride, padding, dilation, is_transposed, extra if is_transposed else [0] * len(stride), groups)
-    check(A.convolution.default, x, w, values(features, dtype=dtype), *options, **tolerance(dtype))
+    agree(A.convolution.default, x, w, values(features, dtype=dtype), *options, dtype=dtype)
     if dtype.is_floating_point:
         grad = torch.randn(A.convolution(x, w, None, *options).shape).to(dtype)
         args = (grad, x, w, [features], *options, [True, True, True])
-        check(A.convolution_backward.default, *args, **tolerance(dtype))
+        agree(A.convolution_backward.default, *args, dtype=dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

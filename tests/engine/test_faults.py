@@ -207,6 +207,7 @@ def test_interrupts_anywhere_while_recording() -> None:
     before = signal.signal(signal.SIGALRM, ring)
     try:
         for _ in range(15):
+            torch.set_grad_enabled(True)  # no_grad() leaves it off when it is interrupted on its way in or out
             x = torch.zeros(4).to("tpu")
             armed.set()
             with contextlib.suppress(KeyboardInterrupt):
@@ -218,6 +219,7 @@ def test_interrupts_anywhere_while_recording() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        torch.set_grad_enabled(True)
 
 
 @pytest.fixture

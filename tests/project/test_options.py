@@ -69,6 +69,7 @@ BAD = {
     "cpu_fallback": ("perhaps", "0 or 1"),
     "nan_check": ("inf", "0 or 1"),
     "cache_limit": ("2 terabytes", "kB, MB, GB"),
+    "memory_limit": ("4", "bytes from 1 MiB on"),
     "on_recompile": ("fail", "ignore, warn or raise"),
     "recompile_budget": ("-1", "at least 0"),
 }

@@ -39,13 +39,17 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     """
     arguments = {name: to_meta(value) for name, value in bound.items()}
     override, refuse = OVERRIDES.get(str(op)), REFUSALS.get(str(op))
-    with torch.no_grad():
-        try:
-            if refuse is not None:
-                refuse(**arguments)
-            results = _call(op, arguments) if override is None else override(**arguments)
-        except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
-            results = ask_cpu(op, partial(_call, op), bound, refusal)
+    enabled = torch.is_grad_enabled()
+    try:
+        with torch.no_grad():
+            try:
+                if refuse is not None:
+                    refuse(**arguments)
+                results = _call(op, arguments) if override is None else override(**arguments)
+            except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
+                results = ask_cpu(op, partial(_call, op), bound, refusal)
+    finally:
+        torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
     if is_iterated(op):
         results = iterated(op, arguments, results)
     returns = op._schema.returns
