@@ -21,11 +21,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test random-programs lint format bench conformance coverage judge clean
+.PHONY: help demo test tests random-programs lint format bench conformance coverage judge clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
 	@echo 'make test         lint, types, and all tests'
+	@echo 'make tests        the tests alone'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
@@ -38,8 +39,12 @@ help:
 demo: $(INSTALLED)
 	$(BIN)/python examples/train_gpt.py $(ARGS)
 
+# Lint, beside the tests: the type checker keeps one core busy for a minute, where the tests have a worker for each.
+test: $(TESTED)
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
 # Two workers, one thread each: two cores.
-test: lint
+tests: $(TESTED)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || echo 'chromium is not there: the page of lazytpu-show html is not opened in a browser' \
 		'(on Debian: apt-get install chromium)' >&2
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)

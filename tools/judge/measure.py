@@ -105,7 +105,7 @@ def _figures(name: str, way: str, texts: list[str], pipeline: str, topology: str
 def _compiled(name: str, way: str, text: str, pipeline: str, topology: str) -> Figures:
     module = parse_module(text)
     run_pipeline(module, passes=pipeline, verify=False)
-    stablehlo = stablehlo_text(emit(module), locations=False)
+    stablehlo = stablehlo_text(emit(module, platform="tpu"), locations=False)
     made = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
     temporary, seconds = made.program.memory.temporaries, made.program.seconds
     return Figures(way, 1e6 * made.seconds, len(made.costs), temporary, 1e6 * made.exposed, seconds)
