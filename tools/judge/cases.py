@@ -68,8 +68,8 @@ def wide(width: int = 1024, layers: int = 4, rows: int = 256) -> Step:
     x = torch.randn(rows, width).to(DEVICE)
 
     def step() -> torch.Tensor:
-        loss = F.mse_loss(model(x), x)
         optimizer.zero_grad()
+        loss = F.mse_loss(model(x), x)
         loss.backward()
         optimizer.step()
         return loss
