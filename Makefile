@@ -43,11 +43,11 @@ demo: $(INSTALLED)
 test: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
 
-# Two workers, one thread each: two cores.
+# Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || echo 'chromium is not there: the page of lazytpu-show html is not opened in a browser' \
 		'(on Debian: apt-get install chromium)' >&2
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
 random-programs: $(TESTED)
