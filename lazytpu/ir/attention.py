@@ -102,6 +102,15 @@ class Attention:
 class _AttentionOp(TensorOp):
     """What both ops share: operands after the first few by name, and the scale as a number."""
 
+    inputs = var_operand_def(TENSOR)
+    extra = prop_def(WORD, NOTHING)
+    causal = prop_def(FLAG, FALSE)
+    window = prop_def(INT, ZERO)
+    scale = prop_def(SCALE, UNSCALED)
+    precision = prop_def(WORD)
+    hidden = prop_def(WORD, ZEROS)
+    added = prop_def(FLAG, FALSE)
+
     def print_property(self, name: str, printer: Printer) -> None:
         if name == "scale":
             printer.print_string(to_text(self.properties[name]))
@@ -152,14 +161,6 @@ class AttentionOp(_AttentionOp):
     """The output."""
 
     name = "lazytpu.attention"
-    inputs = var_operand_def(TENSOR)
-    extra = prop_def(WORD, NOTHING)
-    causal = prop_def(FLAG, FALSE)
-    window = prop_def(INT, ZERO)
-    scale = prop_def(SCALE, UNSCALED)
-    precision = prop_def(WORD)
-    hidden = prop_def(WORD, ZEROS)
-    added = prop_def(FLAG, FALSE)
     result = result_def(TENSOR)
 
     @property
@@ -177,14 +178,6 @@ class AttentionBackwardOp(_AttentionOp):
     another (https://arxiv.org/abs/2205.14135)."""
 
     name = "lazytpu.attention_backward"
-    inputs = var_operand_def(TENSOR)
-    extra = prop_def(WORD, NOTHING)
-    causal = prop_def(FLAG, FALSE)
-    window = prop_def(INT, ZERO)
-    scale = prop_def(SCALE, UNSCALED)
-    precision = prop_def(WORD)
-    hidden = prop_def(WORD, ZEROS)
-    added = prop_def(FLAG, FALSE)
     of_bias = prop_def(FLAG, FALSE)
     gradients = var_result_def(TENSOR)
 

@@ -218,14 +218,14 @@ class _Cuts:
         self.sequence = [sorter.looks[op] for op in ops]
         # Parts of scalars alone would cost more to launch than to compile.
         self.tiny = [all(numel(shape_of(result)) == 1 for result in op.results) for op in ops]
-        place = {op: i for i, op in enumerate(ops)}
+        place: dict[Operation | Block, int] = {op: i for i, op in enumerate(ops)}
         uses: dict[SSAValue, list[int]] = {}
         for i, op in enumerate(ops):
             for value in sources(op, sorter.free):
                 if value.owner in place:
                     uses.setdefault(value, []).append(i)
         # (place of the maker, places of the users, bytes) of each value
-        self.values = [(place[value.owner], found, nbytes(value)) for value, found in uses.items()]  # type: ignore[index]
+        self.values = [(place[value.owner], found, nbytes(value)) for value, found in uses.items()]
 
     def found(self) -> list[int]:
         """The cuts: the first and last are the ends, and between two that follow one another there is a cluster."""

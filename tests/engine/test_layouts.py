@@ -19,6 +19,7 @@ from xdsl.passes import ModulePass
 import lazytpu
 from lazytpu import wiring
 from lazytpu.frontend.tensors import value_of
+from lazytpu.ir.types import shape_of
 from lazytpu.passes.assign_layout import LAYOUT
 from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.registry import registered
@@ -47,7 +48,7 @@ class ColumnsFirstPass(ModulePass):
         made = [dict(each.data) for each in main.res_attrs or [DictionaryAttr({})] * len(returned.operands)]
         for argument, attributes in zip(main.body.block.args, given, strict=False):
             successor = attributes.get(SUCCESSOR)
-            if isinstance(successor, IntegerAttr) and len(argument.type.get_shape()) == 2:  # type: ignore[attr-defined]
+            if isinstance(successor, IntegerAttr) and len(shape_of(argument)) == 2:
                 attributes[LAYOUT] = made[successor.value.data][LAYOUT] = StringAttr(ORDER)
         main.arg_attrs, main.res_attrs = ArrayAttr(map(DictionaryAttr, given)), ArrayAttr(map(DictionaryAttr, made))
 
@@ -63,6 +64,9 @@ pytestmark = pytest.mark.usefixtures("laid")
 
 class Training:
     """A layer with momentum; its weight and that of the momentum are matrices."""
+
+    loss: torch.Tensor
+    kept: torch.Tensor
 
     def __init__(self, device: str = "tpu") -> None:
         self.layer = torch.nn.Linear(SHAPE[1], SHAPE[0], device=device)
@@ -137,8 +141,8 @@ def test_other_programs_read_and_write_it() -> None:
     for each in (training, other):
         each.steps(2)
         with torch.no_grad():
-            each.loss = each.layer(each.x).sum()  # type: ignore[attr-defined]
-            each.kept = each.layer.weight.clone()  # type: ignore[attr-defined]
+            each.loss = each.layer(each.x).sum()
+            each.kept = each.layer.weight.clone()
         lazytpu.mark_step()
     assert training.laid.copied
     for each in (training, other):
@@ -147,8 +151,8 @@ def test_other_programs_read_and_write_it() -> None:
             each.layer.weight.view(-1)[3] = 5.0
             each.layer.weight[2].mul_(2.0)
         lazytpu.mark_step()
-    assert_close(training.loss.cpu(), other.loss)  # type: ignore[attr-defined]
-    assert_close(training.kept.cpu(), other.kept)  # type: ignore[attr-defined]
+    assert_close(training.loss.cpu(), other.loss)
+    assert_close(training.kept.cpu(), other.kept)
     assert_close(training.steps(2), other.steps(2))
     assert not training.laid.copied  # until somebody asks again
 

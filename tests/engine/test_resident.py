@@ -37,6 +37,8 @@ def flat() -> Iterator[None]:
 class Training:
     """Nine small parameters and one that is too large to be kept flat, with their momentum."""
 
+    doubled: torch.Tensor
+
     def __init__(self, device: str = "tpu") -> None:
         start = [torch.arange(1.0, 3.0 + i % 3) / (i + 1) for i in range(COUNT)] + [torch.ones(10)]
         self.parameters = [torch.nn.Parameter(each.to(device)) for each in start]
@@ -113,11 +115,11 @@ def test_other_programs_and_the_host_read_and_write_single_parts() -> None:
     other.steps(3)
     for each in (training, other):
         with torch.no_grad():
-            each.doubled = each.parameters[1] * 2  # type: ignore[attr-defined]
+            each.doubled = each.parameters[1] * 2
             each.parameters[2].view(-1)[0] = 5.0
             each.parameters[3].copy_(torch.full_like(each.parameters[3], 7.0))
         lazytpu.mark_step()
-    assert_close(training.doubled.cpu(), other.doubled)  # type: ignore[attr-defined]
+    assert_close(training.doubled.cpu(), other.doubled)
     assert parts(training)[1].copied and len(parts(training)) == COUNT - 2
     assert_close(training.steps(2), other.steps(2))
     assert len({part.pack for part in parts(training)}) == 1 and len(parts(training)) == COUNT

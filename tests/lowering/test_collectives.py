@@ -23,7 +23,7 @@ from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.module_options import options_of, replicas_of
 from lazytpu.runtime.program import Program
 from tests.lowering import replicas
-from tests.lowering.harness import module_of
+from tests.lowering.harness import Build, module_of
 
 Rows = np.ndarray
 
@@ -44,7 +44,7 @@ def part(x: Any, rank: int, parts: int, dim: int = 0) -> Rows:
     return np.split(x, parts, dim)[rank]
 
 
-CASES: dict[str, tuple[Callable[[Builder, SSAValue], object], Rows, list[Rows]]] = {
+CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
     "all_reduce add": (lambda b, x: b.all_reduce("add", [x], ALL), X, [of_group(X, lambda g, r: sum(g), ALL)]),
     "all_reduce max in pairs": (
         lambda b, x: b.all_reduce("max", [x], MIXED),
@@ -88,8 +88,8 @@ def sharded_step(b: Builder, x: SSAValue) -> object:
     return b.dynamic_slice(b.sub(x, mean), [start, b.constant(0, "i32")], (1, 2))
 
 
-def module_for_all(build: Callable[[Builder, SSAValue], object], x: Rows):
-    made = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))  # type: ignore[arg-type]
+def module_for_all(build: Build, x: Rows):
+    made = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))
     set_replicas(made, 4)
     return made
 
@@ -130,7 +130,7 @@ def test_shard_reductions_keeps_what_each_device_computes(ran: dict[str, list[Ro
 
 def test_the_module_says_on_how_many_devices_it_runs() -> None:
     with pytest.raises(LoweringError, match="devices 0 to 3 take part, and the module is for 1: expected its"):
-        emit(module_of(CASES["all_gather"][0], ("f32", (4, 2))))  # type: ignore[arg-type]
+        emit(module_of(CASES["all_gather"][0], ("f32", (4, 2))))
     assert replicas_of(emit(module_for_all(CASES["all_gather"][0], X))) == 4
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
 
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering.emit import emit
@@ -34,9 +36,13 @@ def laid(made: ModuleOp, passes: str = "assign-layout{generation=v6e}") -> tuple
         text = print_module(made)
         assert print_module(parse_module(text)) == text
     main = next(op for op in made.ops if isinstance(op, FuncOp))
-    given, returned = main.arg_attrs or (), main.res_attrs or ()
-    found = [[each.data[LAYOUT].data if LAYOUT in each.data else None for each in some] for some in (given, returned)]  # type: ignore[attr-defined]
-    return found[0], found[1]
+    return layouts(main.arg_attrs), layouts(main.res_attrs)
+
+
+def layouts(attributes: Iterable[Attribute] | None) -> list[str | None]:
+    """The layout that each dictionary of attributes names."""
+    found = [each.data.get(LAYOUT) for each in attributes or () if isinstance(each, DictionaryAttr)]
+    return [each.data if isinstance(each, StringAttr) else None for each in found]
 
 
 def step(update: str, weight: str = resident(0), momentum: str = resident(1), gradient: str = GRADIENT) -> ModuleOp:

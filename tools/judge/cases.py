@@ -61,8 +61,8 @@ def images() -> Step:
     return step
 
 
-def wide(width: int = 1024, layers: int = 4, rows: int = 256) -> Step:
-    """An SGD step of an MLP with more to reduce than to compute."""
+def wide(width: int = 1024, layers: int = 4, rows: int = 512) -> Step:
+    """An SGD step of an MLP whose gradients take longer to reduce than to compute."""
     model = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers))).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.randn(rows, width).to(DEVICE)
@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "gpt2": Case("GPT-2 of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Gpt(2)), per_op=True),
     "llama": Case("Llama-like of width 768, 2 layers, 512 tokens, AMP, AdamW", lambda: language(Llama(2))),
     "resnet": Case("a ResNet block, 32 images of 64x32x32, SGD with momentum", images),
-    "data-parallel": Case("an MLP of 4 x 1024, 256 rows each on 4 chips, SGD", wide, devices=4),
+    "data-parallel": Case("an MLP of 4 x 1024, 512 rows each on 4 chips, SGD", wide, devices=4),
     "small-tensors": Case("AdamW of 50 vectors of 768", small_tensors),
     "attention": Case("causal attention with its gradients, 4 heads of 128, 8,192 tokens", attention),
 }

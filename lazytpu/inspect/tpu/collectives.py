@@ -30,34 +30,62 @@ def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Coll
     found = _found(hlo, computation, op)
     if found is None:
         return None
-    kind, home, each = found
+    home, each = found.computation, found.op
     known = home.by_name if home else {}
     given = sum(part.bytes for name in each.operands if name in known for part in known[name].results)
     parts = [part.bytes for part in each.results]
-    if kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and given:
+    if found.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and given:
         payload = given
-    elif each.opcode.endswith("-start") and kind != "all-reduce":
+    elif each.opcode.endswith("-start") and found.kind != "all-reduce":
         payload = max(parts, default=0)  # the type holds the operand as well
     else:
         payload = sum(parts)
-    return Collective(kind, 2 if kind == "collective-permute" else _group_size(each, devices), payload)
+    members = 2 if found.kind == "collective-permute" else _group_size(found.groups, devices)
+    return Collective(found.kind, members, payload)
 
 
-def _found(hlo: Hlo, computation: Computation, op: Op) -> tuple[str, Computation, Op] | None:
-    """Kind, computation and op of the collective itself."""
-    found = _KIND.match(op.opcode)
-    if found:
-        return found[0], computation, op
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The op with a collective's operands and results, where it stands, and the op that names the groups."""
+
+    kind: str
+    computation: Computation
+    op: Op
+    groups: Op
+
+
+def _found(hlo: Hlo, computation: Computation, op: Op) -> _Found | None:
+    kind = _KIND.match(op.opcode)
+    if kind:
+        return _Found(kind[0], computation, op, op)
     if not (op.opcode.startswith(("async-", "call-")) or (op.opcode, op.attribute("kind")) == ("fusion", "kCustom")):
         return None
+    inside = None
     for name in op.called:
         inner = hlo.computations.get(name)
         for each in inner.ops if inner else ():
-            if (deeper := _found(hlo, inner or computation, each)) is not None:
-                return deeper
-    # Some are fusions whose name alone tells what they do.
+            inside = inside or _found(hlo, inner or computation, each)
+    # The compiler takes an all-reduce apart where each device can go on with a part of it. Each half is a fusion that
+    # holds the whole; its name alone tells which half it is, and its own operands and results what travels.
     named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
-    return (named[0].replace("all-reduce-scatter", "reduce-scatter"), computation, op) if named else None
+    if named is None:
+        return inside
+    half = named[0].replace("all-reduce-scatter", "reduce-scatter")
+    if inside is not None and inside.kind == half:
+        return inside
+    return _Found(half, computation, op, inside.groups if inside else op)
+
+
+def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
+    """("start" or "done", which) of a fusion that begins or ends a reduction that the fusions between the two go on
+    with, each for a while; None for another op."""
+    end = re.match("async-collective-(start|done)", op.name) if op.opcode == "fusion" else None
+    inner = hlo.computations.get(op.called[0]) if end and op.called else None
+    for each in inner.ops if inner else ():
+        told = re.search(r'chain_id="(\d+)"', each.attributes)
+        if end and told:
+            return end[1], f"chain {told[1]}"
+    return None
 
 
 def _group_size(op: Op, devices: int) -> int:

@@ -98,14 +98,19 @@ class _Run:
         for op in self.computation.ops:
             if is_free(op):
                 continue
-            if op.opcode == "while":
+            part = collectives.chain(self.hlo, op)
+            if part is not None:
+                (self._start if part[0] == "start" else self._await)(op, part[1])
+            elif op.opcode == "while":
                 self._loop(op)
             elif op.opcode in ("call", "conditional"):
                 self._branch(op)
             elif op.opcode.endswith("-start"):
-                self._start(op)
+                self._start(op, op.name)
             elif op.opcode.endswith(("-done", "-update")):
-                self._await(op)
+                source = next((name for name in op.operands if name in self.pending or name in self.there), None)
+                if source is not None:
+                    self._await(op, source)
             else:
                 self._compute(op)
         return self.now
@@ -154,17 +159,14 @@ class _Run:
         cost.beside = collectives.seconds(found.kind, found.payload, found.members, self.facts) * self.runs
         return cost
 
-    def _start(self, op: Op) -> None:
+    def _start(self, op: Op, name: str) -> None:
         cost, lane = self._collective(op), _direction(op)
         if cost is None:
             cost, lane = Cost(op, "transfer", "HBM", NOTHING, self.runs), "dma"
-        self.pending[op.name] = lane, self.now, cost
+        self.pending[name] = lane, self.now, cost
         self.made.costs.append(cost)
 
-    def _await(self, op: Op) -> None:
-        source = next((name for name in op.operands if name in self.pending or name in self.there), None)
-        if source is None:
-            return
+    def _await(self, op: Op, source: str) -> None:
         if op.opcode.endswith("-update"):
             self._hand_on(source, op.name)
             return

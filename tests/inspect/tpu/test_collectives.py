@@ -43,21 +43,53 @@ ENTRY %e (p: f32[32]) -> f32[8] {{
     assert collective(module, module.entry, module.entry.root, 16) == Collective("reduce-scatter", members, 128)
 
 
-def test_a_collective_may_be_a_fusion_of_that_name():
-    text = """HloModule m
+HALVES = """HloModule m
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
 
 %all-reduce-scatter.3 (p: f32[32]) -> f32[8] {
   %p = f32[32]{0} parameter(0)
-  ROOT %s = f32[8]{0} slice(%p), slice={[0:8]}
+  %a = f32[32]{0} all-reduce(%p), replica_groups={{0,1},{2,3}}, to_apply=%add
+  ROOT %s = f32[8]{0} slice(%a), slice={[0:8]}
 }
 
-ENTRY %e (p: f32[32]) -> f32[8] {
+%all-gather.3 (p: f32[8]) -> f32[32] {
+  %p = f32[8]{0} parameter(0)
+  %c = f32[] constant(0)
+  %w = f32[32]{0} pad(%p, %c), padding=0_24
+  ROOT %a = f32[32]{0} all-reduce(%w), replica_groups={{0,1},{2,3}}, to_apply=%add
+}
+
+%all-reduce.9 (p: f32[32]) -> f32[32] {
   %p = f32[32]{0} parameter(0)
-  ROOT %r = f32[8]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.3
+  ROOT %n = f32[32]{0} negate(%p)
+}
+
+ENTRY %e (p: f32[32]) -> f32[32] {
+  %p = f32[32]{0} parameter(0)
+  %half = f32[8]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.3
+  %other = f32[32]{0} fusion(%half), kind=kCustom, calls=%all-gather.3
+  ROOT %named = f32[32]{0} fusion(%other), kind=kCustom, calls=%all-reduce.9
 }
 """
-    module = parse_hlo(text)
-    assert collective(module, module.entry, module.entry.root, 4) == Collective("reduce-scatter", 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("half", Collective("reduce-scatter", 2, 128)),
+        ("other", Collective("all-gather", 2, 128)),
+        ("named", Collective("all-reduce", 4, 128)),  # of no groups: all devices
+    ],
+)
+def test_a_collective_may_be_a_fusion_of_that_name(name: str, found: Collective):
+    """A half of an all-reduce that was taken apart holds all of it, and is only what its name says."""
+    module = parse_hlo(HALVES)
+    assert collective(module, module.entry, module.entry.by_name[name], 4) == found
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,47 @@ def test_collectives_are_exposed_or_hidden():
     assert permuted.collective == "collective-permute"
 
 
+CHAIN = """HloModule m
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+%first (p: f32[1024,1024]) -> (f32[1024,1024], u32[]) {
+  %p = f32[1024,1024]{1,0:T(8,128)} parameter(0)
+  %a = f32[1024,1024]{1,0:T(8,128)} all-reduce(%p), to_apply=%add, frontend_attributes={chain_id="0"}
+  ROOT %t = (f32[1024,1024]{1,0:T(8,128)}, u32[]) custom-call(%a), custom_call_target="AsyncStart"
+}
+
+%last (p: f32[1024,1024], q: u32[]) -> f32[1024,1024] {
+  %p = f32[1024,1024]{1,0:T(8,128)} parameter(0)
+  %q = u32[] parameter(1)
+  ROOT %a = f32[1024,1024]{1,0:T(8,128)} all-reduce(%p), to_apply=%add, frontend_attributes={chain_id="0"}
+}
+
+ENTRY %e (p: f32[1024,1024]) -> f32[1024,1024] {
+  %p = f32[1024,1024]{1,0:T(8,128)} parameter(0)
+  %async-collective-start = (f32[1024,1024]{1,0:T(8,128)}, u32[]) fusion(%p), kind=kCustom, calls=%first
+  %value = f32[1024,1024]{1,0:T(8,128)} get-tuple-element(%async-collective-start), index=0
+  %token = u32[] get-tuple-element(%async-collective-start), index=1
+  %between = f32[1024,1024]{1,0:T(8,128)} exponential(%p)
+  ROOT %async-collective-done = f32[1024,1024]{1,0:T(8,128)} fusion(%value, %token), kind=kCustom, calls=%last
+}
+"""
+
+
+def test_a_reduction_that_fusions_go_on_with_is_one() -> None:
+    """v5e: what begins and what ends it hold all of it, and it is under way between the two."""
+    made = schedule(parse_hlo(CHAIN), GENERATIONS["v5e"], 4)
+    reduced, between = cost_of(made.costs, "async-collective-start"), cost_of(made.costs, "between")
+    assert [cost.collective for cost in made.costs] == ["all-reduce", None]
+    assert reduced.payload == 4 * 2**20
+    assert reduced.waited == pytest.approx(reduced.beside - between.seconds)
+    assert made.seconds == pytest.approx(reduced.beside)
+
+
 def test_the_core_is_never_in_two_places():
     for name in ("step", "collectives", "sparsecore", "loop"):
         made = schedule(hlo(name), V6E, 4)
