@@ -9,6 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.contractions import ACCUMULATOR
+from lazytpu.aten.random_draws import kept
 from lazytpu.aten.registry import rule
 from lazytpu.ir.attention import Attention
 from lazytpu.ir.types import dtype_of, shape_of
@@ -37,12 +38,13 @@ def _attention(
     dropout: tuple[Scalar, Stream] | None = None,
 ) -> Attention:
     """The scale is 1/√E unless given."""
+    own = ACCUMULATOR.get(dtype_of(query), dtype_of(query))
     factor, number = None, 1 / sqrt(shape_of(query)[-1])
     if scale is not None and scale.plan is not None:
-        factor, number = b.scalar(scale, ACCUMULATOR.get(dtype_of(query), dtype_of(query))), 1.0
+        factor, number = b.scalar(scale, own), 1.0
     elif scale is not None:
         number = float(scale.value)
-    drop = None if dropout is None else (b.scalar(dropout[0], "f64"), *dropout[1])
+    drop = None if dropout is None else (*kept(b, dropout[0], own), *dropout[1])
     operands = _batched(b, query), _batched(b, key), _batched(b, value)
     return Attention(*operands, bias, factor, dropout=drop, causal=causal, scale=number, precision=b.precision)
 

@@ -202,5 +202,6 @@ def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SS
 @rule("aten.native_dropout_backward.default", numbers=("scale",))
 def native_dropout_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, scale: SSAValue) -> SSAValue:
     """g * mask * scale."""
-    grad, kept, factor = promote(b, grad_output, mask, scale, to=dtype_of(grad_output))
-    return finish(b, b.mul(grad, b.mul(kept, factor)))
+    own = wide(dtype_of(grad_output))
+    grad, kept, factor = promote(b, grad_output, mask, scale, to=own)
+    return b.convert(b.mul(b.mul(grad, kept), factor), dtype_of(grad_output))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise import full, number, wide, with_number
 from lazytpu.aten.promotion import promote
-from lazytpu.aten.random_draws import chance, exponential, normal, open_unit, stream, unit
+from lazytpu.aten.random_draws import chance, exponential, kept, normal, open_unit, stream, unit
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import REAL_OF, dtype_of, is_complex, is_float, shape_of
@@ -188,12 +188,10 @@ def native_dropout(
     if train is False:
         return input, b.constant(True, "i1", shape)
     own = wide(dtype)
-    keep = b.sub(b.constant(1, "f32"), b.scalar(p, "f32"))
-    none = b.compare("EQ", keep, b.constant(0, "f32"))
-    scale = b.convert(b.select(none, b.constant(0, "f32"), b.div(b.constant(1, "f32"), keep)), own)
+    keep, scale = kept(b, p, own)
     mask = chance(b, rng, b.broadcast_to(keep, shape))
-    kept = b.mul(b.convert(input, own), b.convert(mask, own))
-    return b.convert(b.mul(kept, b.broadcast_to(scale, shape)), dtype), mask
+    masked = b.mul(b.convert(input, own), b.convert(mask, own))
+    return b.convert(b.mul(masked, b.broadcast_to(scale, shape)), dtype), mask
 
 
 def _rrelu(

@@ -17,6 +17,7 @@ from lazytpu.ir.types import dtype_of, shape_of
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
+    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
     Rng = tuple[SSAValue, SSAValue]
@@ -99,6 +100,13 @@ def below(b: Builder, rng: Rng, shape: Sequence[int], count: SSAValue) -> SSAVal
 def chance(b: Builder, rng: Rng, p: SSAValue) -> SSAValue:
     """True with probability p (f32 or f64, shaped): never for 0, always for 1."""
     return b.compare("LT", unit(b, rng, shape_of(p), dtype_of(p)), p)
+
+
+def kept(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
+    """Of dropout with probability p: (the probability to keep, 0-d f32, what is kept is multiplied by, 0-d `dtype`)."""
+    keep, own = (b.sub(b.constant(1, each), b.scalar(p, each)) for each in ("f32", dtype))
+    none = b.compare("EQ", own, b.constant(0, dtype))
+    return keep, b.select(none, b.constant(0, dtype), b.div(b.constant(1, dtype), own))
 
 
 def key(b: Builder, rng: Rng) -> SSAValue:

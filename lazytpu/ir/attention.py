@@ -16,8 +16,9 @@ have no gradient; with `added`, because the mask was added to the scores, they h
 for such queries alone.
 
 `extra` names the operands after the value, in this order: `bias` (i1: False hides; a float: is added; it broadcasts to
-the scores [batch, heads, L, S]), `scale` (0-d, in the scores' dtype), `offset` (0-d i32), `dropout` (three 0-d:
-probability f64, seed and offset ui64).
+the scores [batch, heads, L, S]), `scale` (0-d, in the scores' dtype), `offset` (0-d i32), `dropout` (four 0-d: the
+probability to keep, f32; what is kept is multiplied by, in the scores' dtype; seed and offset, ui64). Kept is what
+has 24 random bits below 2^24 times that probability, the upper ones of `random_bits` of the scores' shape.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Attention:
     "The scale when it is a run-time number."
     offset: SSAValue | None = None
     "How far the queries' positions are ahead of the keys', when it is not known to be 0."
-    dropout: tuple[SSAValue, SSAValue, SSAValue] | None = None
+    dropout: tuple[SSAValue, SSAValue, SSAValue, SSAValue] | None = None
     causal: bool = False
     "Query i sees key j only if j <= i + offset."
     window: int = 0
@@ -126,7 +127,7 @@ class _AttentionOp(TensorOp):
     def described(self, operands: Sequence[SSAValue]) -> Attention:
         """What is computed, given the operands from the query on; raises ValueError where they do not fit `extra`."""
         extra = _extra(self.properties["extra"])
-        wanted = 3 + len(extra) + 2 * ("dropout" in extra)
+        wanted = 3 + len(extra) + 3 * ("dropout" in extra)
         if len(operands) != wanted:
             raise ValueError(
                 f"expected {wanted} operands from the query on, for extra = {list(extra)}; got {len(operands)}"
@@ -135,7 +136,7 @@ class _AttentionOp(TensorOp):
         bias = rest.pop(0) if "bias" in extra else None
         factor = rest.pop(0) if "scale" in extra else None
         offset = rest.pop(0) if "offset" in extra else None
-        dropout = (rest[0], rest[1], rest[2]) if "dropout" in extra else None
+        dropout = (rest[0], rest[1], rest[2], rest[3]) if "dropout" in extra else None
         scale = self.properties["scale"]
         assert isinstance(scale, FloatAttr)
         query, key, value = operands[:3]
@@ -227,7 +228,8 @@ def _check_extra(of: Attention) -> None:
         raise ValueError(f"scale is a number or a 0-d operand; got {of.scale} and {of.factor.type}")
     if of.offset is not None and of.offset.type != tensor_type("i32", ()):
         raise ValueError(f"offset is tensor<i32>; got {of.offset.type}")
-    numbers = (("f64", "probability"), ("ui64", "seed"), ("ui64", "offset"))
+    own = "f64" if dtype_of(of.query) == "f64" else "f32"
+    numbers = (("f32", "probability to keep"), (own, "factor"), ("ui64", "seed"), ("ui64", "offset"))
     for (dtype, what), x in zip(numbers, of.dropout or (), strict=False):
         if x.type != tensor_type(dtype, ()):
             raise ValueError(f"the {what} of dropout is tensor<{dtype}>; got {x.type}")

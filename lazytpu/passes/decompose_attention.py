@@ -169,22 +169,17 @@ def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
     return b.div(exps, _along_keys(b, total, shape))
 
 
-def thresholds(b: Builder, p: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Of dropout with this probability: (the least 32 random bits that keep a number, what it is multiplied by)."""
-    one = b.constant(1.0, "f64")
-    least = b.min(b.unary("round_nearest_even", b.mul(p, b.constant(2.0**32, "f64"))), b.constant(2.0**32 - 1, "f64"))
-    scale = b.select(b.compare("GE", p, one), b.constant(0.0, "f64"), b.div(one, b.sub(one, p)))
-    return b.convert(least, "ui32"), scale
+def kept_below(b: Builder, keep: SSAValue) -> SSAValue:
+    """What 24 random bits have to be below with this probability, 0-d f32: a 0-d ui32."""
+    return b.convert(b.unary("ceil", b.mul(keep, b.constant(2.0**24, "f32"))), "ui32")
 
 
-def _dropout(b: Builder, x: SSAValue, p: SSAValue, seed: SSAValue, offset: SSAValue) -> SSAValue:
-    """x / (1 - p) where a random number keeps it, else 0; the numbers depend on seed and offset alone (R7)."""
-    least, scale = thresholds(b, p)
+def _dropout(b: Builder, x: SSAValue, keep: SSAValue, factor: SSAValue, seed: SSAValue, offset: SSAValue) -> SSAValue:
+    """x · factor where a random number keeps it, else 0; the numbers depend on seed and offset alone (R7)."""
     bits = b.random_bits(seed, offset, shape_of(x))
-    keep = b.compare("GE", bits, b.broadcast_to(least, shape_of(x)))
-    all_go = b.compare("GE", p, b.constant(1.0, "f64"))
-    kept = b.mul(x, b.broadcast_to(b.convert(scale, dtype_of(x)), shape_of(x)))
-    return b.select(keep, b.select(all_go, _like(b, 0, x), kept), _like(b, 0, x))
+    upper = b.binary("shift_right_logical", bits, b.constant(8, "ui32", shape_of(x)))
+    kept = b.compare("LT", upper, b.broadcast_to(kept_below(b, keep), shape_of(x)))
+    return b.select(kept, b.mul(x, b.broadcast_to(b.convert(factor, dtype_of(x)), shape_of(x))), _like(b, 0, x))
 
 
 def forward(b: Builder, of: Attention) -> SSAValue:

@@ -36,7 +36,7 @@ from lazytpu.passes.canonicalize import CanonicalizePass
 from lazytpu.passes.constant_folding import ConstantFoldingPass
 from lazytpu.passes.cse import CsePass
 from lazytpu.passes.dce import DcePass
-from lazytpu.passes.decompose_attention import decompose, thresholds
+from lazytpu.passes.decompose_attention import decompose, kept_below
 from lazytpu.passes.patterns.attention_masks import bias_of, offset_of, positions, read
 from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
@@ -179,9 +179,9 @@ def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
     if of.offset is not None:
         given["offset"] = (of.offset,)
     if of.dropout is not None:
-        least, factor = thresholds(b, of.dropout[0])
-        words = [b.bitcast_convert(x, "ui32") for x in of.dropout[1:]]
-        given["dropout"] = (least, b.convert(factor, "f32"), *words)
+        keep, factor, *stream = of.dropout
+        words = [b.bitcast_convert(x, "ui32") for x in stream]
+        given["dropout"] = (kept_below(b, keep), b.convert(factor, "f32"), *words)
     params: dict[str, Param] = {"causal": of.causal, "window": of.window, "precision": of.precision}
     params |= {"hidden": of.hidden, "added": of.added, "extra": ",".join(given)}
     rest = [x for each in given.values() for x in each]

@@ -10,7 +10,8 @@
 
 Products may have their dimensions in any order, batch and heads merged or apart; scores may be scaled by a number,
 masked by selects and by adding 0 and -inf (patterns/attention_masks.py says what is read) or any floats, and converted
-between float dtypes. The backward pass, where there is one, is matched with its forward one, or neither is.
+between float dtypes; probabilities may be dropped (patterns/attention_dropout.py). The backward pass, where there is
+one, is matched with its forward one, or neither is.
 
 Needs: canonical form. Guarantees: only what has enough scores for `flash-attention` is rewritten, and only when nothing
 else uses what is no longer computed, such as the probabilities. Scores stay f32 where the model rounded them to bf16 in
@@ -21,6 +22,7 @@ because masks are of two kinds, and some query may see no key, the model is left
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from math import prod
 
 from xdsl.context import Context
@@ -38,6 +40,7 @@ from lazytpu.ir.shape import ReshapeOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.failure import note
 from lazytpu.passes.flash_attention import BY_BLOCKS, LEAST, refusal_of
+from lazytpu.passes.patterns.attention_dropout import Dropped, drawn, dropped, dropped_from
 from lazytpu.passes.patterns.attention_masks import added_to_scores, bias_of, offset_of, positions
 from lazytpu.passes.patterns.attention_products import (
     Operand,
@@ -82,6 +85,10 @@ class Match:
     of_key: Product | None = None
     grad: Operand | None = None
     value: Operand | None = None
+    dropped: Dropped | None = None
+    "What dropout leaves of the probabilities."
+    back: SSAValue | None = None
+    "The factor of dropout in the backward pass: to the user that of the forward one, not in the module."
     unmasked: int = 0
     "How many masks the gradient of the scores goes through."
     ratio: float | tuple[SSAValue, bool] = 1.0
@@ -96,9 +103,8 @@ class Match:
         if len(dtypes) > 1:
             return f"query, key and value are of different dtypes: {', '.join(sorted(dtypes))}"
         batch, heads = self.heads
-        return refusal_of(
-            dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least if self.of.bias is None else least * BY_BLOCKS
-        )
+        by_blocks = self.of.bias is not None or self.dropped is not None
+        return refusal_of(dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least * (BY_BLOCKS if by_blocks else 1))
 
     @property
     def heads(self) -> tuple[int, int]:
@@ -155,6 +161,7 @@ class Match:
             bias_of(b, visible, batch, s.shape[-1]) if s.bias is None else added_to_scores(b, s.bias),
             scale,
             offset_of(b, offset),
+            self._dropout(b),
             causal=visible.last is not None,
             window=window,
             scale=s.scale if scale is None else 1.0,
@@ -163,18 +170,32 @@ class Match:
             added=hidden != "zeros" and self.of_query is not None and not self.unmasked,
         )
 
+    def _dropout(self, b: Builder) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue] | None:
+        stream = None if self.dropped is None else drawn(self.dropped.mask)
+        if self.dropped is None or stream is None:
+            return None
+        keep, seed, offset = stream
+        return keep, b.convert(self.dropped.factor, "f32"), seed, offset
+
     def _rescaled(self, b: Builder, gradient: SSAValue, of: Attention) -> SSAValue:
-        """A gradient with the scale that it has in the module, in the place of the scores': two run-time numbers are
-        one number to the user, but not in the module."""
+        """A gradient with the scales that it has in the module, in the place of the scores' and of dropout's: two
+        run-time numbers are one number to the user, but not in the module."""
+        by: list[SSAValue] = []
+        if of.dropout is not None and self.back is not None:
+            by.append(_quotient(b, b.convert(self.back, "f32"), of.dropout[1]))
         if of.factor is None:
             assert isinstance(self.ratio, float)
-            return gradient if self.ratio == of.scale else _times(b, gradient, b.constant(self.ratio / of.scale, "f32"))
-        own = b.constant(self.ratio, "f32") if isinstance(self.ratio, float) else None
-        if isinstance(self.ratio, tuple):
-            own = _inverse(b, b.convert(self.ratio[0], "f32"), self.ratio[1])
-        assert own is not None
-        quotient = b.select(b.compare("EQ", own, of.factor), b.constant(1.0, "f32"), b.div(own, of.factor))
-        return _times(b, gradient, quotient)
+            by += [b.constant(self.ratio / of.scale, "f32")] if self.ratio != of.scale else []
+        elif isinstance(self.ratio, tuple):
+            by.append(_quotient(b, _inverse(b, b.convert(self.ratio[0], "f32"), self.ratio[1]), of.factor))
+        else:
+            by.append(_quotient(b, b.constant(self.ratio, "f32"), of.factor))
+        return _times(b, gradient, reduce(b.mul, by)) if by else gradient
+
+
+def _quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    """x / y, 1 where they are equal."""
+    return b.select(b.compare("EQ", x, y), b.constant(1.0, "f32"), b.div(x, y))
 
 
 def _inverse(b: Builder, x: SSAValue, inverse: bool) -> SSAValue:
@@ -200,6 +221,13 @@ def match(op: DivOp) -> Match | None:
         return None
     made = Match(found, set(found.inside))
     uses = _uses(op.results[0], made.inside)
+    for use, x in uses:
+        left = dropped_from(use, x) if isinstance(use, MulOp) else None
+        if left is not None and drawn(left.mask) is not None:
+            made.dropped = left
+            made.inside |= left.inside
+            uses = [each for each in uses if each[0] is not use] + _uses(left.result, made.inside)
+            break
     muls = {use for use, _ in uses if isinstance(use, MulOp)}
     for use, x in uses:
         if use in muls:
@@ -222,6 +250,8 @@ def match(op: DivOp) -> Match | None:
         if not same(made.grad, made.of_value.other):
             return None
     replaced = (made.output, made.of_value, made.of_query, made.of_key)
+    if made.dropped is not None and not _all_dropped(made):
+        return None
     made.ends = [product.op for product in replaced if product is not None]
     return made if made.value is not None and _closed(made) else None
 
@@ -238,6 +268,13 @@ def _uses(x: SSAValue, inside: set[Operation]) -> list[tuple[Operation, SSAValue
         else:
             found[op, x] = None
     return list(found)
+
+
+def _all_dropped(made: Match) -> bool:
+    """Whether both products of the probabilities have what dropout left of them."""
+    assert made.dropped is not None
+    products = [x.op for x in (made.output, made.of_value) if x is not None]
+    return all(any(source(x) is made.dropped.result for x in product.operands) for product in products)
 
 
 def _softmax_backward(made: Match, muls: set[MulOp]) -> bool:
@@ -260,20 +297,35 @@ def _softmax_backward(made: Match, muls: set[MulOp]) -> bool:
 
 
 def _spread(made: Match, g: SSAValue) -> bool:
-    """Match g = grad·valueᵀ."""
+    """Match g = grad·valueᵀ, or what dropout leaves of it."""
+    last = source(g).owner
+    left = dropped(last) if isinstance(last, MulOp) and made.dropped is not None else None
+    if (left is None) != (made.dropped is None):
+        return False
+    if left is not None and made.dropped is not None:
+        if left.mask is not made.dropped.mask:
+            return False
+        made.inside |= left.inside
+        made.back = left.factor
+        _between(made, g, left.result)
+        g = left.x
     dot = source(g).owner
     sides = scores_of(dot) if isinstance(dot, DotGeneralOp) else None
     if sides is None:
         return False
     made.grad, made.value = sides
-    x = g
-    while x.owner is not dot:
+    assert isinstance(dot, DotGeneralOp)
+    _between(made, g, dot.results[0])
+    made.inside.add(dot)
+    return True
+
+
+def _between(made: Match, x: SSAValue, start: SSAValue) -> None:
+    """Add the conversions and views to what is inside that made `x` of `start`."""
+    while x is not start:
         assert isinstance(x.owner, Operation)
         made.inside.add(x.owner)
         x = x.owner.operands[0]
-    assert isinstance(dot, DotGeneralOp)
-    made.inside.add(dot)
-    return True
 
 
 def _gradients(made: Match, of_scores: SSAValue) -> bool:

@@ -116,6 +116,16 @@ def test_dropout(dtype: torch.dtype) -> None:
     assert draw(A.native_dropout.default, empty, 0.5, True, outs=[empty, empty])[1].dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_scale_of_dropout_is_not_rounded(dtype: torch.dtype) -> None:
+    """To the bit what torch gives: 1 / (1 - p) has no place in a half's digits."""
+    x = torch.linspace(-3, 3, 61).to(dtype)
+    y, mask = draw(A.native_dropout.default, x, 0.1, True, outs=[x, x.bool()])
+    assert torch.equal(y, x * mask * (1 / 0.9))
+    (grad,) = run(A.native_dropout_backward.default, x, mask, 1 / 0.9, outs=[x], numbers=True)
+    assert torch.equal(grad, A.native_dropout_backward.default(x, mask, 1 / 0.9))
+
+
 def test_rrelu() -> None:
     x = torch.randn(SHAPE)
     y, noise = draw(A.rrelu_with_noise.default, x, torch.zeros(SHAPE), 0.1, 0.3, True, outs=[x])

@@ -301,10 +301,10 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ("attention", f"{HEADS} {HEADS} {HEADS}", HEADS, EXACT | {"window": -1}, "window is -1"),
     (
         "attention",
-        f"{HEADS} {HEADS} {HEADS} f32[] ui64[] ui64[]",
+        f"{HEADS} {HEADS} {HEADS} f64[] f32[] ui64[] ui64[]",
         HEADS,
         EXACT | {"extra": "dropout"},
-        "the probability of dropout is tensor<f64>",
+        "the probability to keep of dropout is tensor<f32>",
     ),
     ("attention", f"{HEADS} {HEADS} {HEADS}", "f32[2,4,3,7]", EXACT, "expected result types tensor<2x4x3x8xf32>"),
     ("attention_backward", "", "", EXACT, "expected the output's gradient as the first operand"),

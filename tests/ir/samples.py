@@ -46,7 +46,7 @@ def module_of(build: Build, *operands: str) -> ModuleOp:
     return ModuleOp([FuncOp("main", (types, types), Region(block))])
 
 
-_ATTENTION = ("bf16[2,2,5,8]", "bf16[2,1,5,8]", "i1[5,5]", "f32[]", "i32[]", "f64[]", "ui64[]", "ui64[]")
+_ATTENTION = ("bf16[2,2,5,8]", "bf16[2,1,5,8]", "i1[5,5]", "f32[]", "i32[]", "f32[]", "f32[]", "ui64[]", "ui64[]")
 
 
 def _unary(name: str) -> list[Sample]:
@@ -250,8 +250,8 @@ SAMPLES: dict[str, list[Sample]] = {
     "attention": [
         Sample(lambda b, q, k, v: b.attention(Attention(q, k, v)), "f32[2,4,3,8]", "f32[2,2,5,8]", "f32[2,2,5,6]"),
         Sample(
-            lambda b, q, k, mask, scale, i, p, s, o: b.attention(
-                Attention(q, k, k, mask, scale, i, (p, s, o), True, 2, precision="default", hidden="mean")
+            lambda b, q, k, mask, scale, i, p, by, s, o: b.attention(
+                Attention(q, k, k, mask, scale, i, (p, by, s, o), True, 2, precision="default", hidden="mean")
             ),
             *_ATTENTION,
         ),
@@ -264,8 +264,8 @@ SAMPLES: dict[str, list[Sample]] = {
             "f64[2,1,3,3]",
         ),
         Sample(
-            lambda b, q, k, mask, scale, i, p, s, o: b.attention_backward(
-                q, Attention(q, k, k, mask, scale, i, (p, s, o), hidden="nan", added=True)
+            lambda b, q, k, mask, scale, i, p, by, s, o: b.attention_backward(
+                q, Attention(q, k, k, mask, scale, i, (p, by, s, o), hidden="nan", added=True)
             ),
             *_ATTENTION,
         ),

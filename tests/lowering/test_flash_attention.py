@@ -68,7 +68,7 @@ def test_interpreted_kernels(case: str) -> None:
 
 
 Q, SHARED = (1, 4, 20, 6), (1, 2, 50, 6)
-DROPOUT = {"p": np.array(0.25), "seed": np.array(7 << 40 | 5, np.uint64), "offset": np.array(9, np.uint64)}
+DROPOUT = [np.array(0.75, np.float32), np.array(4 / 3, np.float32), np.array(7 << 40 | 5, np.uint64), np.uint64([9])[0]]
 OPERANDS: dict[str, dict[str, Any]] = {
     "padding": {"bias": _keys(50, 20), "shift": 3},
     "nan added": {"bias": _keys(50, 20), "hidden": "nan", "added": True},
@@ -89,7 +89,7 @@ def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> Non
     drops, of_bias = given.pop("dropout", False), given.pop("of_bias", False)
     arrays: list[np.ndarray] = values(Q, Q, SHARED, SHARED)
     arrays += [] if bias is None else [bias]
-    arrays += list(DROPOUT.values()) if drops else []
+    arrays += DROPOUT if drops else []
 
     def build(b, grad, q, k, v, *rest):
         offset = None if shift is None else b.constant(shift, "i32")

@@ -140,13 +140,14 @@ def test_what_is_written_out(dtype: str, shape: tuple[int, ...], why: str) -> No
 def test_dropout_is_computed_by_blocks() -> None:
     """Both directions draw from the same numbers; the gradient of a bias has its shape again."""
     bias = "tensor<128x128xf32>"
-    types = f"{X}, {X}, {X}, {bias}, tensor<f64>, tensor<ui64>, tensor<ui64>"
-    op = '%q, %k, %v, %b, %p, %seed, %at extra = "bias,dropout" precision = default'
+    types = f"{X}, {X}, {X}, {bias}, tensor<f32>, tensor<f32>, tensor<ui64>, tensor<ui64>"
+    op = '%q, %k, %v, %b, %p, %by, %seed, %at extra = "bias,dropout" precision = default'
     body = f"""
         %0 = lazytpu.attention {op} : ({types}) -> {X}
         %1, %2, %3, %4 = lazytpu.attention_backward %g, {op} of_bias = true : ({X}, {types}) -> ({X}, {X}, {X}, {bias})
         func.return %0, %1, %2, %3, %4 : {X}, {X}, {X}, {X}, {bias}"""
-    arguments = f"{ARGUMENTS}, %b : {bias}, %p : tensor<f64>, %seed : tensor<ui64>, %at : tensor<ui64>"
+    arguments = f"{ARGUMENTS}, %b : {bias}, %p : tensor<f32>, %by : tensor<f32>"
+    arguments += ", %seed : tensor<ui64>, %at : tensor<ui64>"
     rewritten = module(arguments, body)
     run_pipeline(rewritten, passes=TAKEN, verify=True)
     lines = print_module(rewritten).splitlines()

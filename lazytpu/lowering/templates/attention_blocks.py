@@ -39,8 +39,8 @@ class How:
 
 @dataclass(frozen=True)
 class Extra:
-    """Operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (the least ui32 that keeps, what is
-    kept is multiplied by, seed and offset as ui32 [2], low word first)."""
+    """Operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (what the upper 24 bits are below of
+    numbers that keep, what is kept is multiplied by, seed and offset as ui32 [2], low word first)."""
 
     bias: Any = None
     offset: Any = None
@@ -152,7 +152,7 @@ class _Blocks:
         [batch, heads, L, S]. They are computed once, and not in each fusion that uses them."""
         if self.extra.dropout is None:
             return None
-        least, factor = self.extra.dropout[:2]
+        below = self.extra.dropout[0]
         batch, head, row = (jnp.uint32(n) for n in at)
         each, keys = self.q.shape[2], self.k.shape[2]
         shape = (each, self.rows, keys)
@@ -163,7 +163,7 @@ class _Blocks:
         high = high + (index < low).astype(jnp.uint32)
         one, two = (jnp.broadcast_to(word, shape) for word in self.stream)
         words = threefry2x32_p.bind(one, two, high, index)
-        return jax.lax.optimization_barrier(((words[0] ^ words[1]) >= least) & (factor != 0))
+        return jax.lax.optimization_barrier(((words[0] ^ words[1]) >> jnp.uint32(8)) < below)
 
     def dropped(self, x: Any, kept: Any) -> Any:
         """What is left of numbers like the scores."""
