@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Prepared
 from lazytpu.engine.progress import QUIET, Progress, say
+from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
@@ -115,9 +116,9 @@ class Background:
         return (job if job.compiled is None else job.compiled), hit
 
     def _wait(self, job: Job, patience: float) -> None:
-        if not job.usable.wait(max(0.0, min(patience, QUIET) - job.seconds)):
+        if not _wait(job.usable, min(patience, QUIET) - job.seconds):
             self.progress.show()
-            job.usable.wait(max(0.0, patience - job.seconds))
+            _wait(job.usable, patience - job.seconds)
 
     def _start(self, plan: CutPlan, prepared: Prepared) -> Job:
         """Compile for a plan, from now on. At the end of the process, when no thread can start, it is done here."""
@@ -167,3 +168,11 @@ class Background:
         self._jobs.pop(job, None)
         job.done.set()
         job.usable.set()
+
+
+@interruptible
+def _wait(event: threading.Event, seconds: float) -> bool:
+    try:
+        return event.wait(max(0.0, seconds))
+    except BaseException as error:  # only the handler of a signal raises here
+        raise Interrupted from error

@@ -31,6 +31,7 @@ from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
 from lazytpu.engine.stepwise import Stepwise
 from lazytpu.engine.undo import undo
+from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.passes.registry import watch
 from lazytpu.runtime import client
@@ -129,7 +130,10 @@ class Engine:
         return self.traces.ended(state)
 
     def cut_trace(self, trace: Trace) -> None:
-        """Run the program that computes what is alive of a trace, compiling it if there is none."""
+        """Run the program that computes what is alive of a trace, compiling it if there is none.
+
+        Raises Interrupted when an interrupt came before it ran: nothing has happened then, and it may be cut again.
+        """
         start = time.perf_counter()
         state = trace.state
         plan = self.traces.ended(state)
@@ -140,16 +144,15 @@ class Engine:
             [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and trace.buffers[i].pins == 1]
         )
         metrics = self.metrics
-        metrics.records += state.depth
-        metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
-        self._waited = metrics.wait_ms
-        compiled = None
+        compiled = None if live == () else plan.programs.get((live, dead))
+        hit = compiled is not None
         try:
-            if live:
-                compiled = plan.programs.get((live, dead))
-                hit = compiled is not None
-                if compiled is None:
-                    compiled, hit = self._select(plan, trace, live, dead)
+            if live and compiled is None:
+                compiled, hit = self._select(plan, trace, live, dead)
+            metrics.records += state.depth
+            metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
+            self._waited = metrics.wait_ms
+            if compiled is not None:
                 if isinstance(compiled, Job):
                     self._run_stepwise(compiled, plan, trace, held, dead)
                 else:
@@ -162,15 +165,18 @@ class Engine:
                     metrics.launch_ms += elapsed
                 else:
                     metrics.miss_ms += elapsed
-        except BaseException as error:  # noqa: BLE001  (an interrupt, too, leaves the results without values)
+        except Interrupted:
+            raise
+        except BaseException as error:
+            if compiled is None and not isinstance(error, Exception):
+                raise Interrupted from error
             failure = failed_cut(error, trace, held, partial(self._cut_exhausted, trace, held, compiled))
             try:
                 raise failure from failure.__cause__
             finally:
                 del failure  # its traceback holds this frame, which would hold it
-        finally:
-            for buffer in trace.buffers:
-                buffer.pins -= 1
+        for buffer in trace.buffers:
+            buffer.pins -= 1
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """A trace cannot run, since what it depends on failed with `error`: its live values are again what they were

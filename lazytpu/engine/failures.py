@@ -16,6 +16,7 @@ from lazytpu.trace.value import Value
 
 _VALID = "Tensors made before this trace are as they were before it and the device stays usable; its results are lost."
 _KEPT = "It ran op by op instead: all tensors are valid, and the device stays usable."
+_INTERRUPTED = "lazytpu: the program that computes this value was interrupted while it was launched"
 _TAKEN = "So are the contents of {} tensors whose memory had been donated to the run that failed: reading one says so."
 
 
@@ -36,7 +37,7 @@ def failed_cut(
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
     told = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
     failure = explain(told, trace.state, pending, len(lost.inputs))
-    lost.spoil(failure)
+    lost.spoil(failure if isinstance(failure, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
         buffer.pins -= 1
     for emptied in (trace.buffers, trace.values, trace.numbers, held):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lazytpu.engine.engine import Engine
+from lazytpu.interrupts import interruptible
 from lazytpu.options import options
 from lazytpu.runtime.cache.library import Unpacked, unpack
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -30,6 +31,7 @@ class Warmed:
         return f"{self.compiled:,} programs compiled and {self.loaded:,} loaded in {self.seconds:.1f} s"
 
 
+@interruptible
 def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Warmed:
     """Call a function, and have all it records compiled and run when this returns. Raises what it raises."""
     sync()  # what was recorded before is not this function's

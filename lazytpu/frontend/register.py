@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lazytpu import interrupts
 from lazytpu.frontend import ports
 from lazytpu.frontend import torch_private as private
 from lazytpu.options import options
@@ -89,6 +90,7 @@ def activate() -> None:
         if _activated:
             return
         _activated = True  # the imports below make tensors
+        interrupts.install()
         try:
             from lazytpu import wiring  # the one place that knows all rooms
 

@@ -6,18 +6,22 @@ between still frees the gradients, which then are no results of the step.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lazytpu import interrupts
 from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.tensors import STASH
 from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
 
 
 def install() -> None:
-    """End the step of the calling thread after every optimizer's step from now on."""
+    """End the step of the calling thread after every optimizer's step from now on, and let an interrupt wait for it:
+    torch's optimizers write a state in several ops."""
+    interrupts.finished_first(os.path.dirname(torch.optim.__file__))
     register_optimizer_step_post_hook(note_end)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lazytpu import interrupts
 from lazytpu.frontend import ports
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
 from lazytpu.trace.recorder import Recorder
@@ -33,6 +34,7 @@ def recorder() -> Recorder:
     """The recorder of this logical thread: autograd's threads find the one of the thread that called backward (R6)."""
     if is_stashed(STASH):
         return thread_stash(STASH)
+    interrupts.install()
     engine = ports.engine()
     made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT)
     with _making:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
 from lazytpu.trace.reads import Held, Split, relabel, split
@@ -22,6 +23,10 @@ _epochs = itertools.count(1)
 
 def _gone() -> None:
     """In place of the reference to a value that an interrupt kept from being made."""
+
+
+Pending = tuple[State, int, int, int, int, int, float, list[Any], list[Any], list[Any]]
+"""What a recorder has pending: its state, epoch, slots, left, boundary, whole, begun, values, buffers and numbers."""
 
 
 class PendingElsewhere(Exception):
@@ -199,33 +204,21 @@ class Recorder:
 
         `cause` is one of `lazytpu.trace.cuts`, remembered with the place in the user's program; None is not remembered.
         """
-        trace = None
-        try:
-            with self.cut_lock:
-                with self.lock:
-                    state = self.state
-                    if state is self.root:
-                        return
-                    if isinstance(state, Ended):
-                        state = state.parent
-                        if cause is not MARK:
-                            cause, place = STEP, self.ended_at
-                    trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
-                    if cause is not None:
-                        self.cuts.append(Cut(cause, place, state.depth, 0))
-                    self._begin()
-                self.cut_trace(trace)
-        except BaseException as error:
-            if trace is not None:
-                self._interrupted(trace, error)
-            raise
-
-    def _interrupted(self, trace: Trace, error: BaseException) -> None:
-        """After an interrupt between the end of a trace and what turns it into results; else this finds nothing."""
-        if self.numbers is trace.numbers:  # the last that _begin() replaces
-            self._begin()
-        if any((v := value()) is not None and v.buffer is None and v.epoch == trace.epoch for value in trace.values):
-            self.lose_trace(trace, error)
+        with self.cut_lock:
+            with self.lock:
+                state = self.state
+                if state is self.root:
+                    return
+                before = self._pending()
+                if isinstance(state, Ended):
+                    state = state.parent
+                    if cause is not MARK:
+                        cause, place = STEP, self.ended_at
+                trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
+                cut = None if cause is None else Cut(cause, place, state.depth, 0)
+                self._begin()
+                epoch = self.epoch
+            self._run(trace, before, (self.root, epoch), cut)
 
     def read(self, value: Value, place: Any = None) -> None:
         """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
@@ -233,20 +226,75 @@ class Recorder:
             if value.buffer is not None:  # another thread was quicker
                 return
             with self.lock:
-                found = self._split(value)
-                taken = None if found is None else self._take(found, place)
-                buffers = self.buffers  # if taken, of the rest, which only a cut changes
-            if found is None or taken is None:
+                parts = self._split(value)
+                if parts is None:
+                    before, trace, made = None, None, []
+                else:
+                    before = self._pending()
+                    trace, made = self._take(parts)
+                state, epoch, buffers = self.state, self.epoch, self.buffers  # which only a cut changes
+            if parts is None or trace is None or before is None:
                 self.cut(READ, place)
                 return
-            trace, made = taken
+            cut = Cut(READ, place, trace.state.depth, state.depth)
+            self._run(trace, before, (state, epoch), cut, Rest(parts, buffers, made))
+
+    def _run(
+        self, trace: Trace, before: Pending, after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
+    ) -> None:
+        """Turn `trace` into results, and remember the `cut`. `rest` is what a read left pending.
+
+        When an interrupt ends the wait for its program, all is pending again as `before`, and what the handler of the
+        signal raised is raised. That cannot be when another thread has recorded since, so that the recorder is not at
+        the state and epoch `after` any more; then the trace is run all the same, and it is raised after that.
+        """
+        if cut is not None:
+            self.cuts.append(cut)
+        interrupt: BaseException | None = None
+        done = False
+        while not done:
             try:
                 self.cut_trace(trace)
+                done = True
+            except Interrupted as error:
+                interrupt = error.__cause__
+                with self.lock:
+                    if (self.state, self.epoch) == after:
+                        self._put_back(trace, before, rest)
+                        if cut is not None:
+                            self.cuts.remove(cut)
+                        break
             except BaseException as error:
-                _fill(buffers, found, made)
-                self._lose(error)
+                if rest is not None:
+                    rest.fill()
+                    self._lose(error)
                 raise
-            _fill(buffers, found, made)
+        if done and rest is not None:
+            rest.fill()
+        if interrupt is not None:
+            try:
+                raise interrupt
+            finally:
+                del interrupt  # its traceback holds this frame, and the frames of all callers (R4)
+
+    def _pending(self) -> Pending:
+        return (
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun,
+            self.values, self.buffers, self.numbers,
+        )  # fmt: skip
+
+    def _put_back(self, trace: Trace, before: Pending, rest: Rest | None) -> None:
+        """Make pending again what a cut or a read took."""
+        epochs = trace.epoch, self.epoch
+        (
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun,
+            self.values, self.buffers, self.numbers,
+        ) = before  # fmt: skip
+        for epoch in epochs:
+            relabel(self.values, epoch, self.epoch)
+        if rest is not None:
+            for i in rest.parts.shared:
+                self.buffers[i].pins -= 1
 
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` takes the trace apart: found once for a state."""
@@ -259,7 +307,7 @@ class Recorder:
             reads[key] = split(state, *key)
         return reads[key]
 
-    def _take(self, found: Split, place: Any) -> tuple[Trace, list[Value]]:
+    def _take(self, found: Split) -> tuple[Trace, list[Value]]:
         """The part of the trace that runs, and the values in it that the rest needs; recording goes on with the rest.
 
         Their places among the rest's buffers are empty until the part has run.
@@ -287,7 +335,6 @@ class Recorder:
         self.numbers = [numbers[i] for i in rest.numbers]
         relabel(self.values, before, self.epoch)
         relabel(mine, before, trace.epoch)
-        self.cuts.append(Cut(READ, place, trace.state.depth, self.left))
         return trace, made
 
     def _lose(self, error: BaseException) -> None:
@@ -299,9 +346,18 @@ class Recorder:
         self.lose_trace(trace, error)
 
 
-def _fill(buffers: list[Any], found: Split, made: list[Value]) -> None:
-    """The inputs of the rest which the first part has made, or for which it has failed."""
-    for (index, _, _), value in zip(found.made, made, strict=True):
-        buffers[index] = buffer = value.buffer
-        if buffer is not None and buffer is not EMPTY:  # as after an interrupt, or when it is again what it was before
-            buffer.pins += 1
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a read leaves pending: how it took the trace apart, the rest's input buffers, which only a cut changes, and
+    the values among the rest's inputs that the first part makes."""
+
+    parts: Split
+    buffers: list[Any]
+    made: list[Value]
+
+    def fill(self) -> None:
+        """Give the rest the inputs that the first part has made. One for which it failed has no buffer."""
+        for (index, _, _), value in zip(self.parts.made, self.made, strict=True):
+            self.buffers[index] = buffer = value.buffer
+            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it what it was before
+                buffer.pins += 1

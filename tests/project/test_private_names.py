@@ -80,7 +80,7 @@ BELOW = {
     "passes": {"passes", "ir"},
     "lowering": {"lowering", "ir", "runtime"},
 }
-ALWAYS = {"options", "version"}
+ALWAYS = {"interrupts", "options", "version"}
 
 
 @pytest.mark.parametrize("room", BELOW)

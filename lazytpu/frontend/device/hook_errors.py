@@ -21,6 +21,7 @@ from lazytpu.frontend.torch_private import (
     is_stashed,
     thread_stash,
 )
+from lazytpu.interrupts import interruptible
 
 _taken: dict[object, BaseException] = {}  # by the logical thread, which autograd's thread works for at that moment
 
@@ -43,6 +44,7 @@ class Guard(DeviceGuard):
 class Engine(AutogradEngine):
     """Autograd's engine as Python calls it."""
 
+    @interruptible  # hooks that run on the main thread are the user's code
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
         """As torch's, and raises what a hook raised."""
         try:

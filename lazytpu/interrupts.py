@@ -1,0 +1,194 @@
+"""Signals: a handler that raises, as that of Ctrl-C does, never raises in the middle of lazytpu's own work.
+
+Python calls a signal's handler on the main thread between any two instructions, and what the handler raises comes out
+there: between a program that has taken a parameter's memory and the line that keeps its result, or in a call that a C++
+destructor makes, which ends the process. Code cannot be written so that it bears this everywhere.
+
+So handlers are wrapped. One that is called while lazytpu works is put off until control is back in the caller's code,
+and called there, at its next instruction. Functions that wait for long are `interruptible`: there it is called at once,
+and what called them bears that it raises. Recording costs nothing for this: the wrapper looks at the stack of frames,
+and only when a signal came.
+
+Code of other packages that leaves state half updated, as an optimizer between two of its ops, is `finished_first` in
+the same way, until the signal comes a second time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import CodeType, FrameType
+from typing import Any, TypeGuard, TypeVar
+
+from lazytpu.native_stack import functions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Files of code that must not be interrupted: the package, and the kernels that are generated in it.
+_OURS = (os.path.dirname(__file__) + os.sep, "<kernel of ")
+# Python drops what these raise, and the interrupt would be lost: callbacks of weak references, and destructors.
+_DROPPED = {("weakref.py", "remove"), ("_weakrefset.py", "_remove"), ("weak.py", "remove")}
+
+_interruptible: set[CodeType] = set()
+_finished: list[str] = []
+_original_signal, _original_getsignal = signal.signal, signal.getsignal
+_installed = False
+
+
+class Interrupted(BaseException):
+    """A wait was interrupted before anything had happened; what the signal's handler raised is its cause."""
+
+
+def interruptible(function: F) -> F:
+    """Marks a function in which a handler may raise: it waits, or calls the user's code, and its callers bear it."""
+    _interruptible.add(function.__code__)
+    return function
+
+
+def finished_first(folder: str) -> None:
+    """Puts off handlers while functions of files in `folder`, and what they call, run."""
+    _finished.append(folder + os.sep)
+
+
+class Handler:
+    """What Python calls instead of the user's `handler`: now, or once lazytpu is done."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]):
+        self.handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Call the handler here if the interrupted `frame` may be, else arrange for it."""
+        place = _place(frame, number in _waiting)
+        if place is None or (place is frame and not _is_seen_in_passing()):
+            _waiting.pop(number, None)
+            _call(self.handler, number, frame)
+        else:
+            _put_off(self.handler, number, place)
+
+
+@interruptible
+def _call(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+    handler(number, frame)
+
+
+def _place(frame: FrameType | None, again: bool) -> FrameType | None:
+    """The innermost frame, from `frame` on outwards, in which a handler may raise, so that no frame of lazytpu but an
+    interruptible one is left by it, nor, unless the signal came `again`, one that is to be finished first. None when
+    there is no such frame."""
+    unfinished = () if again else tuple(_finished)
+    place = None
+    while frame is not None:
+        code = frame.f_code
+        if code in _interruptible:
+            return place or frame
+        if _is_atomic(code) or (unfinished and code.co_filename.startswith(unfinished)):
+            place = None
+        elif place is None:
+            place = frame
+        frame = frame.f_back
+    return place
+
+
+def _is_atomic(code: CodeType) -> bool:
+    if code.co_filename.startswith(_OURS) or code.co_name == "__del__":
+        return True
+    if (os.path.basename(code.co_filename), code.co_name) in _DROPPED:
+        return True
+    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
+
+
+def _is_seen_in_passing() -> bool:
+    """Whether the interpreter looked for signals since C code asked it for the text of an object, as str() does.
+
+    torch does so in C++ functions that must not raise: a signal there would end the process ("terminate called"), by
+    pybind11's look-up of the method that tells the type of the device (torch 2.13). Python frames do not show it.
+    """
+    names = functions()
+    if not any(name.endswith("PyErr_CheckSignalsTstate") for name in names):
+        return False
+    caller = next((name for name in names if name != "PyErr_CheckSignals"), "")
+    return caller in ("PyObject_Str", "PyObject_Repr")
+
+
+# -- putting off
+
+_waiting: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+
+def _put_off(handler: Callable[[int, FrameType | None], Any], number: int, place: FrameType) -> None:
+    """Call the handler when the frame `place` goes on: the interpreter's tracing says when, as it does for a debugger.
+    Until then what is called runs slower."""
+    _waiting[number] = handler
+    tracer, opcodes = place.f_trace, place.f_trace_opcodes
+
+    def goes_on(frame: FrameType, event: str, arg: Any) -> Any:
+        frame.f_trace, frame.f_trace_opcodes = tracer, opcodes
+        if sys.gettrace() is _trace_nothing:
+            sys.settrace(None)
+        _call_waiting(frame)
+        return None if tracer is None else tracer(frame, event, arg)
+
+    place.f_trace, place.f_trace_opcodes = goes_on, True
+    if sys.gettrace() is None:
+        sys.settrace(_trace_nothing)
+
+
+def _trace_nothing(frame: FrameType, event: str, arg: Any) -> None:
+    """Of frames that begin, none is traced."""
+
+
+def _call_waiting(frame: FrameType) -> None:
+    """Call all: tracing ends when one raises, and could not bring the others back."""
+    if _waiting:
+        number, handler = _waiting.popitem()
+        try:
+            _call(handler, number, frame)
+        finally:
+            _call_waiting(frame)
+
+
+# -- handlers
+
+def install() -> None:
+    """From now on handlers of this process are wrapped: those that are set already, and those that will be.
+
+    Called when the device is first used. Only the main thread may set handlers: on another nothing happens yet.
+    """
+    global _installed
+    if _installed or threading.current_thread() is not threading.main_thread():
+        return
+    _installed = True
+    signal.signal, signal.getsignal = _signal, _getsignal
+    for number in signal.valid_signals():
+        handler = _original_getsignal(number)
+        if _raises(handler):
+            _original_signal(number, Handler(handler))
+
+
+@wraps(_original_signal)
+def _signal(signalnum: Any, handler: Any) -> Any:
+    return _unwrapped(_original_signal(signalnum, Handler(handler) if _raises(handler) else handler))
+
+
+@wraps(_original_getsignal)
+def _getsignal(signalnum: Any) -> Any:
+    return _unwrapped(_original_getsignal(signalnum))
+
+
+def _raises(handler: Any) -> TypeGuard[Callable[[int, FrameType | None], Any]]:
+    """Whether it is a function of Python's that may raise. asyncio's own does nothing; the signal reaches it another
+    way, which must not be told twice."""
+    return callable(handler) and not isinstance(handler, Handler) and not _is_asyncio(handler)
+
+
+def _is_asyncio(handler: Any) -> bool:
+    return getattr(handler, "__module__", None) == "asyncio.unix_events"
+
+
+def _unwrapped(handler: Any) -> Any:
+    return handler.handler if isinstance(handler, Handler) else handler

@@ -1,0 +1,28 @@
+"""Interrupts at random points of a training loop. `make interrupts` has thousands of them, in every mode."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNT = int(os.environ.get("INTERRUPTS", "0"))
+LONG = [
+    (mode, optimizer, signum)
+    for mode in ("fused", "lazy", "strict", "debug")
+    for optimizer, signum in (("sgd", "SIGALRM"), ("adamw", "SIGINT"), ("adam-loop", "SIGALRM"), ("rmsprop", "SIGINT"))
+]
+CASES = LONG if COUNT else [("fused", "sgd", "SIGALRM")]
+
+
+@pytest.mark.parametrize(("mode", "optimizer", "signum"), CASES)
+def test_old_or_new_values(mode: str, optimizer: str, signum: str) -> None:
+    count = COUNT // len(CASES) or 100
+    given = ["--count", str(count), "--mode", mode, "--optimizer", optimizer, "--signal", signum]
+    command = [sys.executable, str(Path(__file__).with_name("training.py")), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{count} interrupts\n"
