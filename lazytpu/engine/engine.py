@@ -25,7 +25,7 @@ from lazytpu.engine.failures import failed_cut
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut, of_program
+from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
@@ -284,7 +284,7 @@ class Engine:
         try:
             return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
         except OutOfMemory as error:
-            raise self.exhausted(error, "upload") from None
+            raise self._exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
@@ -295,7 +295,7 @@ class Engine:
             with self.metrics.waiting():
                 array = buffer.fetch()
         except OutOfMemory as error:
-            raise self.exhausted(error, "read") from None
+            raise self._exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)
 
     def wait(self) -> None:
@@ -303,7 +303,7 @@ class Engine:
         try:
             self.inflight.settle()
         except OutOfMemory as error:
-            raise self.exhausted(error, "read") from None
+            raise self._exhausted(error, "read") from None
 
     def idle(self) -> bool:
         """Whether everything launched is done; what failed is still to be raised."""
@@ -314,12 +314,10 @@ class Engine:
         ran = None if isinstance(compiled, Job) else compiled
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)
 
-    def exhausted(self, error: OutOfMemory, stage: str, compiled: Compiled | None = None) -> OutOfMemoryError:
-        """An error of memory, told in full; `compiled` is the program that could not run, if one could not."""
+    def _exhausted(self, error: OutOfMemory, stage: str) -> OutOfMemoryError:
+        """An error of memory while data is moved, told in full."""
         MEMORY.exhausted += 1
-        if compiled is None:
-            return OutOfMemoryError(error, stage, self.memory())
-        return of_program(error, compiled, self.memory())
+        return OutOfMemoryError(error, stage, self.memory())
 
 
 # Ops whose float32 products obey torch.set_float32_matmul_precision.

@@ -178,9 +178,6 @@ class Recorder:
         del self.buffers[state.inputs :]
         del self.numbers[state.numbers :]
 
-    def reading(self, value: Value) -> None:
-        """A value, of any recorder, is about to be read on the host: recorders of captured calls want to know."""
-
     def end(self, place: Any = None) -> None:
         """The step ends here. The next record, or a read, cuts the trace: what dies before that is no result (R4). In
         lazy mode only a read of the step's values does."""

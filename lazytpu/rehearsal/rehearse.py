@@ -25,7 +25,7 @@ from lazytpu.frontend.names import slot_names
 from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import numpy_dtype
-from lazytpu.replay.keeping import Kept
+from lazytpu.rehearsal.keeping import Kept
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.trace.cuts import MARK, STEP, SYNC
