@@ -34,7 +34,7 @@ def recorder() -> Recorder:
     if is_stashed(STASH):
         return thread_stash(STASH)
     engine = ports.engine()
-    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT)
+    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
     with _making:
         _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
     stash_in_thread(STASH, made)

@@ -94,7 +94,7 @@ class RehearsalRecorder(Recorder):
         self._engine = engine
         self._reading = False
         self._made: list[weakref.ref[Value]] = []
-        super().__init__(State(None, None, None, 0, 0, 0), self._note)
+        super().__init__(State(None, None, None, 0, 0, 0), self._note, answers=engine.answers)
         self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
 
     def begin_call(self) -> None:

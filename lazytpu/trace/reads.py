@@ -7,7 +7,7 @@
   program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
 A record without results checks values, and runs with the next read, which tells what it found. The rest becomes a trace
-of its own, on which recording goes on.
+of its own, on which recording goes on. What constants alone decide takes no part of the trace (see constants.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     if maker < boundary:
         chosen = set(range(boundary))
     else:
-        checks = {i for i, record in enumerate(records) if not record.out_slots and not record.written}
+        checks = {i for i, record in enumerate(records) if record.checks}
         chosen = closure(records, {maker} | checks, known).union(range(left))
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None

@@ -9,9 +9,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from lazytpu.options import options
+from lazytpu.trace.constants import FIRST, LITTLE, Answers, constant, key_of, refuse
 from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
 from lazytpu.trace.reads import Held, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
@@ -21,7 +23,8 @@ _epochs = itertools.count(1)
 
 
 def _gone() -> None:
-    """In place of the reference to a value that an interrupt kept from being made."""
+    """In place of the reference to a value that no program has to compute: an interrupt kept it from being made, or it
+    is a constant that is known."""
 
 
 class PendingElsewhere(Exception):
@@ -55,6 +58,8 @@ class Recorder:
 
     A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
     over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
+    The read of a constant cuts nothing: `answers` has those that are known, and `asked` counts those that were computed
+    for this trace.
 
     `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
     where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
@@ -63,6 +68,8 @@ class Recorder:
 
     __slots__ = (
         "__weakref__",
+        "answers",
+        "asked",
         "begun",
         "boundary",
         "buffers",
@@ -94,6 +101,7 @@ class Recorder:
         plan_of: Callable[[State], CutPlan] = CutPlan.of,
         lose_trace: Callable[[Trace, BaseException], None] = lambda trace, error: None,
         lazy_root: State | None = None,
+        answers: Answers | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
@@ -102,6 +110,7 @@ class Recorder:
         self.cut_trace = cut_trace
         self.plan_of = plan_of
         self.lose_trace = lose_trace
+        self.answers = answers
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None
@@ -131,7 +140,7 @@ class Recorder:
         self.begun = time.perf_counter()
         self.state = self.root
         self.epoch = self.whole = next(_epochs)
-        self.left = self.boundary = 0
+        self.left = self.boundary = self.asked = 0
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
@@ -227,7 +236,7 @@ class Recorder:
     def read(self, value: Value, place: Any = None) -> None:
         """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
         with self.cut_lock:
-            if value.buffer is not None:  # another thread was quicker
+            if value.buffer is not None or self._is_constant(value):  # (another thread was quicker)
                 return
             with self.lock:
                 found = self._split(value)
@@ -244,6 +253,40 @@ class Recorder:
                 self._lose(error)
                 raise
             _fill(buffers, found, made)
+
+    def _is_constant(self, value: Value) -> bool:
+        """Whether constants alone decide a value; it has its buffer then, and is no part of the trace any more: ops to
+        come take what was read as an input, so that they see the same bits."""
+        answers = self.answers
+        with self.lock:
+            state = self.state.parent if isinstance(self.state, Ended) else self.state
+            if answers is None or value.epoch != self.epoch or prod(value.layout.shape) > LITTLE:
+                return False
+            found = constant(state, value.slot)
+            if found is None:
+                return False
+            inputs = [self.buffers[i] for i in found.part.given if i is not None]
+            if any(buffer is None or buffer.host is None for buffer in inputs):
+                return False
+            numbers = [self.numbers[i] for i in found.part.numbers]
+        key = key_of(found, inputs, numbers)
+        buffer = answers.known(key)
+        if buffer is None:
+            if self.asked == FIRST:
+                refuse(state, value.slot)
+                return False
+            self.asked += 1
+            start = time.perf_counter()
+            for each in inputs:
+                each.pins += 1
+            trace = Trace(found.part.state, next(_epochs), inputs, numbers, [], start, self.mode)
+            buffer = answers.compute(key, trace, found.slot, value.layout)
+            self.begun += time.perf_counter() - start
+        with self.lock:
+            value.buffer = buffer
+            self.values[value.slot] = _gone
+            value.epoch = -1
+        return True
 
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` takes the trace apart: found once for a state."""
@@ -278,7 +321,7 @@ class Recorder:
             buffers[i].pins += 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.left, self.boundary = rest.state.depth, 0
+        self.left, self.boundary, self.asked = rest.state.depth, 0, 0
         self.values = [values[slot] for slot in rest.origins]
         self.buffers = [None if i is None else buffers[i] for i in rest.given]
         self.numbers = [numbers[i] for i in rest.numbers]
