@@ -6,8 +6,9 @@ from memory that nothing has written, and from constants that were read before; 
 from random numbers. Run-time numbers are part of what is remembered, by their bits.
 
 The first time it is computed beside the trace, whose program may compute the same again. So only what takes little is
-taken for a constant, and of one trace only a few are computed: a loop that works on constants alone and reads in each
-round would else begin from the start in each.
+taken for a constant, and of one trace only a few: a loop that works on constants alone and reads in each round would
+else begin from the start in each. And where a loop comes round that nothing else cuts, as one of forward passes, its
+reads cut it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from math import prod
 from typing import Any, Protocol
 
 from lazytpu.trace.extract import Extracted, Slots, extract, operands
+from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import DeviceBuffer, Layout
 
@@ -26,7 +28,7 @@ LITTLE = 1024  # elements of a constant, which is kept on the host and on the de
 RECORDS = 64  # that a constant may take to compute: some 0.3 s of compiling, once
 ELEMENTS = 1 << 24  # of all results on the way: milliseconds
 REACH = 1024  # records of the trace that are looked through, so that a read costs the same in a long trace
-FIRST = 8  # constants of one trace that are computed before a read cuts it
+WAYS = 8  # in which constants of one trace are computed before a read cuts it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class Constant:
 
     part: Extracted
     slot: int
+
+    @property
+    def way(self) -> tuple[State, int]:
+        """What it has in common with all that are computed alike."""
+        return self.part.state, self.slot
 
 
 class Answers(Protocol):
@@ -58,14 +65,15 @@ def constant(state: State, slot: int) -> Constant | None:
     return state.constants[slot]
 
 
-def refuse(state: State, slot: int) -> None:
-    """From now on, a read of `slot` at `state` is one like any other."""
-    state.constants = {**state.constants, slot: None}
+def cuts(found: Constant, asked: dict[Any, int], depth: int) -> bool:
+    """Whether a read is one like any other, though constants may decide it. `asked` says for each way to compute one
+    how long the trace was when it was first asked for; now it is `depth` records long."""
+    return depth - asked.setdefault(found.way, depth) > LOOP or len(asked) > WAYS
 
 
 def key_of(found: Constant, buffers: Sequence[DeviceBuffer], numbers: Sequence[Any]) -> Any:
     """All that decides a constant, given those inputs and numbers."""
-    return found.part.state, found.slot, tuple(buffers), tuple([_bits(number) for number in numbers])
+    return found.way, tuple(buffers), tuple([_bits(number) for number in numbers])
 
 
 def _bits(number: Any) -> Any:

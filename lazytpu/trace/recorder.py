@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from lazytpu.options import options
-from lazytpu.trace.constants import FIRST, LITTLE, Answers, constant, key_of, refuse
+from lazytpu.trace.constants import LITTLE, Answers, constant, cuts, key_of
 from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
 from lazytpu.trace.reads import Held, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
@@ -58,8 +58,8 @@ class Recorder:
 
     A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
     over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
-    The read of a constant cuts nothing: `answers` has those that are known, and `asked` counts those that were computed
-    for this trace.
+    The read of a constant cuts nothing: `answers` has those that are known, and `asked` says of each that was read in
+    this trace how long the trace was then (see constants.py).
 
     `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
     where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
@@ -140,7 +140,8 @@ class Recorder:
         self.begun = time.perf_counter()
         self.state = self.root
         self.epoch = self.whole = next(_epochs)
-        self.left = self.boundary = self.asked = 0
+        self.left = self.boundary = 0
+        self.asked: dict[Any, int] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
@@ -266,16 +267,12 @@ class Recorder:
             if found is None:
                 return False
             inputs = [self.buffers[i] for i in found.part.given if i is not None]
-            if any(buffer is None or buffer.host is None for buffer in inputs):
+            if any(b is None or b.host is None for b in inputs) or cuts(found, self.asked, state.depth):
                 return False
             numbers = [self.numbers[i] for i in found.part.numbers]
         key = key_of(found, inputs, numbers)
         buffer = answers.known(key)
         if buffer is None:
-            if self.asked == FIRST:
-                refuse(state, value.slot)
-                return False
-            self.asked += 1
             start = time.perf_counter()
             for each in inputs:
                 each.pins += 1
@@ -321,7 +318,7 @@ class Recorder:
             buffers[i].pins += 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.left, self.boundary, self.asked = rest.state.depth, 0, 0
+        self.left, self.boundary, self.asked = rest.state.depth, 0, {}
         self.values = [values[slot] for slot in rest.origins]
         self.buffers = [None if i is None else buffers[i] for i in rest.given]
         self.numbers = [numbers[i] for i in rest.numbers]
