@@ -20,7 +20,7 @@ from common import Row, figure, table, target
 from rich.console import Console
 
 BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
-ORDER = ("recording", "cuts", "strict", "capture", "overlap", "cache", "control_flow", "memory")
+ORDER = ("recording", "cuts", "strict", "overlap", "cache", "control_flow", "memory")
 
 
 def load(folder: Path) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, overload
 
 import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend, which must not be half imported then)
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cache",
-    "capture",
     "explain",
     "explain_cut",
     "graphs",
@@ -41,7 +39,6 @@ __all__ = [
     "options",
     "reset_metrics",
     "set_mode",
-    "step",
     "sync",
     "tpu_report",
     "warmup",
@@ -163,7 +160,7 @@ def tpu_report(step: Callable[..., Any] | Graph, *args: Any, topology: str = "v6
     from lazytpu import wiring
 
     wiring.start()
-    from lazytpu.replay.tpu_report import report
+    from lazytpu.rehearsal.tpu_report import report
 
     return report(step, topology, *args, **kwargs)
 
@@ -215,26 +212,3 @@ def graphs() -> list[Graph]:
     from lazytpu.inspect.graphs import GRAPHS
 
     return list(GRAPHS)
-
-
-def step(
-    function: Callable[..., Any] | None = None, /, *, calls: int = 3, verify_every: int = 1000, strict: bool = False
-) -> Any:
-    """A function that does what `function` does, a training step, say, and runs without its Python once it can.
-
-    Its first calls run as usual. After `calls` calls that were alike it is captured: from then on, a call checks that
-    nothing changed which the call depends on, and runs one program. What changed is recorded anew, and captured beside
-    the first. Every `verify_every`th call (0: none) is recorded to be compared. What cannot be captured runs as usual,
-    after a warning that says why, or with `strict` raises RuntimeError. Returned tensors have no autograd graph, and
-    Python's other side effects (print, appending to a list) do not happen in captured calls: docs/capture.md.
-
-    Works as a decorator, with and without keywords, also of methods: `@lazytpu.capture`.
-    """
-    if function is None:
-        return functools.partial(step, calls=calls, verify_every=verify_every, strict=strict)
-    from lazytpu.replay.step import StepFunction
-
-    return StepFunction(function, calls=calls, verify_every=verify_every, strict=strict)
-
-
-capture = step

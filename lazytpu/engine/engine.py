@@ -16,6 +16,7 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.failures import Check
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
+from lazytpu.engine.answers import Answers
 from lazytpu.engine.background import Background, Job
 from lazytpu.engine.closing import close_at_exit
 from lazytpu.engine.compiled import Compiled
@@ -25,7 +26,7 @@ from lazytpu.engine.failures import failed_cut
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut, of_program
+from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
@@ -35,7 +36,7 @@ from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.passes.registry import watch
 from lazytpu.runtime import client
-from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.buffer import MEMORY, Buffer, Known, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.runtime.laid_out import arguments, result
@@ -62,7 +63,9 @@ class Engine:
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
+        self.answers = Answers(self._know, self._answered)
         watch(self.traces.forget_programs)
+        watch(self.answers.forget)
         self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.make_facts = make_facts
@@ -290,26 +293,41 @@ class Engine:
         try:
             return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
         except OutOfMemory as error:
-            raise self.exhausted(error, "upload") from None
+            raise self._exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
+        """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it. Only a
+        constant is read without waiting."""
+        array = self._fetch(buffer) if buffer.host is None else buffer.host.copy()
+        return from_numpy(array.reshape(-1), dtype)
+
+    def _fetch(self, buffer: Buffer) -> np.ndarray[Any, Any]:
         self.wait()
         if buffer.error is not None:
             raise again(buffer.error)
         try:
             with self.metrics.waiting():
-                array = buffer.fetch()
+                return buffer.fetch()
         except OutOfMemory as error:
-            raise self.exhausted(error, "read") from None
-        return from_numpy(array.reshape(-1), dtype)
+            raise self._exhausted(error, "read") from None
+
+    def _know(self, trace: Trace, value: Value) -> Known:
+        """Run a trace that computes a constant, the one live `value`."""
+        self.metrics.records -= trace.state.depth  # the trace it is read in counts them
+        self.cut_trace(trace)
+        buffer: Buffer = value.buffer
+        return Known(buffer.array, buffer.nbytes, buffer.origin, self._fetch(buffer))
+
+    def _answered(self) -> None:
+        """Count a read of a constant that is known."""
+        self.metrics.constant_reads += 1
 
     def wait(self) -> None:
         """Wait until everything launched is done, and raise what failed."""
         try:
             self.inflight.settle()
         except OutOfMemory as error:
-            raise self.exhausted(error, "read") from None
+            raise self._exhausted(error, "read") from None
 
     def idle(self) -> bool:
         """Whether everything launched is done; what failed is still to be raised."""
@@ -320,12 +338,10 @@ class Engine:
         ran = None if isinstance(compiled, Job) else compiled
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)
 
-    def exhausted(self, error: OutOfMemory, stage: str, compiled: Compiled | None = None) -> OutOfMemoryError:
-        """An error of memory, told in full; `compiled` is the program that could not run, if one could not."""
+    def _exhausted(self, error: OutOfMemory, stage: str) -> OutOfMemoryError:
+        """An error of memory while data is moved, told in full."""
         MEMORY.exhausted += 1
-        if compiled is None:
-            return OutOfMemoryError(error, stage, self.memory())
-        return of_program(error, compiled, self.memory())
+        return OutOfMemoryError(error, stage, self.memory())
 
 
 # Ops whose float32 products obey torch.set_float32_matmul_precision.

@@ -36,7 +36,7 @@ def failed_cut(
     pending = any(value.buffer is None for _, value in held)
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
     told = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
-    failure = explain(told, trace.state, pending, len(lost.inputs))
+    failure = _explain(told, trace.state, pending, len(lost.inputs))
     lost.spoil(failure if isinstance(failure, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
         buffer.pins -= 1
@@ -48,7 +48,7 @@ def failed_cut(
     return failure
 
 
-def explain(error: BaseException, state: State, lost: bool, donated: int = 0) -> BaseException:
+def _explain(error: BaseException, state: State, lost: bool, donated: int = 0) -> BaseException:
     """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line.
     `lost` says whether results of the trace have no value; the memory of `donated` inputs is gone."""
     valid = _VALID if lost else _KEPT

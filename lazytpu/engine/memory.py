@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.buffer import MEMORY, Buffer, Known
 from lazytpu.runtime.laid_out import LaidOut
 from lazytpu.runtime.resident import Pack, Part
 
@@ -147,7 +147,7 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     for each in gc.get_objects():
         objects.setdefault(type(each), []).append(each)
     owned = owners(objects)
-    live = [(buffer, buffer.array) for buffer in objects.get(Buffer, ())]
+    live = [(buffer, buffer.array) for kind in (Buffer, Known) for buffer in objects.get(kind, ())]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     found += [_value(b, b.held, owned.get(id(b))) for b in objects.get(LaidOut, ()) if not b.gone()]
     found += _parts(objects.get(Part, ()), objects.get(Pack, ()), owned)

@@ -21,7 +21,7 @@ class Metrics:
     `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording), without
     waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
     `wait_ms` the host waited for the device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU
-    (`lazytpu.options.cpu_fallback`); `replays` those of `steps` that were captured calls (`lazytpu.step`).
+    (`lazytpu.options.cpu_fallback`); `constant_reads` host reads that constants decide, answered without the device.
     """
 
     steps: int = 0
@@ -38,7 +38,7 @@ class Metrics:
     wait_ms: float = 0.0
     device_ms: float = 0.0
     cpu_fallbacks: int = 0
-    replays: int = 0
+    constant_reads: int = 0
 
     def compiled(self, milliseconds: float) -> None:
         """XLA compiled a program, on this thread, in so much wall time."""

@@ -19,7 +19,7 @@ from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import Value
 
 SHOWN = 5  # values in each list of the largest
-RESULT, CAPTURED = "result", "result of a captured step"  # the latter's owners are not known
+RESULT = "result"
 XLA_WORDS = 600  # characters of XLA's message, which on a TPU goes on to list all of its allocations
 
 
@@ -76,19 +76,6 @@ def of_cut(
         results=results,
         donated=donated,
         kept=_kept(trace, names),
-    )
-
-
-def of_program(error: RunError, compiled: Compiled, before: MemoryReport) -> OutOfMemoryError:
-    """The error of a program that was run without a trace."""
-    program = compiled.program
-    results = [
-        LiveValue(nbytes, CAPTURED, None, str(dtype), shape, origin.op, _line(origin), origin.program)
-        for (dtype, shape), nbytes, origin in zip(program.signature.results, compiled.nbytes, compiled.origins)
-    ]
-    memory = program.memory
-    return OutOfMemoryError(
-        error, "run", before, program=program.name, memory=memory, results=results, donated=memory.aliased
     )
 
 
@@ -169,7 +156,7 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
             f"activations of an earlier forward pass take {size(alive('activations'))}: drop the tensors that hold its "
             "graph (a kept loss or output; keep loss.detach()), or run it under torch.no_grad()."
         )
-    unnamed = [value for value in error.results if value.category == RESULT and value.name is None]
+    unnamed = [value for value in error.results if value.name is None]
     extra = sum(value.nbytes for value in unnamed)
     if extra >= enough:
         found.append(

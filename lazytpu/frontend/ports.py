@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.trace.constants import Answers
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import Layout
@@ -28,6 +29,11 @@ class OpFacts:
 
 class Engine(Protocol):
     """The part of the engine that the frontend calls."""
+
+    @property
+    def answers(self) -> Answers:
+        """The constants that host reads asked for."""
+        ...
 
     def facts(self, op: OpOverload) -> OpFacts:
         """Facts of `op`; raises NotImplementedError naming it when nothing expresses it."""

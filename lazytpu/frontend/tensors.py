@@ -36,7 +36,7 @@ def recorder() -> Recorder:
         return thread_stash(STASH)
     interrupts.install()
     engine = ports.engine()
-    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT)
+    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
     with _making:
         _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
     stash_in_thread(STASH, made)

@@ -7,7 +7,6 @@ from operator import attrgetter
 import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
-from torch.nn.modules import module as nn_module
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -71,16 +70,6 @@ CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not ree
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
-
-# Hooks that run for every module
-GLOBAL_HOOKS = (
-    nn_module._global_forward_pre_hooks,
-    nn_module._global_forward_hooks,
-    nn_module._global_backward_pre_hooks,
-    nn_module._global_backward_hooks,
-)
-dispatch_modes = torch._C._len_torch_dispatch_stack
-function_modes = torch._C._len_torch_function_stack
 
 # Where a result's strides come from: the memory format of an input; the dims of an FFT, and its result on the CPU
 suggest_memory_format = _prims_common.suggest_memory_format

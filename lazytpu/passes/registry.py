@@ -91,7 +91,6 @@ BUILT_IN: Mapping[str, Registered] = {
 
 _registered: dict[str, Registered] = {}  # by others, in the order in which they came
 _watchers: list[Callable[[], None]] = []
-_revision = 0
 
 Pass = TypeVar("Pass", bound="type[ModulePass]")
 
@@ -158,14 +157,7 @@ def watch(changed: Callable[[], None]) -> None:
     _watchers.append(changed)
 
 
-def revision() -> int:
-    """How often passes were registered and taken out: what was made at another revision may be made otherwise now."""
-    return _revision
-
-
 def _changed() -> None:
-    global _revision
-    _revision += 1
     for changed in _watchers:
         changed()
 

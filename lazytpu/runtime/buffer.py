@@ -67,12 +67,14 @@ class Origin:
 class Buffer:
     """The device memory of one value.
 
+    `host` are the elements of a constant that is known (`Known`), else None.
     Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `origin` (what made it, if
     anything says so), `pins` (how many hold it for reasons of their own, such as an export; not donated while > 0),
     `error` (why its contents are lost, or None).
     """
 
     __slots__ = ("__weakref__", "array", "error", "nbytes", "origin", "pins")
+    host: Any = None
 
     def __init__(self, array: Any, nbytes: int, origin: Origin | None = None) -> None:
         self.array = array
@@ -106,3 +108,15 @@ class Buffer:
         MEMORY.live -= self.nbytes
         self.nbytes = 0
         self.array = None
+
+
+class Known(Buffer):
+    """The memory of a constant, with its elements on the `host` as well: reading it does not wait for the device. Many
+    values share it, so that it is pinned for good."""
+
+    __slots__ = ("host",)
+
+    def __init__(self, array: Any, nbytes: int, origin: Origin | None, host: np.ndarray[Any, Any]) -> None:
+        super().__init__(array, nbytes, origin)
+        self.host = host
+        self.pins = 1

@@ -47,13 +47,6 @@ class LaidOut(Buffer):
             self._count(self.nbytes)
         return self._plain
 
-    @array.setter
-    def array(self, array: Any) -> None:
-        """Another value takes this one's place, and lies by default."""
-        self._drop_copy()
-        self.laid = None
-        self._plain = array
-
     @property
     def held(self) -> Any:
         """An array of this value that there is, however it lies; None once the value was released."""
@@ -63,12 +56,6 @@ class LaidOut(Buffer):
     def copied(self) -> bool:
         """Whether there are two arrays of this value."""
         return self.laid is not None and self._plain is not None
-
-    def replace(self, laid: Array) -> None:
-        """Another value takes this one's place, in the same layout."""
-        self._drop_copy()
-        self._plain = None
-        self.laid = laid
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return client.to_host(self.held, copy=True)
@@ -108,16 +95,6 @@ def result(layouts: Layouts | None, index: int, array: Array, nbytes: int, origi
     """The buffer of a result of a program with these layouts."""
     layout = None if layouts is None else layouts.results[index]
     return Buffer(array, nbytes, origin) if layout is None else LaidOut(array, nbytes, origin, layout)
-
-
-def replaced(buffer: Buffer, layout: str, array: Array) -> LaidOut:
-    """The buffer in place of `buffer` of the value that overwrites it: a result that lies as `layout` says."""
-    if isinstance(buffer, LaidOut) and buffer.layout == layout:
-        buffer.replace(array)
-        return buffer
-    size, origin = buffer.nbytes // (1 + buffer.copied if isinstance(buffer, LaidOut) else 1), buffer.origin
-    buffer.release()
-    return LaidOut(array, size, origin, layout)
 
 
 def _laid(buffer: Buffer, layout: str) -> Array:

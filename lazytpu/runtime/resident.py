@@ -73,8 +73,8 @@ class Pack:
 
 
 class Part(Buffer):
-    """One value in a pack: a buffer whose `array` is copied out of it when somebody asks. `pack` is None when this has
-    become a buffer like any other, or was released."""
+    """One value in a pack: a buffer whose `array` is copied out of it when somebody asks. `pack` is None once it was
+    released."""
 
     __slots__ = ("_own", "index", "pack")
 
@@ -98,13 +98,6 @@ class Part(Buffer):
             self._keep(client.to_device(self.pack.fetch(self.index)))
         return self._own
 
-    @array.setter
-    def array(self, array: Any) -> None:
-        """Another value takes this one's place, in memory of its own."""
-        self.drop_copy()
-        self.pack = None
-        self._keep(array)
-
     @property
     def copied(self) -> bool:
         """Whether there is an array of this value alone."""
@@ -123,14 +116,14 @@ class Part(Buffer):
             return client.is_deleted(self._own)
         return self.pack is not None and self.pack.array is not None and client.is_deleted(self.pack.array)
 
-    def drop_copy(self) -> None:
+    def _drop_copy(self) -> None:
         """Free the array of this value alone."""
         if self._own is not None:
             self._own = None
             MEMORY.live -= self.nbytes
 
     def release(self) -> None:
-        self.drop_copy()
+        self._drop_copy()
         self.pack = None
         self.nbytes = 0
 

@@ -44,11 +44,7 @@ class Slots:
         self.makers: dict[int, int] = {}
         for index, record in enumerate(records):
             for slot, layout, empty in record.admitted:
-                self.layouts[slot] = layout
-                if empty:
-                    self.empty.add(slot)
-                else:
-                    self.inputs[slot] = len(self.inputs)
+                self.admit(slot, layout, None if empty else len(self.inputs))
             made = [layout for layout in record.outs if layout is not None]
             for slot, layout in zip(record.out_slots, made, strict=True):
                 self.layouts[slot] = layout
@@ -57,6 +53,14 @@ class Slots:
                 for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
                     self.layouts[slot] = self.layouts[operand.slot]
                     self.makers[slot] = index
+
+    def admit(self, slot: int, layout: Layout, number: int | None) -> None:
+        """A slot that no record made: the how many-th input it is, None for empty memory."""
+        self.layouts[slot] = layout
+        if number is None:
+            self.empty.add(slot)
+        else:
+            self.inputs[slot] = number
 
 
 def operands(argument: Any) -> Iterator[Operand]:

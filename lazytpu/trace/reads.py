@@ -7,17 +7,18 @@
   program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
 A record without results checks values, and runs with the next read, which tells what it found. The rest becomes a trace
-of its own, on which recording goes on.
+of its own, on which recording goes on. What constants alone decide takes no part of the trace (see constants.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lazytpu.trace.extract import Extracted, Slots, closure, extract
 from lazytpu.trace.trie import State
-from lazytpu.trace.value import Layout, Value
+from lazytpu.trace.value import EMPTY, Layout, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     if maker < boundary:
         chosen = set(range(boundary))
     else:
-        checks = {i for i, record in enumerate(records) if not record.out_slots and not record.written}
+        checks = {i for i, record in enumerate(records) if record.checks}
         chosen = closure(records, {maker} | checks, known).union(range(left))
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None
@@ -111,3 +112,20 @@ def relabel(values: Sequence[Callable[[], Value | None]], old: int, new: int) ->
         if value is not None and value.epoch == old:
             value.epoch = new
             value.slot = slot
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a read leaves pending: how it took the trace apart, the rest's input buffers, which only a cut changes, and
+    the values among the rest's inputs that the first part makes."""
+
+    parts: Split
+    buffers: list[Any]
+    made: list[Value]
+
+    def fill(self) -> None:
+        """Give the rest the inputs that the first part has made. One for which it failed has no buffer."""
+        for (index, _, _), value in zip(self.parts.made, self.made, strict=True):
+            self.buffers[index] = buffer = value.buffer
+            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it what it was before
+                buffer.pins += 1

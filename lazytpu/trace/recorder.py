@@ -9,12 +9,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
+from lazytpu.trace.constants import LITTLE, Answers, constant, cuts, key_of
 from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
-from lazytpu.trace.reads import Held, Split, relabel, split
+from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
@@ -22,11 +24,12 @@ _epochs = itertools.count(1)
 
 
 def _gone() -> None:
-    """In place of the reference to a value that an interrupt kept from being made."""
+    """In place of the reference to a value that no program has to compute: an interrupt kept it from being made, or it
+    is a constant that is known."""
 
 
-Pending = tuple[State, int, int, int, int, int, float, list[Any], list[Any], list[Any]]
-"""What a recorder has pending: its state, epoch, slots, left, boundary, whole, begun, values, buffers and numbers."""
+Pending = tuple[State, int, int, int, int, int, float, dict[Any, int], list[Any], list[Any], list[Any]]
+"""What a recorder has pending: state, epoch, slots, left, boundary, whole, begun, asked, values, buffers and numbers."""
 
 
 class PendingElsewhere(Exception):
@@ -60,6 +63,8 @@ class Recorder:
 
     A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
     over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
+    The read of a constant cuts nothing: `answers` has those that are known, and `asked` says of each that was read in
+    this trace how long the trace was then (see constants.py).
 
     `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
     where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
@@ -68,6 +73,8 @@ class Recorder:
 
     __slots__ = (
         "__weakref__",
+        "answers",
+        "asked",
         "begun",
         "boundary",
         "buffers",
@@ -99,6 +106,7 @@ class Recorder:
         plan_of: Callable[[State], CutPlan] = CutPlan.of,
         lose_trace: Callable[[Trace, BaseException], None] = lambda trace, error: None,
         lazy_root: State | None = None,
+        answers: Answers | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
@@ -107,6 +115,7 @@ class Recorder:
         self.cut_trace = cut_trace
         self.plan_of = plan_of
         self.lose_trace = lose_trace
+        self.answers = answers
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None
@@ -137,6 +146,7 @@ class Recorder:
         self.state = self.root
         self.epoch = self.whole = next(_epochs)
         self.left = self.boundary = 0
+        self.asked: dict[Any, int] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
@@ -183,9 +193,6 @@ class Recorder:
         del self.buffers[state.inputs :]
         del self.numbers[state.numbers :]
 
-    def reading(self, value: Value) -> None:
-        """A value, of any recorder, is about to be read on the host: recorders of captured calls want to know."""
-
     def end(self, place: Any = None) -> None:
         """The step ends here. The next record, or a read, cuts the trace: what dies before that is no result (R4). In
         lazy mode only a read of the step's values does."""
@@ -223,7 +230,7 @@ class Recorder:
     def read(self, value: Value, place: Any = None) -> None:
         """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
         with self.cut_lock:
-            if value.buffer is not None:  # another thread was quicker
+            if value.buffer is not None or self._is_constant(value):  # (another thread was quicker)
                 return
             with self.lock:
                 parts = self._split(value)
@@ -279,7 +286,7 @@ class Recorder:
 
     def _pending(self) -> Pending:
         return (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun,
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.asked,
             self.values, self.buffers, self.numbers,
         )  # fmt: skip
 
@@ -287,7 +294,7 @@ class Recorder:
         """Make pending again what a cut or a read took."""
         epochs = trace.epoch, self.epoch
         (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun,
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.asked,
             self.values, self.buffers, self.numbers,
         ) = before  # fmt: skip
         for epoch in epochs:
@@ -295,6 +302,41 @@ class Recorder:
         if rest is not None:
             for i in rest.parts.shared:
                 self.buffers[i].pins -= 1
+
+    def _is_constant(self, value: Value) -> bool:
+        """Whether constants alone decide a value; it has its buffer then, and is no part of the trace any more: ops to
+        come take what was read as an input, so that they see the same bits."""
+        answers = self.answers
+        with self.lock:
+            state = self.state.parent if isinstance(self.state, Ended) else self.state
+            if answers is None or value.epoch != self.epoch or prod(value.layout.shape) > LITTLE:
+                return False
+            found = constant(state, value.slot)
+            if found is None:
+                return False
+            inputs = [self.buffers[i] for i in found.part.given if i is not None]
+            if any(b is None or b.host is None for b in inputs) or cuts(found, self.asked, state.depth):
+                return False
+            numbers = [self.numbers[i] for i in found.part.numbers]
+        key = key_of(found, inputs, numbers)
+        buffer = answers.known(key)
+        if buffer is None:
+            start = time.perf_counter()
+            for each in inputs:
+                each.pins += 1
+            trace = Trace(found.part.state, next(_epochs), inputs, numbers, [], start, self.mode)
+            try:
+                buffer = answers.compute(key, trace, found.slot, value.layout)
+            except Interrupted as interrupt:
+                for each in inputs:
+                    each.pins -= 1
+                raise (interrupt.__cause__ or interrupt) from None
+            self.begun += time.perf_counter() - start
+        with self.lock:
+            value.buffer = buffer
+            self.values[value.slot] = _gone
+            value.epoch = -1
+        return True
 
     def _split(self, value: Value) -> Split | None:
         """How a read of `value` takes the trace apart: found once for a state."""
@@ -329,7 +371,7 @@ class Recorder:
             buffers[i].pins += 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.left, self.boundary = rest.state.depth, 0
+        self.left, self.boundary, self.asked = rest.state.depth, 0, {}
         self.values = [values[slot] for slot in rest.origins]
         self.buffers = [None if i is None else buffers[i] for i in rest.given]
         self.numbers = [numbers[i] for i in rest.numbers]
@@ -344,20 +386,3 @@ class Recorder:
             trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)
             self._begin()
         self.lose_trace(trace, error)
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What a read leaves pending: how it took the trace apart, the rest's input buffers, which only a cut changes, and
-    the values among the rest's inputs that the first part makes."""
-
-    parts: Split
-    buffers: list[Any]
-    made: list[Value]
-
-    def fill(self) -> None:
-        """Give the rest the inputs that the first part has made. One for which it failed has no buffer."""
-        for (index, _, _), value in zip(self.parts.made, self.made, strict=True):
-            self.buffers[index] = buffer = value.buffer
-            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it what it was before
-                buffer.pins += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from lazytpu.trace.value import Layout
@@ -51,6 +53,11 @@ class Record:
     in_backward: bool = False
     in_step: bool = False
 
+    @property
+    def checks(self) -> bool:
+        """Whether it has no result: it checks values, or marks a place."""
+        return not self.out_slots and not self.written
+
 
 class Nowhere:
     """Stands for the child of a state that has none yet: no edge leads to it."""
@@ -59,6 +66,7 @@ class Nowhere:
 
 
 NOWHERE: Final = Nowhere()
+NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 class State:
@@ -66,13 +74,16 @@ class State:
 
     `loop` is the repeated block found here (see loops.py), and `ends` why the trace is cut at this state, if it is;
     `in_step` whether a record up to here belongs to a step, and `starts` the keys of records that begin one here,
-    before which the trace is cut.
+    before which the trace is cut. `checks` says whether a record up to here has no result, and `constants` how the
+    slots that were read here follow from constants, None for one that does not (see constants.py).
     `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
     edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
     """
 
     __slots__ = (
         "__weakref__",
+        "checks",
+        "constants",
         "depth",
         "ends",
         "expected",
@@ -109,6 +120,8 @@ class State:
         self.ends: str | None = None
         self.in_step: bool = (parent is not None and parent.in_step) or (record is not None and record.in_step)
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
+        self.checks: bool = (parent is not None and parent.checks) or (record is not None and record.checks)
+        self.constants: Mapping[int, Any] = NOTHING
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Let an edge with this key lead to `child`."""

@@ -47,10 +47,12 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class DeviceBuffer(Protocol):
-    """Device memory as the recorder sees it: counted pins of pending traces, and the error that spoiled it."""
+    """Device memory as the recorder sees it: counted pins of pending traces, the error that spoiled it, and for a
+    constant (see constants.py) its elements on the `host`, else None."""
 
     pins: int
     error: BaseException | None
+    host: Any
 
 
 def again(error: BaseException) -> BaseException:

@@ -206,31 +206,6 @@ def test_of_two_arrays_the_one_that_a_failed_run_took_is_let_go() -> None:
     assert buffer.gone() and buffer.nbytes == 0
 
 
-def test_captured_steps_keep_the_array() -> None:
-    training = Training()
-    step = lazytpu.step(training.step)
-    for _ in range(6):
-        step()
-    assert step.replays > 1
-    place, buffer = client.address(training.laid.laid), training.laid
-    other = Training("cpu")
-    assert_close(training.layer.weight.detach().sum().cpu(), other.steps(6).sum())  # another program reads it
-    assert buffer.copied
-    step()
-    assert training.laid is buffer and not buffer.copied and client.address(buffer.laid) == place
-    other.steps(1)
-    for each in (training, other):  # and writes it
-        with torch.no_grad():
-            each.layer.weight.mul_(2.0)
-        lazytpu.mark_step()
-    replays = step.replays
-    step()
-    step()
-    assert step.replays == replays + 2
-    assert_close(training.layer.weight.detach().cpu(), other.steps(2))
-    assert not training.laid.copied
-
-
 def test_op_by_op_while_the_program_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     training, other = Training(), Training("cpu")
     assert_close(training.steps(2), other.steps(2))

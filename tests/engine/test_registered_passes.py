@@ -50,16 +50,6 @@ def test_programs_that_were_there_are_made_anew() -> None:
     assert sine() == 0.0
 
 
-def test_a_captured_step_is_recorded_anew() -> None:
-    x = torch.zeros(3, device="tpu")
-    step = lazytpu.step(lambda: x.sin())
-    for _ in range(6):
-        assert float(step().sum()) == 0.0
-    with registered(SineToCosine, place="simplify"):
-        assert float(step().sum()) == 3.0
-    assert float(step().sum()) == 0.0
-
-
 @pytest.mark.parametrize(
     ("platform", "kind", "expected"),
     [

@@ -189,15 +189,3 @@ def test_a_copy_of_a_parameter_keeps_its_contents() -> None:
     wanted = copy.tolist()
     training.steps(2)
     assert copy.tolist() == wanted != training.parameters[0].tolist()
-
-
-def test_captured_steps_keep_the_pack() -> None:
-    training = Training()
-    step = lazytpu.step(training.step)
-    for _ in range(8):
-        step()
-    assert lazytpu.metrics()["replays"] > 0
-    assert_close(training.now(), Training("cpu").steps(8))
-    packs = {part.pack for part in parts(training)}
-    step()
-    assert len(packs) == 1 and {part.pack for part in parts(training)} == packs

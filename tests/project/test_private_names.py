@@ -79,6 +79,9 @@ BELOW = {
     "aten": {"aten", "trace", "ir"},
     "passes": {"passes", "ir"},
     "lowering": {"lowering", "ir", "runtime"},
+    "inspect": {"inspect", "lowering", "passes", "ir", "runtime"},
+    "frontend": {"frontend", "trace", "wiring"},  # the first use of the device starts the engine
+    "engine": {"engine", "inspect", "aten", "lowering", "passes", "trace", "ir", "runtime"},
 }
 ALWAYS = {"interrupts", "options", "version"}
 

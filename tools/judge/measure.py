@@ -23,7 +23,7 @@ from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target, passes
 from lazytpu.passes.target import Target
-from lazytpu.replay.rehearsal import Part, rehearse
+from lazytpu.rehearsal.rehearse import Part, rehearse
 from lazytpu.trace.extract import extract
 from lazytpu.trace.trie import CutPlan
 from tools.judge.cases import Case

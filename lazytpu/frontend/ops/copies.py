@@ -11,7 +11,7 @@ from lazytpu.frontend.kernels import kernel
 from lazytpu.frontend.lines import call_site
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.overlap import check_no_internal_overlap
-from lazytpu.frontend.torch_private import is_stashed, neg_view, thread_stash
+from lazytpu.frontend.torch_private import neg_view
 from lazytpu.trace.value import EMPTY, Value, again, resident
 
 aten = torch.ops.aten
@@ -33,8 +33,6 @@ def materialize(value: Value) -> Any:
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the size, stride and contents of a tpu tensor, in memory of its own."""
     value = tensors.value_of(tensor)
-    if is_stashed(tensors.STASH):
-        thread_stash(tensors.STASH).reading(value)
     kind = value.layout
     size = tensors.extent(kind.shape, kind.stride)
     if value.buffer is EMPTY:

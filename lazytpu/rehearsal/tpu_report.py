@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from lazytpu.engine.recompiles.wording import program_name
@@ -14,8 +13,7 @@ from lazytpu.inspect.tpu.report import ProgramReport, TpuReport
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target
-from lazytpu.replay.rehearsal import Part, rehearse
-from lazytpu.replay.step import StepFunction
+from lazytpu.rehearsal.rehearse import Part, rehearse
 from lazytpu.runtime.tpu_compiler import Topology
 
 
@@ -26,10 +24,9 @@ def report(work: Any, topology: str, *args: Any, **kwargs: Any) -> TpuReport:
         return report_text(work.text(), topology, name=work.name)
     if not callable(work):
         raise TypeError(f"lazytpu.tpu_report takes a function, or a program of lazytpu.graphs(), not {work!r}")
-    step: Callable[..., Any] = work._function if isinstance(work, StepFunction) else work
-    parts = rehearse(functools.partial(step, *args, **kwargs))
+    parts = rehearse(functools.partial(work, *args, **kwargs))
     if not parts:
-        raise ValueError(f"{getattr(step, '__name__', step)} leaves nothing on the device that a program would compute")
+        raise ValueError(f"{getattr(work, '__name__', work)} leaves nothing on the device that a program would compute")
     return TpuReport(topology, tuple(_of_part(part, topology) for part in parts))
 
 

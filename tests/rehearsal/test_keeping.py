@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lazytpu.replay.keeping import SMALL, Kept
+from lazytpu.rehearsal.keeping import SMALL, Kept
 
 
 def test_a_scaler_and_the_hosts_random_numbers():

@@ -12,7 +12,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.frontend.tensors import recorder
-from lazytpu.replay.rehearsal import Part, rehearse
+from lazytpu.rehearsal.rehearse import Part, rehearse
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 
@@ -269,18 +269,6 @@ def test_what_was_recorded_before_is_not_the_steps():
     (part,) = rehearse(lambda: y + 1)
     assert operations(part) == ["add.Tensor"]
     assert y.tolist() == [5, 5, 5]
-
-
-def test_captured_functions_are_rehearsed_by_their_python():
-    training = Training()
-    training.x = training.x.to("tpu")
-    captured = lazytpu.step(training.update)
-    for _ in range(5):
-        captured()
-    assert captured.captures == 1
-    before = training.state()
-    assert len(rehearse(lambda: captured())) == 1
-    assert same(training.state(), before)
 
 
 @pytest.mark.parametrize("mode", ["strict", "lazy"])

@@ -25,7 +25,7 @@ from lazytpu.frontend.names import slot_names
 from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import numpy_dtype
-from lazytpu.replay.keeping import Kept
+from lazytpu.rehearsal.keeping import Kept
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.trace.cuts import MARK, STEP, SYNC
@@ -94,7 +94,7 @@ class RehearsalRecorder(Recorder):
         self._engine = engine
         self._reading = False
         self._made: list[weakref.ref[Value]] = []
-        super().__init__(State(None, None, None, 0, 0, 0), self._note)
+        super().__init__(State(None, None, None, 0, 0, 0), self._note, answers=engine.answers)
         self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
 
     def begin_call(self) -> None:

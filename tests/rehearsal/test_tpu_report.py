@@ -53,7 +53,7 @@ def test_products_are_told_with_the_users_lines(report: TpuReport):
     (program,) = report.programs
     about = [program.line(cost.op) for cost in program.costs if cost.work.matrix]
     assert {(line.line, line.backward) for line in about if line} == {(LINE, False), (LINE, True)}
-    assert all(line and line.file.endswith("tests/replay/test_tpu_report.py") for line in about)
+    assert all(line and line.file.endswith("tests/rehearsal/test_tpu_report.py") for line in about)
 
 
 def test_advice_is_about_the_users_code(report: TpuReport):

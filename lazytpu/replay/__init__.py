@@ -1,1 +1,0 @@
-"""Captured steps: calls of a function that run as one program, without the function's Python (`lazytpu.step`)."""

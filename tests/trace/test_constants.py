@@ -1,0 +1,226 @@
+"""What constants alone decide in a trace, how it is keyed, and what the recorder makes of a read of it."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import pytest
+
+from lazytpu.trace import constants
+from lazytpu.trace.constants import Constant, constant, cuts, key_of
+from lazytpu.trace.loops import FIRST as LOOP
+from lazytpu.trace.recorder import Recorder, Trace
+from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.value import EMPTY, Layout, Value, resident
+
+FOUR = Layout("f32", (4,), (1,))
+LARGE = Layout("f32", (constants.LITTLE + 1,), (1,))
+
+
+class Memory:
+    """A device buffer, of a constant when its elements are on the `host`."""
+
+    error = None
+
+    def __init__(self, host: Any = None) -> None:
+        self.host = host
+        self.pins = 0
+
+
+class Session:
+    """A recorder of ops on one kind of array; a cut gives live values memory, and `answers` are what was computed."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+        self.answers: dict[Any, Memory] = {}
+        self.computed: list[tuple[list[str], int]] = []
+        self.recorder = Recorder(State(None, None, None, 0, 0, 0), self.run, answers=self)
+
+    def run(self, trace: Trace) -> None:
+        self.traces.append(trace)
+        for reference in trace.values:
+            value = reference()
+            if value is not None and value.buffer is None:
+                value.buffer = Memory()
+
+    def known(self, key: Any) -> Memory | None:
+        return self.answers.get(key)
+
+    def compute(self, key: Any, trace: Trace, slot: int, layout: Layout) -> Memory:
+        self.computed.append((names(trace.state), slot))
+        self.answers[key] = made = Memory(f"answer {len(self.answers)}")
+        return made
+
+    def record(
+        self, name: str, *given: Value, number: Any = None, layout: Layout = FOUR, rng: bool = False, result: bool = True
+    ) -> Any:
+        r = self.recorder
+        parent = r.state
+        empty = {id(v): v.buffer is EMPTY for v in given}
+        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in given)
+        arguments: dict[str, Any] = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(given)}
+        if number is not None:
+            arguments["number"] = Number(len(r.numbers), type(number))
+            r.numbers.append(number)
+        first = len(r.numbers) if rng else None
+        r.numbers.extend([1, 2] if rng else [])
+        key: tuple[Any, ...] = (name, tokens, type(number), rng, layout, result)
+        state = parent.next.get(key)
+        if state is None:
+            new = [v for v in dict.fromkeys(given) if v.slot >= parent.slots]
+            admitted = tuple((v.slot, v.layout, empty[id(v)]) for v in new)
+            outs, slots = ((layout,), (r.slots,)) if result else ((), ())
+            made = Record(name, arguments, outs, slots, {}, admitted, "line", first)
+            state = State(parent, made, layout, r.slots + len(outs), len(r.buffers), len(r.numbers))
+            parent.add(key, state)
+        r.state = state
+        return r.produce(layout) if result else None
+
+    def found(self, value: Value) -> Constant | None:
+        return constant(self.recorder.state, value.slot)
+
+
+def names(state: State) -> list[str]:
+    return [record.op for record in state.records()]
+
+
+def test_a_read_of_a_constant_cuts_nothing() -> None:
+    session = Session()
+    r = session.recorder
+    x = session.record("model", resident(FOUR, Memory()))
+    made = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    asked = session.record("all", made)
+    y = session.record("more", x, made)
+    state = r.state
+    r.read(asked)
+    assert session.computed == [(["fill", "all"], 2)], "by itself"
+    assert asked.buffer.host == "answer 0"
+    assert (r.state, len(session.traces), list(r.cuts)) == (state, 0, [])
+    assert (x.buffer, made.buffer, y.buffer) == (None, None, None)
+    assert r.values[asked.slot]() is None, "the trace's program need not compute it"
+    r.cut()
+    assert names(session.traces[0].state) == ["model", "fill", "all", "more"]
+    assert asked.buffer.host == "answer 0", "it keeps what was read"
+
+
+def test_what_was_read_is_an_input_of_what_follows_and_still_a_constant() -> None:
+    session = Session()
+    r = session.recorder
+    one = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    r.read(one)
+    two = session.record("twice", one)
+    assert r.buffers == [one.buffer]
+    r.read(two)
+    assert session.computed == [(["fill"], 1), (["twice"], 1)]
+    r.cut()
+    three = session.record("thrice", one)
+    r.read(three)
+    assert session.computed[2] == (["thrice"], 1), "also when the trace it was made in is over"
+    assert [cut.cause for cut in r.cuts] == []
+
+
+def test_the_second_time_it_is_known() -> None:
+    session = Session()
+    r = session.recorder
+    for number in (2.0, 3.0, 2.0, 3.0, 2):
+        asked = session.record("fill", resident(FOUR, EMPTY), number=number)
+        r.read(asked)
+        r.cut()
+    assert len(session.computed) == 3, "numbers count by their types and values"
+
+
+@pytest.mark.parametrize("why", ["input", "random", "check", "large", "many", "far", "much"])
+def test_what_is_no_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    r = session.recorder
+    made = session.record("fill", resident(FOUR, EMPTY), number=2.0, layout=LARGE if why == "large" else FOUR)
+    if why == "input":
+        made = session.record("add", made, resident(FOUR, Memory()))
+    if why == "random":
+        made = session.record("draw", made, rng=True)
+    if why == "check":
+        session.record("check", made, result=False)
+    for _ in range(constants.RECORDS if why == "many" else 0):
+        made = session.record("step", made)
+    for _ in range(constants.REACH if why == "far" else 0):
+        session.record("other", resident(FOUR, Memory()))
+    if why == "much":
+        monkeypatch.setattr(constants, "ELEMENTS", 6)
+    r.read(made)
+    assert session.computed == []
+    assert [cut.cause for cut in r.cuts] == ["host read"]
+
+
+def test_a_step_that_is_over_stays_pending() -> None:
+    session = Session()
+    r = session.recorder
+    x = session.record("model", resident(FOUR, Memory()))
+    asked = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    r.end()
+    ended = r.state
+    r.read(asked)
+    assert asked.buffer.host and x.buffer is None and r.state is ended
+
+
+def test_parts_of_different_traces_are_computed_alike() -> None:
+    session = Session()
+    first = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    session.record("model", resident(FOUR, Memory()))
+    second = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert first and second and first.way == second.way
+    assert first.part.numbers == (0,) and second.part.numbers == (1,)
+
+
+def test_numbers_count_by_their_bits() -> None:
+    session = Session()
+    found = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert found
+    payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
+    numbers = [0.0, -0.0, math.nan, payload, 0, False, complex(0.0, -0.0), complex(0.0, 0.0)]
+    keys = [key_of(found, [], [number]) for number in numbers]
+    assert len(set(keys)) == len(numbers)
+    assert key_of(found, [], [math.nan]) == keys[2]
+    one, two = Memory("a"), Memory("a")
+    assert key_of(found, [one], []) != key_of(found, [two], []), "and inputs by who they are"
+
+
+def test_a_loop_that_nothing_else_cuts_is_cut_by_its_reads() -> None:
+    session = Session()
+    found = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert found
+    asked: dict[Any, int] = {}
+    assert not cuts(found, asked, 5)
+    assert not cuts(found, asked, 5 + LOOP), "as where layers look at the same mask"
+    assert cuts(found, asked, 6 + LOOP)
+
+
+def test_of_one_trace_a_few_are_computed() -> None:
+    session = Session()
+    r = session.recorder
+    made = resident(FOUR, EMPTY)
+    for _ in range(constants.WAYS):
+        made = session.record("step", made)
+        r.read(session.record("sum", made))
+    assert len(session.computed) == constants.WAYS and not r.cuts
+    made = session.record("step", made)
+    r.read(session.record("sum", made))
+    assert len(session.computed) == constants.WAYS and len(r.cuts) == 1
+    assert made.buffer is not None and made.buffer.host is None, "the loop goes on with what it has"
+    r.read(session.record("sum", session.record("step", made)))
+    assert len(session.computed) == constants.WAYS and len(r.cuts) == 2
+
+
+def test_a_failure_leaves_the_trace_as_it_was() -> None:
+    session = Session()
+    r = session.recorder
+    asked = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    compute = session.compute
+    session.compute = lambda *_: (_ for _ in ()).throw(RuntimeError("failed"))  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="failed"):
+        r.read(asked)
+    session.compute = compute  # type: ignore[method-assign]
+    assert asked.buffer is None and asked.epoch == r.epoch
+    r.read(asked)
+    assert asked.buffer.host
