@@ -1,6 +1,6 @@
 """The global state of torch that a record was made under, for what imports it: torch may be set otherwise by then.
 
-Rules ask here for the default dtype, and never torch. torch's decompositions ask torch, which is set for them as it was.
+Rules ask here for the default dtype, never torch; torch's decompositions ask torch, which is set for them as it was.
 """
 
 from __future__ import annotations

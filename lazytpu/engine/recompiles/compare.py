@@ -131,7 +131,8 @@ def _changes(
 
 
 # Which change of a record is told first: what a shape or a dtype entails follows from it.
-_WEIGHT = {code: i for i, code in enumerate(f"dtype shape static-scalar {' '.join(SWITCHES.values())} layout new-trace-path".split())}
+_ORDER = ("dtype", "shape", "static-scalar", *SWITCHES.values(), "layout", "new-trace-path")
+_WEIGHT = {code: i for i, code in enumerate(_ORDER)}
 
 
 def _tensors(values: tuple[Any, ...]) -> bool:

@@ -96,8 +96,8 @@ def _key(name: str, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
-    """Raise what the CPU raises, `default` being torch's default dtype. torch's own generator draws no number: distributions are asked with another one, or
-    for no elements."""
+    """Raise what the CPU raises, `default` being torch's default dtype. torch's own generator draws no number:
+    distributions are asked with another one, or for no elements."""
     ranges = str(op) in _RANGES
     extra: dict[str, Any] = {}
     if any(a.name == "generator" for a in op._schema.arguments):
