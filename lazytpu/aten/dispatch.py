@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import registry
+from lazytpu.aten.ambient import torch_as_recorded
 from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, functional, signature
@@ -56,7 +57,7 @@ def evaluate(
     decompose = decomposition(op)
     if decompose is None or within.count(op) >= DEEPEST:
         raise missing_rule(op)
-    with Literals(), Expansion(b, rng, (*within, op), evaluate) as expansion:
+    with torch_as_recorded(), Literals(), Expansion(b, rng, (*within, op), evaluate) as expansion:
         arguments = {name: expansion.to_python(value) for name, value in bound.items()}
         positional = [arguments.pop(a.name) for a in op._schema.arguments if not a.kwarg_only]
         results = decompose(*positional, **arguments)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes, registry
+from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, bind, signature
 from lazytpu.aten.views import Base, View, read, write
@@ -193,8 +194,8 @@ class Expansion(TorchDispatchMode):
 def settle(b: Builder, value: Any) -> Any:
     """A number given where the schema wants a tensor (a wrapped number) becomes 0-d, of torch's dtype for it."""
     if isinstance(value, Scalar):
-        default = dtypes.name(torch.get_default_dtype())
-        return value.materialize(b, {"int": "i64", "bool": "i1", "float": default, "complex": "c64"}[value.kind])
+        dtype = {"int": "i64", "bool": "i1"}.get(value.kind)
+        return value.materialize(b, dtype or (default_complex() if value.kind == "complex" else default_float()))
     return value
 
 

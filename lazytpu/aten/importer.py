@@ -23,6 +23,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
+from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import evaluate
 from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
@@ -31,6 +32,7 @@ from lazytpu.aten.views import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
+from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
@@ -89,7 +91,7 @@ class _Importer:
     def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
         for index, record in enumerate(self.records):
             try:
-                with self.b.at(location_of(record.line)):
+                with self.b.at(location_of(record.line)), under(dict(record.settings)):
                     self.record(record)
             except (NotImplementedError, ImportFailure):
                 raise
@@ -115,7 +117,7 @@ class _Importer:
         if str(record.op) in (BEGIN, END):
             self._recompute(record)
             return
-        self.b.precision = PRECISIONS[record.settings[0]] if record.settings else "highest"
+        self.b.precision = PRECISIONS[dict(record.settings).get(PRECISION, "highest")]
         bound = {name: self._argument(value) for name, value in record.arguments.items()}
         for argument in record.op._schema.arguments:
             if argument.name not in bound:

@@ -11,6 +11,7 @@ import torch
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
+from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -25,20 +26,12 @@ REAL_OF = {"c64": "f32", "c128": "f64"}
 COMPLEX_OF = {"f32": "c64", "f64": "c128", "f16": "c64", "bf16": "c64"}
 
 
-def default_float() -> str:
-    """The dtype of a Python float and of a float op's result on integers: `torch.get_default_dtype()`."""
-    return dtypes.name(torch.get_default_dtype())
-
-
 def wide(dtype: str) -> str:
     """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for the halves, else the dtype itself."""
     return "f32" if dtype in HALVES else dtype
 
 
-def _number_dtype(kind: str) -> str:
-    if kind == "complex":
-        return COMPLEX_OF[default_float()]
-    return {"bool": "i1", "int": "i64"}.get(kind) or default_float()
+_KINDS = ("bool", "int", "float", "complex")  # of numbers, by category
 
 
 def _category(dtype: str) -> int:
@@ -57,6 +50,18 @@ def _combine(higher: str | None, lower: str | None) -> str | None:
     return _joined(higher, lower) if higher == "i1" or _category(lower) > 1 else higher
 
 
+def _with_number(dtype: str | None, kind: str) -> str:
+    """`_combine` with a Python number: only one of a higher category than the tensors has a dtype of its own."""
+    category = _KINDS.index(kind)
+    if dtype is not None and _category(dtype) >= category:
+        return dtype
+    if dtype is not None and is_float(dtype):
+        return COMPLEX_OF[dtype]
+    if category > 1:
+        return default_complex() if kind == "complex" else default_float()
+    return "i64" if kind == "int" else "i1"
+
+
 @functools.cache
 def _joined(x: str, y: str) -> str:
     return dtypes.name(torch.promote_types(dtypes.torch_dtype(x), dtypes.torch_dtype(y)))
@@ -68,17 +73,20 @@ def result_type(*args: Operand | None) -> str:
     Tensors with dims come before 0-d tensors, and those before Python numbers
     (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
     """
-    found: list[str | None] = [None, None, None]  # dims, 0-d, numbers
+    found: list[str | None] = [None, None]  # dims, 0-d
+    kind: str | None = None  # of the numbers
     for arg in args:
         if arg is None:
             continue
         if isinstance(arg, Scalar):
-            rank, dtype = 2, _number_dtype(arg.kind)
-        else:
-            rank, dtype = int(not shape_of(arg)), dtype_of(arg)
+            kind = arg.kind if kind is None else max(kind, arg.kind, key=_KINDS.index)
+            continue
+        rank, dtype = int(not shape_of(arg)), dtype_of(arg)
         before = found[rank]
         found[rank] = dtype if before is None else _joined(before, dtype)
-    result = _combine(found[0], _combine(found[1], found[2]))
+    result = _combine(*found)
+    if kind is not None:
+        result = _with_number(result, kind)
     if result is None:
         raise ValueError("type promotion needs at least one operand")
     return result

@@ -283,7 +283,7 @@ def ldexp(b: Builder, self: Operand, other: Operand) -> SSAValue:
     dtype = float_type(other)
     (exponent,) = operands(b, other, common=dtype)
     raised = b.convert(b.binary("pow", full(b, 2, exponent), exponent), dtype)
-    return mul(b, self, raised)
+    return b.convert(mul(b, self, raised), float_type(self, other))
 
 
 def _in_place(name: str, meaning: Callable[[Builder, Operand, Operand], SSAValue]) -> None:

@@ -1,8 +1,7 @@
-"""What this process is set to that changes what a trace is translated to, besides the trace."""
+"""What this process is set to that changes what a trace is translated to, besides the trace, whose records say what
+they were made under."""
 
 from __future__ import annotations
-
-import torch
 
 from lazytpu.aten import registry
 from lazytpu.engine.target import target
@@ -15,8 +14,6 @@ def settings() -> list[str]:
     """The settings that change what a trace is translated to."""
     return [
         f"bounds_check {options.bounds_check}",
-        f"default dtype {torch.get_default_dtype()}",  # this and the next: torch's decompositions ask
-        f"deterministic algorithms {torch.are_deterministic_algorithms_enabled()}",
         f"target {target()}",
         f"resident {options.resident}",
         f"memory limit {options.memory_limit}",

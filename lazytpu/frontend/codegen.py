@@ -126,8 +126,6 @@ def source(op: OpOverload, facts: OpFacts) -> str:
             tokens.append(f"_k{i}")
     if facts.random:
         lines.append("            _r.numbers.append(_seed)\n            _r.numbers.append(_offset)\n")
-    if facts.uses_precision:
-        tokens.append("precision()")
     lines.append(f"            _key = (NAME, {''.join(t + ', ' for t in tokens)})\n")
     lines.append("            _p = _r.state\n            _s = _p.expected\n            if _s.key != _key:\n")
     lines.append("                _s = _p.next.get(_key)\n                if _s is None:\n")

@@ -17,7 +17,7 @@ import lazytpu.frontend.inference.fourier
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
-from lazytpu.frontend import codegen, ports, promotion
+from lazytpu.frontend import ambient, codegen, ports, promotion
 from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes
@@ -248,6 +248,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         arguments = k.promotable.arguments(arguments, len(r.numbers))
         r.numbers.extend(choice.wide.numbers)
         key = choice.wide.key
+    needed = ambient.switches(k.op, k.facts, bound)
     record = Record(
         op=k.op,
         arguments=arguments,
@@ -257,7 +258,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         admitted=tuple(_admitted(r, slot) for slot in range(parent.slots, r.slots)),
         line=line,
         rng=numbers.next if k.facts.random else None,
-        settings=(torch.get_float32_matmul_precision(),) if k.facts.uses_precision else (),
+        settings=ambient.settings(needed),
         in_backward=backward_id() != -1,
         in_step=in_step,
     )
@@ -266,7 +267,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     if fused:
         watch(state)
         note_idle(state)
-    parent.add(key, state)
+    parent.add(ambient.keyed(key, needed), state)
     promotion.settle(r, parent, state, choice)
     return state
 
@@ -340,11 +341,6 @@ def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
             )
 
 
-def precision() -> str:
-    """torch's float32 matmul precision, part of the key of ops that it decides about."""
-    return torch.get_float32_matmul_precision()
-
-
 def _draw(generator: torch.Generator | None) -> tuple[int, int]:
     from lazytpu.frontend.device.generators import draw
 
@@ -370,7 +366,6 @@ _NAMESPACE: dict[str, Any] = {
     "foreign": foreign,
     "miss": miss,
     "operands": operands,
-    "precision": precision,
     "produce_all": produce_all,
     "recorder": recorder,
     "ref": weakref.ref,

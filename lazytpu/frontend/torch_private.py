@@ -14,6 +14,10 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 __all__ = ["pytree", "tensor_str"]
 
 setup_backend = _setup_privateuseone_for_python_backend
+float32_matmul_precision = torch._C._get_float32_matmul_precision  # or RuntimeError when backends differ
+float32_precision = torch._C._get_fp32_precision_getter  # of a backend, or of all ("generic"), and of an op, or "all"
+is_deterministic = torch._C._get_deterministic_algorithms
+fills_unwritten = torch._C._get_deterministic_fill_uninitialized_memory
 DeviceGuard = torch._C._acc.DeviceGuard  # pyright: ignore[reportAttributeAccessIssue]
 PRIVATE_USE = torch._C._autograd.DeviceType.PrivateUse1  # pyright: ignore[reportAttributeAccessIssue]
 Variable = torch.autograd.Variable  # holds autograd's engine, whose methods are what backward() calls

@@ -29,7 +29,7 @@ def _gone() -> None:
 
 
 Pending = tuple[State, int, int, int, int, int, float, dict[Any, int], list[Any], list[Any], list[Any]]
-"""What a recorder has pending: state, epoch, slots, left, boundary, whole, begun, asked, values, buffers and numbers."""
+"""What is pending in a recorder: state, epoch, slots, left, boundary, whole, begun, asked, values, buffers, numbers."""
 
 
 class PendingElsewhere(Exception):

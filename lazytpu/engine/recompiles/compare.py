@@ -8,8 +8,12 @@ from typing import Any
 
 from lazytpu.engine.recompiles import wording
 from lazytpu.engine.recompiles.wording import Static, Tensor
+from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 from lazytpu.trace.trie import Number, Record
 from lazytpu.trace.value import Layout
+
+SWITCHES = {DEFAULT_DTYPE: "default-dtype", PRECISION: "precision", DETERMINISM: "determinism"}
+"The reason code of each switch in a record's settings."
 
 SHOWN = 4  # records of each side that a diff shows after those in common
 COMMON = 2  # records in common that it shows before
@@ -109,8 +113,12 @@ def _changes(
         for element, a, b in pairs:
             if a != b:
                 found.append(Change(_code(a, b), i + 1, name, a, b, element))
-    if old.settings != new.settings:
-        found.append(Change("precision", 0, "precision", old.settings, new.settings))
+    was, now = dict(old.settings), dict(new.settings)
+    found.extend(
+        Change(code, 0, name, was[name], now[name])
+        for name, code in SWITCHES.items()
+        if name in was and name in now and was[name] != now[name]
+    )
     empty = {slot: is_empty for slot, _, is_empty in old.admitted}
     for slot, layout, is_empty in new.admitted:
         if empty.get(slot, is_empty) != is_empty:
@@ -123,7 +131,8 @@ def _changes(
 
 
 # Which change of a record is told first: what a shape or a dtype entails follows from it.
-_WEIGHT = {code: i for i, code in enumerate("dtype shape static-scalar precision layout new-trace-path".split())}
+_ORDER = ("dtype", "shape", "static-scalar", *SWITCHES.values(), "layout", "new-trace-path")
+_WEIGHT = {code: i for i, code in enumerate(_ORDER)}
 
 
 def _tensors(values: tuple[Any, ...]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lazytpu.engine.recompiles import wording
-from lazytpu.engine.recompiles.compare import Change
+from lazytpu.engine.recompiles.compare import SWITCHES, Change
 from lazytpu.trace.trie import Number, Record
 
 
@@ -52,7 +52,7 @@ INDEX = Hint(
     "index with a tensor on tpu (x[i] with i a 0-d or 1-d integer tensor, or index_select): no new program for each i",
 )
 STRIDES = Hint("strides", "(other strides)", "call .contiguous() where it is made, so that it is the same every time")
-PRECISION = Hint("", "", "call torch.set_float32_matmul_precision once, before the first step")
+SWITCHED = Hint("", "", "set it once, before the first step")
 OTHER_TENSOR = Hint(
     "", "", "use the tensors in the same way every step: which argument is which is part of the program"
 )
@@ -113,8 +113,8 @@ def of_change(change: Change, record: Record, goes_on: bool) -> Hint:
         return DTYPE if isinstance(change.now, wording.Tensor) else NUMBER_TYPE
     if change.code == "static-scalar":
         return _of_static(change, record)
-    if change.code == "precision":
-        return PRECISION
+    if change.code in SWITCHES.values():
+        return SWITCHED
     if change.code == "layout":
         return INDEX if change.was.stride == change.now.stride and change.was.base == change.now.base else STRIDES
     return OTHER_TENSOR

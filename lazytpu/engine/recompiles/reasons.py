@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.engine.recompiles import hints, wording
-from lazytpu.engine.recompiles.compare import Change, Difference, compare, diff
+from lazytpu.engine.recompiles.compare import SWITCHES, Change, Difference, compare, diff
 from lazytpu.trace.trie import Record
 
 CODES: Mapping[str, str] = {
@@ -18,7 +18,9 @@ CODES: Mapping[str, str] = {
     "dtype": "a tensor of another dtype, or a number of another Python type",
     "layout": "a tensor with other strides, or another offset in its storage",
     "static-scalar": "another value of a number, flag or word that is part of the program",
-    "precision": "another torch.set_float32_matmul_precision",
+    "default-dtype": "another torch.set_default_dtype",
+    "precision": "another torch.set_float32_matmul_precision, or torch.backends.fp32_precision",
+    "determinism": "another torch.use_deterministic_algorithms",
     "live-outputs": "a tensor is still alive that no program of this trace returns",
     "donation": "a tensor is still needed whose memory the program of this trace takes",
     "mode": "the same ops, cut differently in another mode",
@@ -138,9 +140,8 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
 
 
 def _sentence(change: Change, record: Record, new: New) -> str:
-    if change.code == "precision":
-        was, now = change.was, change.now
-        return f"the float32 matmul precision of {wording.at(record)} was {was[0]!r}, is {now[0]!r}"
+    if change.code in SWITCHES.values():
+        return f"torch's {change.name}, for {wording.at(record)}, was {change.was!r}, is {change.now!r}"
     if change.position == 0:
         return f"an input {change.name} of {wording.at(record)} was {change.was}, is {change.now}"
     was, now = _pair(change)

@@ -58,7 +58,7 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if always or not _fit(args[0], (*args, *kwargs.values())):
             keywords = tuple((k, _key(k, v)) for k, v in kwargs.items() if k not in _IGNORED)
-            _ask(op, tuple(map(_key, names, args)), keywords)
+            _ask(op, torch.get_default_dtype(), tuple(map(_key, names, args)), keywords)
         return record(*args, **kwargs)
 
     return kernel
@@ -95,9 +95,9 @@ def _key(name: str, value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _ask(op: OpOverload, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
-    """Raise what the CPU raises. torch's own generator draws no number: distributions are asked with another one, or
-    for no elements."""
+def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
+    """Raise what the CPU raises, `default` being torch's default dtype. torch's own generator draws no number:
+    distributions are asked with another one, or for no elements."""
     ranges = str(op) in _RANGES
     extra: dict[str, Any] = {}
     if any(a.name == "generator" for a in op._schema.arguments):

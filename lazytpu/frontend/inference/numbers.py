@@ -159,3 +159,10 @@ def kaiser_window(window_length: int, *_: Any, dtype: torch.dtype | None = None,
     """The CPU's kernel is all that torch has for it."""
     aten.kaiser_window.default(min(window_length, 2), dtype=dtype, device="cpu")
     return torch.empty(window_length, dtype=dtype, device="meta")
+
+
+@override("aten.ldexp.Tensor")
+def ldexp(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Of integers as a quotient is: torch's decomposition gives float32 whatever the default dtype is."""
+    floating = any(t.is_floating_point() or t.is_complex() for t in (self, other))
+    return aten.ldexp.Tensor(self, other) if floating else aten.div.Tensor(self, other)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import tensors
+from lazytpu.frontend import tensors, unwritten
 from lazytpu.trace.value import row_major
 
 
@@ -41,7 +41,7 @@ def empty_memory_format(
         stride = tuple(torch.empty(shape, device="meta", memory_format=memory_format).stride())
     elif any(n < 0 for n in shape):
         torch.empty(shape, device="meta")  # raises torch's own error
-    return tensors.empty(shape, stride, dtype)
+    return unwritten.fill(tensors.empty(shape, stride, dtype))
 
 
 def empty_strided(
@@ -56,7 +56,7 @@ def empty_strided(
     """aten::empty_strided"""
     check_device(device)
     _check_layout(layout, pin_memory)
-    return tensors.empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype())
+    return unwritten.fill(tensors.empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype()))
 
 
 def _check_layout(layout: torch.layout | None, pin_memory: bool | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import storages, tensors
+from lazytpu.frontend import storages, tensors, unwritten
 from lazytpu.frontend.torch_private import META, set_storage
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major
 
@@ -110,6 +110,7 @@ def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory
     needed = int(tensor.storage_offset()) + tensors.extent(shape, stride)
     if needed > held:
         grow_storage(tensor, held, needed)
+        unwritten.fill(_as_strided(tensor, [needed - held], [1], held))
     return set_storage(META, tensor, storage, tensor.storage_offset(), list(shape), list(stride))
 
 

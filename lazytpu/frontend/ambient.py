@@ -1,0 +1,132 @@
+"""The global state of torch that decides what an op computes and is no argument of it: one list, part of the key (R2).
+
+A record depends on a switch when the switch may decide what its op gives for its arguments. The edge of the trie that
+leads to it then holds the switches' values beside the op's name, and is taken while they are the same. What they are is
+asked when such an edge is compared, and at no other time: recording pays nothing for ops that depend on none, which
+most are. A record keeps the values as its `settings`, and its program is made by these, whatever torch is set to then.
+
+Other state of torch (autocast, grad mode, the default device, ...) decides which ops a script calls, and so what is
+recorded; docs/recompiles.md says where each kind belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.ports import OpFacts
+from lazytpu.frontend.torch_private import float32_matmul_precision, float32_precision
+from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One piece of global state. `read` gives its value now, as quickly as can be; `word` that value in a record's
+    settings. `decides` says whether a record of an op depends on it, by the op's facts and arguments."""
+
+    name: str
+    read: Callable[[], Any]
+    word: Callable[[Any], str]
+    decides: Callable[[OpOverload, OpFacts, dict[str, Any]], bool]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for v in value for t in _tensors(v)] if isinstance(value, list | tuple) else []
+
+
+def _may_promote(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
+    """Whether the default dtype may matter: torch asks for it where a dtype comes from integers, from numbers alone or
+    from nowhere. The dtype of a floating point tensor beats it, in every op that makes no tensor of numbers."""
+    tensors = _tensors(list(bound.values()))
+    if not tensors or not all(t.is_floating_point() or t.is_complex() for t in tensors):
+        return True
+    if any(a.name == "layout" for a in op._schema.arguments):
+        return bound.get("dtype") is None
+    return any(
+        "Tensor" in str(a.type) and a.name not in facts.numbers and isinstance(bound.get(a.name), float | complex)
+        for a in op._schema.arguments
+    )
+
+
+def _multiplies_float32(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
+    return facts.uses_precision and any(
+        t.dtype in (torch.float32, torch.complex64) for t in _tensors(list(bound.values()))
+    )
+
+
+def _may_refuse(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
+    return op._schema.name in _NOT_DETERMINISTIC
+
+
+# What the CPU refuses, or warns about, under torch.use_deterministic_algorithms; as do the meta functions on a miss.
+_NOT_DETERMINISTIC = frozenset({"aten::put", "aten::put_", "aten::max_unpool2d", "aten::max_unpool3d"})
+
+
+def _precisions() -> tuple[str, str]:
+    """torch.set_float32_matmul_precision, and torch.backends.fp32_precision."""
+    try:
+        return float32_matmul_precision(), float32_precision("generic", "all")
+    except RuntimeError:  # torch names no precision once a backend (mkldnn, cuda) was set to one of its own
+        return "highest", float32_precision("generic", "all")
+
+
+# What a setting of torch.backends.fp32_precision is called by torch.set_float32_matmul_precision.
+_WORDS = {"tf32": "high", "bf16": "medium"}
+
+
+def _lower(values: tuple[str, str]) -> str:
+    """The lower of two precisions: neither names a device, so each is a permission for all of them."""
+    word, generic = values[0], _WORDS.get(values[1], "highest")
+    return max(word, generic, key=("highest", "high", "medium").index)
+
+
+SWITCHES = (
+    Switch(DEFAULT_DTYPE, torch.get_default_dtype, str, _may_promote),
+    Switch(PRECISION, _precisions, _lower, _multiplies_float32),
+    Switch(DETERMINISM, torch.get_deterministic_debug_mode, str, _may_refuse),
+)
+"Every switch that is part of the key."
+
+
+def switches(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> tuple[Switch, ...]:
+    """Those that a record of `op` with the arguments `bound` depends on."""
+    return tuple([s for s in SWITCHES if s.decides(op, facts, bound)])
+
+
+class Under:
+    """An op's name in the key of an edge, while switches are as they were when the edge was made: under other values it
+    is not equal to that name."""
+
+    __slots__ = ("name", "read", "values")
+
+    def __init__(self, name: str, needed: tuple[Switch, ...]):
+        self.name = name
+        self.read = needed[0].read if len(needed) == 1 else lambda: tuple([s.read() for s in needed])
+        self.values = self.read()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is str:
+            return other == self.name and self.read() == self.values
+        return type(other) is Under and (self.name, self.values) == (other.name, other.values)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"{self.name} under {self.values}"
+
+
+def keyed(key: tuple[Any, ...], needed: tuple[Switch, ...]) -> tuple[Any, ...]:
+    """The key of the edge to a new record, which depends on the switches `needed`."""
+    return (Under(key[0], needed), *key[1:]) if needed else key
+
+
+def settings(needed: tuple[Switch, ...]) -> tuple[tuple[str, str], ...]:
+    """Their values now, for the record."""
+    return tuple([(s.name, s.word(s.read())) for s in needed])

@@ -1,0 +1,23 @@
+"""What memory holds that nothing has written: zeros that cost nothing; what the CPU fills it with under
+torch.use_deterministic_algorithms, as long as torch.utils.deterministic.fill_uninitialized_memory is set."""
+
+from __future__ import annotations
+
+import torch
+
+from lazytpu.frontend.torch_private import fills_unwritten, is_deterministic
+
+
+def fill(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, whose elements nothing has written: NaN where torch fills memory, else the largest number there is."""
+    if is_deterministic() and fills_unwritten():
+        _fill(tensor)
+    return tensor
+
+
+def _fill(tensor: torch.Tensor) -> None:
+    dtype = tensor.dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        tensor.fill_(float("nan"))
+    else:
+        tensor.fill_(True if dtype is torch.bool else torch.iinfo(dtype).max)
