@@ -1,10 +1,10 @@
 """The processor of this machine, and which of its instructions XLA:CPU may use: none that compute in half precision.
 
-Where there is native half arithmetic (AVX512-FP16), LLVM makes one fused multiply-add of a float16 product that something
-is added to. It rounds once, where torch, and programs of one op each, round twice: under cancellation much of the result
-is another. No option of a compilation stops that, and neither does rounding spelled out, which LLVM takes for what it is
-and removes. Without those instructions every float16 op is one in float32 and a rounding, so XLA is kept from all of
-AVX-512: its flag knows no finer step. It costs little, as XLA:CPU works in vectors of 256 bits even where there are longer.
+Where there is native half arithmetic (AVX512-FP16), LLVM makes one fused multiply-add of a float16 product that is
+added to something. It rounds once, where torch, and programs of one op each, round twice: under cancellation much of
+the result is another. No option of a compilation stops that, and neither does rounding spelled out, which LLVM sees
+through. Without those instructions every float16 op is one in float32 and a rounding, so XLA is kept from all of
+AVX-512: its flag knows no finer step. It costs little, as XLA:CPU works in vectors of 256 bits even there.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def has_half_arithmetic() -> bool:
 @contextmanager
 def without_half_arithmetic() -> Iterator[None]:
     """Inside, a first client of XLA uses no instructions for half precision. XLA reads XLA_FLAGS once, when a process
-    makes its first client, so they hold one flag more for that time. A cap of the user's own stays, and so does the name
-    of a file of flags."""
+    makes its first client, so they hold one flag more for that time. A cap of the user's own stays, and so does the
+    name of a file of flags."""
     given = os.environ.get("XLA_FLAGS")
     file = given is not None and given.strip() != "" and not given.lstrip().startswith("-")
     if file or not has_half_arithmetic() or FLAG in (given or ""):

@@ -1,7 +1,8 @@
 """The same results in every mode: ops, views and writes, random numbers, models, training.
 
-Integers, random numbers, float16 and bfloat16 agree to the bit. In float32 a product that is added to something may be rounded
-once in a program of both ops (a fused multiply-add), and twice in programs of one op each: the last bit may differ.
+Integers, random numbers, float16 and bfloat16 agree to the bit. In float32 a product that is added to something may be
+rounded once in a program of both ops (a fused multiply-add), and twice in programs of one op each: the last bit may
+differ.
 """
 
 from __future__ import annotations
