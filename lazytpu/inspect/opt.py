@@ -33,7 +33,7 @@ from lazytpu.ir.dialect import LAZYTPU
 from lazytpu.ir.text import print_module
 from lazytpu.options import options
 from lazytpu.passes.failure import PassError
-from lazytpu.passes.pipeline import apply, expand, parse
+from lazytpu.passes.pipeline import apply, check_order, expand, parse
 from lazytpu.passes.registry import passes
 
 
@@ -79,11 +79,13 @@ class LazytpuOptMain(xDSLOptMain):
     def apply_passes(self, prog: ModuleOp) -> None:
         """One pass after the other; one that fails is named, with the op it failed at."""
         sequence, told = self.pipeline.passes, self.pipeline.callback
+        check_order(prog, "the module given to the pipeline")
         for before, each in zip((None, *sequence), (*sequence, None), strict=True):
             if told is not None:
                 told(before, prog, each)
             if each is not None:
                 apply(each, self.ctx, prog)
+                check_order(prog, f"the module after pass {each.name!r}")
 
     def output_resulting_program(self, prog: ModuleOp) -> str:
         printed_by_xdsl = self.args.print_op_generic or self.args.print_no_properties or self.args.syntax_highlight

@@ -13,6 +13,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from lazytpu.ir.dialect import LAZYTPU
+from lazytpu.ir.dominance import verify_order
 
 
 def context() -> Context:
@@ -35,9 +36,14 @@ def print_module(module: ModuleOp) -> str:
 
 
 def parse_module(text: str, name: str = "<module>") -> ModuleOp:
-    """The module of a text. Raises xDSL's ParseError, which shows the line, when it cannot be read. `name` is what
-    errors call the text (a file name)."""
-    return Parser(context(), text, name).parse_module()
+    """The module of a text. `name` is what errors call the text (a file name).
+
+    Raises xDSL's ParseError, which shows the line, when it cannot be read, and VerifyException when an op uses a value
+    that only a later one makes.
+    """
+    module = Parser(context(), text, name).parse_module()
+    verify_order(module)
+    return module
 
 
 class _Printer(Printer):

@@ -10,6 +10,7 @@ from xdsl.ir import Attribute
 
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
+from lazytpu.runtime import client
 from lazytpu.runtime.client import func, ir
 from lazytpu.runtime.client import stablehlo as hlo
 
@@ -33,6 +34,9 @@ COMBINERS = {
     "and": "stablehlo.and",
     "or": "stablehlo.or",
 }
+
+# Ops that move elements and change none.
+_MOVES = frozenset(f"stablehlo.{name}" for name in ("reshape", "transpose", "slice", "broadcast_in_dim", "reverse"))
 
 
 class Emission:
@@ -116,10 +120,27 @@ class Emission:
     def convert(self, x: ir.Value, dtype: str) -> ir.Value:
         """x in another dtype; x itself when it has that dtype."""
         kind = ir.RankedTensorType(x.type)
-        target = self.element(dtype)
-        return (
-            x if kind.element_type == target else self.create("stablehlo.convert", [x], self.tensor(dtype, kind.shape))
-        )
+        if kind.element_type == self.element(dtype):
+            return x
+        return self.create("stablehlo.convert", [self.settled(x)], self.tensor(dtype, kind.shape))
+
+    def settled(self, x: ir.Value) -> ir.Value:
+        """x, kept from being computed anew, in other numbers, by what reads it.
+
+        XLA:CPU gives a reduction and the arithmetic before it to a library (YNNPACK) that computes in float32 what is
+        bfloat16 or has 8 bits: nothing in between is rounded, no integer wraps around, and the result is another than
+        that of the ops one by one. The library takes only ops that it knows. Of those that it does not know, these
+        change no element. They cost nothing that could be measured; arguments of the program need none."""
+        element = ir.RankedTensorType(x.type).element_type
+        if element not in (self.element(dtype) for dtype in ("bf16", "i8", "ui8")) or _is_argument(x):
+            return x
+        if (self.platform or client.platform()) != "cpu":
+            return x
+        if element == self.element("bf16"):
+            return hlo.reduce_precision(x, 8, 7)
+        dtype = "i8" if element == self.element("i8") else "ui8"
+        low, high = (self.constant(limit, dtype) for limit in _range(dtype))
+        return hlo.clamp(low, x, high)
 
     def binary(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
         """The StableHLO op `name` ("add", "multiply", ...) of two operands of one type, which is the result's too."""
@@ -187,3 +208,11 @@ def _range(dtype: str) -> tuple[Any, Any]:
         return False, True
     info = np.iinfo(numpy_dtype(dtype))
     return info.min, info.max
+
+
+def _is_argument(x: ir.Value) -> bool:
+    """Whether the elements of x are those of an argument of `@main`."""
+    owner = x.owner
+    while not isinstance(owner, ir.Block) and owner.name in _MOVES:
+        owner = owner.operands[0].owner
+    return isinstance(owner, ir.Block) and ir.StringAttr(owner.owner.attributes["sym_name"]).value == "main"

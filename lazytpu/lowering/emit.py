@@ -113,13 +113,21 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
         made.arg_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, given)))
         made.result_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, returned)))
     entry = made.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
-    values: dict[SSAValue, ir.Value] = dict(zip(block.args, entry.arguments, strict=True))
+    values = _Values(zip(block.args, entry.arguments, strict=True))
     with ir.InsertionPoint(entry):
         _emit_block(e, block, values)
         func.ReturnOp([values[v] for v in terminator.arguments])
 
 
-def _emit_block(e: Emission, block: Block, values: dict[SSAValue, ir.Value]) -> None:
+class _Values(dict[SSAValue, ir.Value]):
+    """What the values of a function became."""
+
+    def __missing__(self, value: SSAValue) -> ir.Value:
+        made = value.owner.name if isinstance(value.owner, Operation) else "another function"
+        raise LoweringError(f"an op uses a value of {made} before it is made, or from where it cannot be seen")
+
+
+def _emit_block(e: Emission, block: Block, values: _Values) -> None:
     locations: dict[int, ir.Location] = {}
     for op in block.ops:
         if isinstance(op, ReturnOp):

@@ -28,6 +28,7 @@ def _accumulator(kind: str, dtype: str) -> str:
 
 def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]) -> ir.Value:
     """x folded over dims; accumulates in `dtype`, which is also that of x."""
+    x = e.settled(x)
     shape = [size for dim, size in enumerate(ir.RankedTensorType(x.type).shape) if dim not in dims]
     start = e.constant(e.identity(kind, dtype), dtype)
     op = hlo.ReduceOp([e.tensor(dtype, shape)], [x], [start], list(dims))
@@ -71,7 +72,7 @@ def _reduce_window(
     wide = _accumulator(kind, dtype)
     op = hlo.ReduceWindowOp(
         [e.tensor(wide, result.shape)],
-        [e.convert(x, wide)],
+        [e.settled(e.convert(x, wide))],
         [e.constant(e.identity(kind, wide), wide)],
         padding=e.dense(np.array(padding, np.int64), "i64", (len(padding), 2)),
         **windows,  # pyright: ignore[reportArgumentType]

@@ -24,4 +24,4 @@ def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Va
     if made.results != declared:
         raise ValueError(f"template {name} returns {made.results}, and the op declares {declared}")
     symbol = splice(e, made)
-    return e.call(symbol, operands, [e.result(op, i) for i in range(len(declared))])
+    return e.call(symbol, [e.settled(x) for x in operands], [e.result(op, i) for i in range(len(declared))])

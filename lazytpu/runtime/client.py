@@ -26,6 +26,7 @@ from jaxlib.mlir.dialects import chlo, func, stablehlo
 
 from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError, LoadError, PlatformError, run_error
+from lazytpu.runtime.processor import without_half_arithmetic
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
 
@@ -61,7 +62,7 @@ def client() -> Any:
         return AIM[0].client
     wanted = options.platform
     try:
-        with _no_search_for_tpus(wanted):
+        with _no_search_for_tpus(wanted), without_half_arithmetic():
             return xla_bridge.get_backend(wanted)
     except RuntimeError as error:
         raise PlatformError(

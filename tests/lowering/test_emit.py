@@ -133,3 +133,14 @@ def test_an_alias_must_be_a_result():
     module = module_of(lambda b, x: x, ("f32", ()), arguments=[{"lazytpu.alias": IntegerAttr(3, i64)}])
     with pytest.raises(LoweringError, match="@main has 1 results"):
         emit(module)
+
+
+def test_a_value_used_before_it_is_made_is_told():
+    module = module_of(lambda b, x: b.exp(b.neg(x)), ("f32", (4,)))
+    (function,) = module.ops
+    assert isinstance(function, FuncOp)
+    neg, exp, _ = function.body.block.ops
+    exp.detach()
+    function.body.block.insert_op_before(exp, neg)
+    with pytest.raises(LoweringError, match=r"an op uses a value of lazytpu\.neg before it is made"):
+        emit(module)

@@ -1,7 +1,8 @@
 """The same results in every mode: ops, views and writes, random numbers, models, training.
 
-Integers, random numbers and bfloat16 agree to the bit. In float32 a product that is added to something may be rounded
-once in a program of both ops (a fused multiply-add), and twice in programs of one op each: the last bit may differ.
+Integers, random numbers, float16 and bfloat16 agree to the bit. In float32 a product that is added to something may be
+rounded once in a program of both ops (a fused multiply-add), and twice in programs of one op each: the last bit may
+differ.
 """
 
 from __future__ import annotations
@@ -91,6 +92,41 @@ def test_chains_are_rounded_after_every_op(dtype: torch.dtype) -> None:
     on_tpu = [t.to("tpu") for t in (x, y, z)]
     found = assert_same(lambda: work(*on_tpu))
     torch.testing.assert_close(found[:3], work(x, y, z)[:3], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float16, 6), (torch.bfloat16, 4)])
+def test_products_are_rounded_before_they_are_added(dtype: torch.dtype, bits: int) -> None:
+    """In one fused multiply-add the result is 2 ** (-2 * bits), not 0."""
+    x = torch.full((33, 17), 1 + 2.0**-bits, dtype=dtype, device="tpu")
+    y = torch.full((33, 17), -1 - 2.0 ** (1 - bits), dtype=dtype, device="tpu")
+    for result in assert_same(lambda: [x * x + y, y + x * x, -y - x * x, x * x.t().t() - -y]):
+        assert not result.any()
+
+
+# XLA:CPU has a library of its own for reductions, and gives it what comes before them too.
+REDUCED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "sum": lambda x, y, z: (x * y + z).sum(1, dtype=torch.float32).to(x.dtype),
+    "rows of a view": lambda x, y, z: (x * y + z).t()[3:].float().mean(0).to(x.dtype),
+    "amax": lambda x, y, z: (x * y - z).amax(1),
+    "softmax": lambda x, y, z: (x * y).softmax(1, dtype=torch.float32).to(x.dtype),
+    "cumsum": lambda x, y, z: (x * y + z).cumsum(1, dtype=x.dtype),
+    "there and back": lambda x, y, z: (x.float() * 0.3).to(x.dtype).float().amax(1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.uint8])
+def test_what_is_reduced_is_rounded_before(dtype: torch.dtype) -> None:
+    low, high = (0, 256) if dtype == torch.uint8 else (-128, 128)
+    on_cpu = [torch.randint(low, high, (64, 96), generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    scale = 1 / 37 if dtype.is_floating_point else 1
+    x, y, z = ((t * scale).to(dtype) for t in on_cpu)
+    on_tpu = [t.to("tpu") for t in (x, y, z)]
+    for name, reduce in REDUCED.items():
+        found = assert_same(lambda reduce=reduce: reduce(*on_tpu))
+        tolerance = 1e-2 if dtype.is_floating_point else 0
+        torch.testing.assert_close(
+            found, reduce(x, y, z), rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_views_and_writes_in_place() -> None:

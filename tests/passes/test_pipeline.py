@@ -47,6 +47,58 @@ class Invalidate(ModulePass):
         block.erase_op(exp)
 
 
+@dataclass(frozen=True)
+class Misorder(ModulePass):
+    """Moves the exp to the front."""
+
+    name = "misorder"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        exp = next(each for each in op.walk() if isinstance(each, ExpOp))
+        block = exp.parent
+        assert block is not None
+        assert block.first_op is not None
+        exp.detach()
+        block.insert_op_before(exp, block.first_op)
+
+
+@dataclass(frozen=True)
+class Knot(ModulePass):
+    """Makes the exp use its own result."""
+
+    name = "knot"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        exp = next(each for each in op.walk() if isinstance(each, ExpOp))
+        exp.operands[0] = exp.results[0]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Misorder, "operand 0 of lazytpu.exp is a result of lazytpu.mul, which comes after it"),
+        (Knot, "operand 0 of lazytpu.exp is its own result"),
+    ],
+)
+def test_the_pass_that_leaves_an_op_before_its_operand_is_named(
+    monkeypatch: pytest.MonkeyPatch, bad: type[ModulePass], reason: str, verify: bool
+) -> None:
+    monkeypatch.setattr(pipeline, "parse", lambda text: (parse("cse")[0], bad(), *parse("cse,dce")))
+    with pytest.raises(PassError) as caught:
+        run_pipeline(small(), verify=verify)
+    message = str(caught.value)
+    assert message.startswith(f"the module after pass {bad.name!r} is not valid: {reason}\n  at the op `lazytpu.exp")
+    assert "train.py:41" in message
+
+
+def test_a_module_in_the_wrong_order_is_refused_before_the_first_pass() -> None:
+    wrong = small()
+    Misorder().apply(Context(), wrong)
+    with pytest.raises(PassError, match=r"the module given to the pipeline is not valid: operand 0 of lazytpu\.exp"):
+        run_pipeline(wrong, verify=False)
+
+
 def test_records_say_what_each_pass_did() -> None:
     records = run_pipeline(small(), verify=False)
     assert [record.name for record in records] == ["input", *for_target(CPU).split(",")]

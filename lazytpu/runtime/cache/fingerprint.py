@@ -10,7 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from lazytpu.runtime import client
+from lazytpu.runtime import client, processor
 from lazytpu.version import VERSION
 
 # Flags that say what XLA prints and dumps, not what it compiles.
@@ -35,7 +35,7 @@ def environment() -> Mapping[str, str]:
     }
     if found["platform"] == "cpu":
         # The number of cores decides into how many parts XLA cuts a loop.
-        found["host"] = f"{processor()}, {len(os.sched_getaffinity(0))} cores"
+        found["host"] = f"{host_processor()}, {len(os.sched_getaffinity(0))} cores"
     if found["platform"] == "tpu":
         found["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
         found["libtpu"] = metadata.version("libtpu")
@@ -67,13 +67,9 @@ def flags(variable: str) -> str:
     return " ".join(flag for flag in os.environ.get(variable, "").split() if not flag.startswith(_SILENT))
 
 
-def processor() -> str:
+def host_processor() -> str:
     """The kind of this machine's processor: its name, and a digest of all it can do."""
-    try:
-        core = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        core = ""
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in core.splitlines())}
+    facts = processor.facts()
     kept = [f"{name}={facts[name]}" for name in facts if name in _CPU]
     digest = hashlib.sha256("\n".join([host.machine(), *kept]).encode()).hexdigest()
     return f"{facts.get('model name', host.machine())} {digest[:16]}"
