@@ -40,10 +40,10 @@ def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """What the TPU compiler made of a module, as it says it itself: the scheduled `hlo`, with cycles in its
-    backend_config, the memory, and which values share which bytes (`buffers`)."""
+    """What the TPU compiler made of a module, as it says it itself: an HloProto of the scheduled module, with cycles in
+    the ops' backend_config (`proto`), the memory, and which values share which bytes (`buffers`)."""
 
-    hlo: str
+    proto: bytes
     memory: Memory
     buffers: str
 
@@ -60,9 +60,13 @@ def compile_scheduled(
     """Compile a module for the topology that `aim_at` named, on its first `partitions` devices, with the options of
     `compile_options`; `shardy` when it has shardings of that dialect. The compiler writes to the folder `dump`. Raises
     CompileError."""
-    dumping: dict[str, bool | int | str] = {"xla_dump_to": str(dump), "xla_dump_hlo_as_text": True}
+    dumping: dict[str, bool | int | str] = {"xla_dump_to": str(dump)}
+    dumping |= dict.fromkeys(("xla_dump_hlo_as_text", "xla_dump_hlo_as_proto"), True)
     executable = _compiled(module, name, {**options, **dumping}, partitions, shardy)
-    return Scheduled(_hlo(executable, dump), memory_of(executable), _dumped(dump, "buffer-assignment"))
+    # Not `executable.hlo_modules()`: libtpu's protos may be newer than jaxlib's reader of them, which refuses
+    # asynchronous updates, as of collectives on the SparseCore. What the compiler itself writes is always there.
+    proto, buffers = (_dumped(dump, which) for which in ("after_codegen.hlo.pb", "buffer-assignment.txt"))
+    return Scheduled(proto, memory_of(executable), buffers.decode())
 
 
 def _compiled(
@@ -87,17 +91,7 @@ def _compiled(
         raise CompileError(name, str(error)) from error
 
 
-def _hlo(executable: client.Executable, dump: Path) -> str:
-    """The HLO after code generation. libtpu's protos may be newer than jaxlib's reader of them (asynchronous updates,
-    as of collectives on the SparseCore: RET_CHECK "async-update instruction should have 1 operands"); the text that the
-    compiler itself writes is always there, and the same."""
-    try:
-        return str(executable.hlo_modules()[0].to_string())
-    except XlaError:
-        return _dumped(dump, "after_codegen")
-
-
-def _dumped(dump: Path, which: str) -> str:
-    """The largest text of that kind; programs that the compiler adds for itself are smaller."""
-    found = sorted(dump.rglob(f"*{which}.txt"), key=lambda path: path.stat().st_size)
-    return found[-1].read_text() if found else ""
+def _dumped(dump: Path, which: str) -> bytes:
+    """The largest file of that kind; programs that the compiler adds for itself are smaller."""
+    found = sorted(dump.rglob(f"*{which}"), key=lambda path: path.stat().st_size)
+    return found[-1].read_bytes() if found else b""

@@ -6,6 +6,7 @@ there as `answer.json`, whole or not at all, and what is wrong with the module o
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -45,7 +46,8 @@ def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
                 options=request["options"],
                 dump=folder / DUMP,
             )
-            return {"seconds": process_time() - start, **asdict(made)}
+            seconds, proto = process_time() - start, base64.b64encode(made.proto).decode()
+            return {**asdict(made), "seconds": seconds, "proto": proto}
     except PlatformError as error:
         return {"refused": "topology", "reason": str(error)}
     except (CompileError, ir.MLIRError) as error:

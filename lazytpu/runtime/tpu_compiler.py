@@ -6,6 +6,7 @@ cache on disk under a digest of everything that goes in, source lines included.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib.util
 import json
@@ -34,7 +35,7 @@ from lazytpu.runtime.tpu_child import ANSWER, MODULE, REQUEST
 CHILD = Path(__file__).with_name("tpu_child.py")
 PARTITIONS = "mhlo.num_partitions"
 KIND = "tpu"
-VERSION = 2  # of the stored answer; part of the key
+VERSION = 3  # of the stored answer; part of the key
 LIMIT = 1800.0
 "Seconds that a compilation may take: a large step takes minutes; one that hangs is ended."
 
@@ -95,13 +96,13 @@ class Topology:
 class TpuProgram:
     """What the TPU compiler made of a module.
 
-    `hlo` is the scheduled HLO after code generation, its ops in the order they start, with estimated cycles in their
+    `proto` is an HloProto of the scheduled module after code generation, with estimated cycles in the ops'
     backend_config; `buffers` the compiler's own list of allocations and the values in each; `seconds` what compiling
     took, though one that is `cached` took nothing now; `devices` on how many it runs at once.
     """
 
     topology: Topology
-    hlo: str
+    proto: bytes
     memory: Memory
     buffers: str
     seconds: float
@@ -202,7 +203,8 @@ def _kept(key: str, topology: Topology, devices: int) -> TpuProgram | None:
 
 def _program(answer: Mapping[str, Any], topology: Topology, devices: int, *, cached: bool) -> TpuProgram:
     memory = Memory(**answer["memory"])
-    return TpuProgram(topology, answer["hlo"], memory, answer["buffers"], answer["seconds"], cached, devices)
+    proto = base64.b64decode(answer["proto"])
+    return TpuProgram(topology, proto, memory, answer["buffers"], answer["seconds"], cached, devices)
 
 
 def _compiled(module: bytes, request: Mapping[str, Any], limit: float) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from tools.judge.cases import Case
 @dataclass(frozen=True)
 class Figures:
     """One way to compile a step: `microseconds` by the schedule's model, `ops` scheduled, `temporary` bytes, `exposed`
-    microseconds in which the core waits for other chips, and the seconds the compiler took."""
+    microseconds in which the core waits for other chips, and the seconds the compiler took. It is not `complete` when
+    the time of some of its ops is unknown, which `microseconds` leaves out."""
 
     way: str
     microseconds: float
@@ -40,6 +41,7 @@ class Figures:
     temporary: int
     exposed: float
     compile_seconds: float
+    complete: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -114,7 +116,7 @@ def _compiled(name: str, way: str, text: str, pipeline: str, topology: str) -> F
     stablehlo = stablehlo_text(emit(module, platform="tpu"), locations=False)
     made = report_stablehlo(stablehlo, topology, name=f"{name}, {way}", options=options_of(module))
     temporary, seconds = made.program.memory.temporaries, made.program.seconds
-    return Figures(way, 1e6 * made.seconds, len(made.costs), temporary, 1e6 * made.exposed, seconds)
+    return Figures(way, 1e6 * made.seconds, len(made.costs), temporary, 1e6 * made.exposed, seconds, made.complete)
 
 
 def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
@@ -125,6 +127,7 @@ def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
         max(a.temporary, b.temporary),
         a.exposed + times * b.exposed,
         a.compile_seconds + b.compile_seconds,
+        a.complete and b.complete,
     )
 
 

@@ -16,11 +16,14 @@ def table(results: Mapping[str, Any]) -> str:
     rows = [HEAD, "|---" * 2 + "|--:" * 6 + "|"]
     for name, case in results.items():
         figures = case["figures"]
-        base = figures[0]["microseconds"]
+        base = figures[0]
         titles = [f"**{name}**: {case['about']}", *[""] * (len(figures) - 1)]
         for title, each in zip(titles, figures, strict=True):
+            known = each.get("complete", True) and base.get("complete", True)
+            ratio = f"{each['microseconds'] / base['microseconds']:.2f}" if known else "unknown"
+            least = "" if each.get("complete", True) else "at least "
             rows.append(
-                f"| {title} | {each['way']} | {each['microseconds']:,.1f} | {each['microseconds'] / base:.2f} "
+                f"| {title} | {each['way']} | {least}{each['microseconds']:,.1f} | {ratio} "
                 f"| {each['ops']:,} | {each['temporary'] / 1e6:,.1f} | {each['exposed']:,.1f} "
                 f"| {each['compile_seconds']:,.0f} |"
             )

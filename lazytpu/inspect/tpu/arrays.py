@@ -1,26 +1,30 @@
-"""Array types of HLO with the layouts that the TPU compiler chose: `f32[256,1000]{0,1:T(8,128)S(1)}`."""
+"""Array types of HLO with the layouts that the TPU compiler chose: `f32[256,1000]{0,1:T(8,128)}` in its text."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
+from lazytpu.inspect.tpu.wire import Message
 from lazytpu.passes.tiling import padded_elements
 
 # Bits of an element; a boolean takes a byte.
 BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16}
 BITS |= {"s16": 16, "u16": 16, "f32": 32, "s32": 32, "u32": 32, "f64": 64, "s64": 64, "u64": 64, "c64": 64, "c128": 128}
-BITS |= dict.fromkeys(("f8e4m3", "f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e8m0fnu"), 8)
+BITS |= dict.fromkeys(("f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e4m3", "f8e3m4", "f8e8m0fnu"), 8)
+BITS |= {"s1": 1, "u1": 1}
+
+# PrimitiveType of xla/xla_data.proto, by number.
+_TYPES = dict(
+    enumerate(
+        """invalid pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 tuple opaque c64 bf16 token c128 f8e5m2 f8e4m3fn s4 u4
+        f8e4m3b11fnuz f8e5m2fnuz f8e4m3fnuz s2 u2 f8e4m3 f8e3m4 s1 u1 f4e2m1fn f8e8m0fnu""".split()
+    )
+)
+_NO_ARRAYS = ("token", "opaque")
 
 HBM = 0
 "The memory space of arrays without a mark; 1 is VMEM, beside the TensorCore, and 2 SMEM, of its scalar unit."
-
-_DTYPE = "|".join(sorted(BITS, key=len, reverse=True))
-_ARRAY = re.compile(rf"\b({_DTYPE})\[([\d,]*)\](?:\{{([\d,]*)(?::([^{{}}]*))?\}})?")
-_TILE = re.compile(r"T\(([\d,*]+)\)")
-_SPACE = re.compile(r"S\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +68,18 @@ class Array:
         return f"{self.dtype}[{','.join(map(str, self.dims))}]"
 
 
-@lru_cache(maxsize=16384)
-def arrays(text: str) -> tuple[Array, ...]:
-    """The arrays of a type, those inside of tuples one after the other."""
-    return tuple(_array(*found) for found in _ARRAY.findall(text))
-
-
-def _array(dtype: str, dims: str, order: str, details: str) -> Array:
-    tile, space = _TILE.search(details), _SPACE.search(details)
-    edges = tuple(1 if each == "*" else int(each) for each in tile[1].split(",")) if tile else ()
-    return Array(dtype, _numbers(dims), _numbers(order), edges, int(space[1]) if space else HBM)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in text.split(",") if each)
+def arrays(shape: Message) -> tuple[Array, ...]:
+    """The arrays of a ShapeProto, those inside of tuples one after the other. Raises ValueError for an element type that
+    is not known."""
+    kind = _TYPES.get(shape.integer(2))
+    if kind == "tuple":
+        return tuple(part for each in shape.messages(4) for part in arrays(each))
+    if kind in _NO_ARRAYS:
+        return ()
+    if kind not in BITS:
+        raise ValueError(f"an array has the element type {shape.integer(2)} of XLA, which is not known here")
+    layout = shape.message(5)
+    tiles = layout.messages(6)
+    # -2^63 stands for a dimension that is merged with the next, "*" in text.
+    edges = tuple(max(edge, 1) for edge in tiles[0].integers(1)) if tiles else ()
+    return (Array(kind, shape.integers(3), layout.integers(1), edges, layout.integer(8)),)

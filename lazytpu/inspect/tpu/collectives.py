@@ -30,9 +30,8 @@ def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Coll
     found = _found(hlo, computation, op)
     if found is None:
         return None
-    home, each = found.computation, found.op
-    known = home.by_name if home else {}
-    given = sum(part.bytes for name in each.operands if name in known for part in known[name].results)
+    home, each = found.computation.by_name, found.op
+    given = sum(part.bytes for name in each.operands for part in home[name].results)
     parts = [part.bytes for part in each.results]
     if found.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and given:
         payload = given
@@ -40,7 +39,7 @@ def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Coll
         payload = max(parts, default=0)  # the type holds the operand as well
     else:
         payload = sum(parts)
-    members = 2 if found.kind == "collective-permute" else _group_size(found.groups, devices)
+    members = 2 if found.kind == "collective-permute" else found.groups.groups or devices
     return Collective(found.kind, members, payload)
 
 
@@ -54,17 +53,17 @@ class _Found:
     groups: Op
 
 
-def _found(hlo: Hlo, computation: Computation, op: Op) -> _Found | None:
+def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _Found | None:
     kind = _KIND.match(op.opcode)
     if kind:
         return _Found(kind[0], computation, op, op)
-    if not (op.opcode.startswith(("async-", "call-")) or (op.opcode, op.attribute("kind")) == ("fusion", "kCustom")):
+    if not (op.opcode.startswith("async-") or op.fusion == "kCustom" or (inner and op.opcode == "call")):
         return None
     inside = None
     for name in op.called:
-        inner = hlo.computations.get(name)
-        for each in inner.ops if inner else ():
-            inside = inside or _found(hlo, inner or computation, each)
+        called = hlo.computations[name]
+        for each in called.ops:
+            inside = inside or _found(hlo, called, each, inner=True)
     # The compiler takes an all-reduce apart where each device can go on with a part of it. Each half is a fusion that
     # holds the whole; its name alone tells which half it is, and its own operands and results what travels.
     named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
@@ -80,21 +79,10 @@ def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
     """("start" or "done", which) of a fusion that begins or ends a reduction that the fusions between the two go on
     with, each for a while; None for another op."""
     end = re.match("async-collective-(start|done)", op.name) if op.opcode == "fusion" else None
-    inner = hlo.computations.get(op.called[0]) if end and op.called else None
-    for each in inner.ops if inner else ():
-        told = re.search(r'chain_id="(\d+)"', each.attributes)
-        if end and told:
-            return end[1], f"chain {told[1]}"
+    for each in hlo.computations[op.called[0]].ops if end else ():
+        if end and "chain_id" in each.frontend:
+            return end[1], f"chain {each.frontend['chain_id']}"
     return None
-
-
-def _group_size(op: Op, devices: int) -> int:
-    groups = op.attribute("replica_groups") or ""
-    listed = re.match(r"\{\{([\d,]+)\}", groups)
-    if listed:
-        return len(listed[1].split(","))
-    tiled = re.match(r"\[([\d,]+)\]", groups)
-    return int(tiled[1].split(",")[-1]) if tiled else devices
 
 
 def seconds(kind: str, nbytes: float, devices: int, facts: Generation) -> float:

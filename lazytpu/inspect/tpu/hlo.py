@@ -1,25 +1,22 @@
-"""Reading scheduled HLO, as the TPU compiler prints it: computations, ops in their order, lines, estimated cycles."""
+"""Scheduled HLO, as the TPU compiler made it: computations, ops in their order, lines, estimated cycles.
+
+It is read from the compiler's protobuf (xla/service/hlo.proto, xla/xla_data.proto; numbers of fields are theirs), not
+from text: whatever names something that is not there, or runs in no place of the schedule, is an error.
+"""
 
 from __future__ import annotations
 
-import re
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from lazytpu.inspect.tpu.arrays import Array, arrays
+from lazytpu.inspect.tpu.wire import Message
 
-_NAME = r"[\w.\-]+"
-_COMPUTATION = re.compile(rf"^(ENTRY )?%?({_NAME}) .*\{{$")
-_OP = re.compile(rf"^\s+(ROOT )?%({_NAME}) = (.*)$")
-_REFERENCE = re.compile(rf"%({_NAME})")
-_OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
-_FILE = re.compile(r'source_file="((?:[^"\\]|\\.)*)"')
-_LINE = re.compile(r"source_line=(\d+)")
-_FRAME = re.compile(r"stack_frame_id=(\d+)")
-_TABLE_ROW = re.compile(r"^(\d+) (.*)$")
-_CYCLES = re.compile(r'window_config":\{.*?"estimated_cycles":"(\d+)"')
-_SIMULATED = re.compile(r'bundle_analysis_data":\{"estimated_cycles":"(\d+)"')
-_ALIAS = re.compile(r"\{([\d,\s]*)\}: \((\d+), \{[\d,\s]*\}")
+KERNEL = "tpu_custom_call"
+"The target of calls of kernels that are written with Pallas."
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,45 +33,84 @@ class Line:
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction: its name, the text of its type, its opcode, the names of its operands, and all that follows."""
+    """One instruction: its name, its opcode, the names of its operands and of the computations that it runs; `results`
+    is its result, or the parts of it. `raw` is the HloInstructionProto."""
 
     name: str
-    type: str
     opcode: str
     operands: tuple[str, ...]
-    arguments: str
-    attributes: str
+    called: tuple[str, ...]
+    raw: Message
     root: bool = False
 
     @cached_property
     def results(self) -> tuple[Array, ...]:
         """Its result, or the parts of it."""
-        return arrays(self.type)
+        return arrays(self.raw.message(3))
+
+    @property
+    def fusion(self) -> str:
+        """The kind of a fusion, "kLoop"; empty for another op."""
+        return self.raw.text(11)
+
+    @property
+    def parameter(self) -> int:
+        """The number of a parameter."""
+        return self.raw.integer(9)
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls; empty for another op."""
+        return self.raw.text(28)
 
     @cached_property
-    def called(self) -> tuple[str, ...]:
-        """Names of the computations it runs: of a fusion, a loop, a reduction."""
-        words = self.attributes.split(", metadata=")[0].split(", backend_config=")[0]
-        found: list[str] = []
-        for key in re.finditer(r"\b(?:calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%[\w.\-]+)", words):
-            found += _REFERENCE.findall(key[1])
-        return tuple(found)
-
-    def attribute(self, name: str) -> str | None:
-        """The text of an attribute: `kLoop` of `kind=kLoop`, `{0,1}` of `dimensions={0,1}`."""
-        found = re.search(rf"\b{name}=(\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}|\[[^ ]*|\"[^\"]*\"|[^,\s]+)", self.attributes)
-        return found[1] if found else None
+    def constant(self) -> int | None:
+        """The value of a constant that is one integer; None for another op."""
+        literal = self.raw.message(8)
+        found = [value for kind in (3, 4, 5, 6, 7) for value in literal.integers(kind)]
+        return found[0] if self.opcode == "constant" and len(found) == 1 else None
 
     @cached_property
+    def config(self) -> dict[str, Any]:
+        """What the compiler says beside of it (backend_config)."""
+        text = self.raw.text(43)
+        return json.loads(text) if text.startswith("{") else {}
+
+    @cached_property
+    def frontend(self) -> dict[str, str]:
+        """Attributes that came with the program."""
+        return {each.text(1): each.text(2) for each in self.raw.message(68).messages(1)}
+
+    @property
+    def groups(self) -> int | None:
+        """How many devices are in a group of a collective; None when it names no groups. Raises ValueError for groups
+        that are spelled as axes of a mesh."""
+        if self.raw.raw(98):
+            raise ValueError(f"the groups of {self.name} are spelled in a way that is not known here")
+        listed = self.raw.messages(49) or self.raw.message(87).messages(1)
+        if listed:
+            return max(len(each.integers(1)) for each in listed)
+        return self.raw.message(92).integer(2) or None  # the devices in order, reshaped to groups
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """(source, target) of a permutation."""
+        return [(each.integer(1), each.integer(2)) for each in self.raw.messages(52)]
+
+    @property
     def cycles(self) -> int | None:
         """Cycles by the compiler's own estimate, better where it simulated the code; None where it gives none."""
-        found = _SIMULATED.search(self.attributes) or _CYCLES.search(self.attributes)
-        return int(found[1]) if found else None
+        found = self._simulated or self.config.get("window_config", {}).get("estimated_cycles")
+        return None if found is None else int(found)
 
     @property
     def simulated(self) -> bool:
         """Whether `cycles` come from a simulation of the code that was emitted."""
-        return _SIMULATED.search(self.attributes) is not None
+        return self._simulated is not None
+
+    @property
+    def _simulated(self) -> str | None:
+        return self.config.get("bundle_analysis_data", {}).get("estimated_cycles")
 
 
 @dataclass(frozen=True)
@@ -98,10 +134,10 @@ class Computation:
                 found.setdefault(operand, []).append((op, place))
         return found
 
-    @property
+    @cached_property
     def root(self) -> Op:
         """The op whose result is the computation's."""
-        return next((op for op in self.ops if op.root), self.ops[-1])
+        return next(op for op in self.ops if op.root)
 
 
 @dataclass(frozen=True)
@@ -112,29 +148,30 @@ class Hlo:
     computations: dict[str, Computation]
     entry: Computation
     aliases: dict[tuple[int, ...], int]
-    frames: dict[int, Line]
+    frames: Sequence[Line]
 
     def line(self, op: Op) -> Line | None:
         """The line that an op's metadata names."""
-        backward = (self.named(op) or "").split("/")[0] == "backward"
-        # MLIR takes a line of the module's own text, of the file "-", for a location that is not given.
-        file, line, frame = _FILE.search(op.attributes), _LINE.search(op.attributes), _FRAME.search(op.attributes)
+        told = op.raw.message(7)
+        backward = told.text(2).split("/")[0] == "backward"
+        file, line, frame = told.text(3), told.integer(4), told.integer(15)
         if file and line:
-            return None if file[1] == "-" else Line(file[1], int(line[1]), backward)
-        found = self.frames.get(int(frame[1])) if frame else None
-        return None if found is None else Line(found.file, found.line, backward)
+            # MLIR takes a line of the module's own text, of the file "-", for a location that is not given.
+            return None if file == "-" else Line(file, line, backward)
+        if not 0 < frame <= len(self.frames):
+            return None
+        found = self.frames[frame - 1]
+        return None if found.file == "-" else Line(found.file, found.line, backward)
 
     def named(self, op: Op) -> str | None:
         """The name that an op's metadata gives it: of a parameter that of its argument."""
-        found = _OP_NAME.search(op.attributes)
-        return found[1] if found else None
+        return op.raw.message(7).text(2) or None
 
     def inside(self, op: Op) -> list[Op]:
         """The op, and all ops of the computations that it calls, fusions inside of fusions included."""
         found, pending, seen = [op], list(op.called), set(op.called)
         while pending:
-            computation = self.computations.get(pending.pop())
-            for each in computation.ops if computation else ():
+            for each in self.computations[pending.pop()].ops:
                 found.append(each)
                 fresh = [name for name in each.called if name not in seen]
                 seen.update(fresh)
@@ -142,74 +179,60 @@ class Hlo:
         return found
 
 
-def parse_hlo(text: str) -> Hlo:
-    """Raises ValueError when the text is no HLO module."""
-    if not text.startswith("HloModule "):
-        raise ValueError(f"expected HLO text, which begins with HloModule; got {text[:60]!r}")
-    header = text.split("\n", 1)[0]
-    computations: dict[str, Computation] = {}
-    tables: dict[str, dict[int, str]] = {}
-    entry: Computation | None = None
-    current: Computation | None = None
-    table: dict[int, str] | None = None
-    for line in text.splitlines()[1:]:
-        if current is not None:
-            if line.startswith("}"):
-                current = None
-            else:
-                found = _OP.match(line)
-                if found:
-                    current.ops.append(_op(found[2], found[3], root=bool(found[1])))
-            continue
-        found = _COMPUTATION.match(line)
-        if found and "->" in line:
-            current = computations[found[2]] = Computation(found[2])
-            entry = current if found[1] else entry
-        elif line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
-            table = tables[line] = {}
-        elif table is not None and (row := _TABLE_ROW.match(line)):
-            table[int(row[1])] = row[2]
-    if entry is None or not entry.ops:
-        raise ValueError("expected HLO text with an entry computation")
-    return Hlo(header.split()[1].rstrip(","), computations, entry, _aliases(header), _frames(tables))
+def read_hlo(data: bytes) -> Hlo:
+    """The module of an HloProto. Raises ValueError when the bytes are none, or do not fit together."""
+    module = Message(data).message(1) if data else Message(b"")
+    computations = module.messages(3)
+    if not computations:
+        raise ValueError("expected an HloProto with a module, which has computations")
+    names = {each.integer(5): each.text(1) for each in computations}
+    if len(set(names.values())) != len(computations):
+        raise ValueError("expected an HLO module whose computations have a name each")
+    order = {each.integer(1): each.message(2).integers(1) for each in module.message(7).messages(1)}
+    read = {names[each.integer(5)]: _computation(each, names, order.get(each.integer(5))) for each in computations}
+    entry = names.get(module.integer(6))
+    if entry is None or module.integer(6) not in order:
+        raise ValueError("expected an HLO module that is scheduled, its entry computation too")
+    aliases = {each.integers(1): each.integer(2) for each in module.message(8).messages(1)}
+    return Hlo(module.text(1), read, read[entry], aliases, _frames(module.message(17)))
 
 
-def _op(name: str, text: str, *, root: bool) -> Op:
-    """`TYPE opcode(operands), attributes`."""
-    kind, rest = _cut(text) if text.startswith("(") else text.split(" ", 1)
-    opcode, _, rest = rest.strip().partition("(")
-    arguments, attributes = _cut(f"({rest}")
-    operands = () if opcode in ("parameter", "constant") else tuple(_REFERENCE.findall(arguments))
-    return Op(name, kind, opcode, operands, arguments[1:-1], attributes.lstrip(", "), root)
+def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | None) -> Computation:
+    """The ops of a HloComputationProto, in the order of the schedule where there is one."""
+    name, ops = raw.text(1), {each.integer(35): each for each in raw.messages(2)}
+    if order is not None and sorted(order) != sorted(ops):
+        raise ValueError(f"the schedule of {name} has {len(order):,} ops, and the computation {len(ops):,} others")
+    called = {number: each.text(1) for number, each in ops.items()}
+    root = raw.integer(6)
+    if root not in ops:
+        raise ValueError(f"the computation {name} has no result")
+    made = [
+        Op(
+            called[number],
+            ops[number].text(2),
+            tuple(_named(ops[number].integers(36), called, name)),
+            tuple(_named(ops[number].integers(38), names, name)),
+            ops[number],
+            number == root,
+        )
+        for number in (ops if order is None else order)
+    ]
+    return Computation(name, made)
 
 
-def _cut(text: str) -> tuple[str, str]:
-    """A text that begins with a parenthesis, behind the one that closes it."""
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if not depth:
-            return text[: place + 1], text[place + 1 :]
-    return text, ""
+def _named(numbers: Iterable[int], names: dict[int, str], where: str) -> list[str]:
+    try:
+        return [names[number] for number in numbers]
+    except KeyError as error:
+        raise ValueError(f"an op of {where} refers to number {error}, which the module does not have") from None
 
 
-def _aliases(header: str) -> dict[tuple[int, ...], int]:
-    """Index of a result -> the parameter whose memory it takes."""
-    told = header.partition("input_output_alias={ ")[2].partition(" }, ")[0]
-    return {tuple(int(i) for i in index.split(",") if i.strip()): int(number) for index, number in _ALIAS.findall(told)}
-
-
-def _frames(tables: dict[str, dict[int, str]]) -> dict[int, Line]:
-    """The innermost line of each stack frame."""
-    names = {number: row.strip('"') for number, row in tables.get("FileNames", {}).items()}
-    places: dict[int, Line] = {}
-    for number, row in tables.get("FileLocations", {}).items():
-        name, line = re.search(r"file_name_id=(\d+)", row), re.search(r"\bline=(\d+)", row)
-        if name and line:
-            places[number] = Line(names.get(int(name[1]), "?"), int(line[1]))
-    frames: dict[int, Line] = {}
-    for number, row in tables.get("StackFrames", {}).items():
-        place = re.search(r"file_location_id=(\d+)", row)
-        if place and int(place[1]) in places:
-            frames[number] = places[int(place[1])]
-    return frames
+def _frames(index: Message) -> list[Line]:
+    """The innermost line of each stack frame, which are numbered from 1 on."""
+    files = index.texts(1)
+    places = [(each.integer(1), each.integer(3)) for each in index.messages(3)]
+    found: list[Line] = []
+    for frame in index.messages(4):
+        file, line = places[frame.integer(1) - 1]
+        found.append(Line(files[file - 1] if 0 < file <= len(files) else "?", line))
+    return found

@@ -63,7 +63,8 @@ def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUs
 
 
 def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
-    """The values in allocations of HBM that are neither arguments, results nor constants."""
+    """The values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError for a list
+    that cannot be read."""
     callers = _callers(hlo)
     homes = {op.name: computation for computation in hlo.computations.values() for op in computation.ops}
     places = {op.name: place for place, op in enumerate(hlo.entry.ops)}
@@ -74,12 +75,14 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
         if allocation:
             counted = "temp" in allocation[2] and "color" not in allocation[2]
             continue
-        value = _VALUE.match(text) if counted else None
-        if value is None:
+        value = _VALUE.match(text)
+        if value is None and text not in ("", "BufferAssignment:"):
+            raise ValueError(f"a line of the compiler's list of allocations is not known here: {text[:200]}")
+        if value is None or not counted:
             continue
-        computation = homes.get(value[1])
-        if computation is None:
-            continue
+        if value[1] not in homes:
+            raise ValueError(f"the compiler's list of allocations has {value[1]}, which its module does not have")
+        computation = homes[value[1]]
         if computation is hlo.entry:
             first, last = places[value[1]], _last_use(computation, value[1], places)
         else:  # inside of a loop, say: as long as that runs, or until what was started is awaited

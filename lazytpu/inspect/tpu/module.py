@@ -9,6 +9,7 @@ from typing import Any
 
 from lazytpu.inspect.tpu.collectives import KINDS
 from lazytpu.inspect.tpu.hlo import Line
+from lazytpu.inspect.tpu.products import least_flops
 from lazytpu.runtime.client import ir, mlir_context, stablehlo
 from lazytpu.runtime.signature import ALIAS, DONOR, main_function
 
@@ -89,6 +90,8 @@ class Module:
     results: tuple[Result, ...]
     products: tuple[Product, ...]
     exchanges: tuple[Exchange, ...] = ()
+    least_flops: float = 0.0
+    "Operations of products, in all functions, that a compiler cannot do without."
 
 
 def read_module(text: str | bytes) -> Module:
@@ -121,7 +124,7 @@ def read_module(text: str | bytes) -> Module:
             Result(_name(_attributes(main, "res_attrs", place)), _tensor(value.type), _made_at(value))
             for place, value in enumerate(returned)
         ]
-        return Module(tuple(arguments), tuple(results), tuple(products), tuple(exchanges))
+        return Module(tuple(arguments), tuple(results), tuple(products), tuple(exchanges), least_flops(parsed))
 
 
 def _attributes(main: Any, which: str, place: int) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def rendered(report: TpuReport) -> Group:
     """The report for a rich console."""
     parts: list[Any] = []
     if len(report.programs) > 1:
-        parts.append(Text(f"{len(report.programs)} programs, {us(report.seconds)} a step", style="bold"))
+        least = "" if report.complete else "at least "
+        parts.append(Text(f"{len(report.programs)} programs, {least}{us(report.seconds)} a step", style="bold"))
     for each in report.programs:
         parts += _program(each)
     return Group(*parts)
@@ -56,10 +57,14 @@ def _summary(report: ProgramReport) -> Panel:
     total, limit = memory.total, max(by_flops, by_bytes)
     tera, giga = facts.device_flops / 1e12, facts.device_hbm_bandwidth / 1e9
     what = "the matrix unit" if by_flops >= by_bytes else "HBM"
-    of_limit = f", {report.seconds / limit:.1f} times what {what} alone would take" if limit else ""
+    time, used = f"at least {us(report.seconds)} on one device", f"peak {tera:,.0f} TFLOP/s"
+    if report.complete:
+        of_limit = f", {report.seconds / limit:.1f} times what {what} alone would take" if limit else ""
+        time = f"{us(report.seconds)} on one device{of_limit}"
+        used = f"{report.utilisation:.1%} of {tera:,.0f} TFLOP/s"
     rows = [
-        ("estimated time", f"{us(report.seconds)} on one device{of_limit}"),
-        ("matrix unit", f"{report.flops / 1e9:,.2f} GFLOP, {report.utilisation:.1%} of {tera:,.0f} TFLOP/s"),
+        ("estimated time", time),
+        ("matrix unit", f"{report.flops / 1e9:,.2f} GFLOP, {used}"),
         ("HBM traffic", f"{size(report.hbm_bytes)}, at least {us(by_bytes)} at {giga:,.0f} GB/s"),
         (
             "memory",
@@ -72,7 +77,11 @@ def _summary(report: ProgramReport) -> Panel:
     if report.collectives:
         rows.insert(3, ("waiting for chips", f"{us(report.exposed)}, in {len(report.collectives)} collectives"))
     if report.kernels:
-        rows.append(("kernels", f"{len(report.kernels)} of unknown time count with their bytes alone"))
+        seconds = sum(cost.seconds for cost in report.kernels)
+        rows.append(("kernels", f"{us(seconds)} in {len(report.kernels)}, by their own cost estimates at the chip's peaks"))
+    if report.unknown:
+        names = ", ".join(sorted({cost.op.target for cost in report.unknown}))
+        rows.append(("unknown time", f"{len(report.unknown)} calls of {names} say not how long they take, and are left out"))
     if report.schedule.unknown:
         rows.append(("loops", f"{len(report.schedule.unknown)} of unknown length are counted once"))
     table = Table.grid(padding=(0, 2))
@@ -113,17 +122,17 @@ def _ops(report: ProgramReport) -> Table:
 
 def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
     seconds, peak = max(cost.seconds, 1e-12), report.facts.device_flops
-    unit = f"{cost.work.flops * cost.runs / seconds / peak:.0%}" if cost.work.flops else ""
+    unit = f"{cost.flops / seconds / peak:.0%}" if cost.flops and not cost.unknown else ""
     runs = f" x{cost.runs:,}" if cost.runs > 1 else ""
     lines = report.lines(cost.op)
     more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
     result = ", ".join(map(str, cost.op.results[:1])) + (", ..." if len(cost.op.results) > 1 else "")
     return (
-        us(cost.seconds),
-        _share(cost.seconds, report),
+        "unknown" if cost.unknown else us(cost.seconds),
+        "" if cost.unknown else _share(cost.seconds, report),
         cost.bound if cost.kind == "compute" else cost.kind,
         unit,
-        size(cost.work.hbm_bytes * cost.runs) if cost.work.hbm_bytes else "",
+        size(cost.hbm_bytes) if cost.hbm_bytes else "",
         located(lines[0] if lines else None, more),
         Text(f"{cost.op.name}{runs} {_about(report, cost) or result}", style="dim"),
     )
@@ -189,7 +198,7 @@ def _source(line: Line, longest: int = 80) -> str:
 
 
 def _share(seconds: float, report: ProgramReport) -> str:
-    return f"{seconds / report.seconds:.0%}" if report.seconds else ""
+    return f"{seconds / report.seconds:.0%}" if report.seconds and report.complete else ""
 
 
 def us(seconds: float) -> str:

@@ -8,15 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from lazytpu.inspect.tpu import padding
+from lazytpu.inspect.tpu.agreement import agree
 from lazytpu.inspect.tpu.collectives import collective
-from lazytpu.inspect.tpu.hlo import Hlo, Line, Op, parse_hlo
+from lazytpu.inspect.tpu.hlo import KERNEL, Hlo, Line, Op, read_hlo
 from lazytpu.inspect.tpu.memory import MemoryUse, memory_use
 from lazytpu.inspect.tpu.module import Module, read_module
 from lazytpu.inspect.tpu.schedule import Cost, Schedule, schedule
 from lazytpu.passes.generations import GENERATIONS, Generation
 from lazytpu.runtime.tpu_compiler import TpuProgram
 
-SCHEMA = 1
+SCHEMA = 2
 "Of `as_dict`; docs/tpu-report.md describes it."
 
 
@@ -48,8 +49,13 @@ class ProgramReport:
 
     @property
     def seconds(self) -> float:
-        """One run."""
+        """One run. Where something is `unknown`, it is not in it: it takes at least so long."""
         return self.schedule.seconds
+
+    @property
+    def complete(self) -> bool:
+        """Whether `seconds` has all of a run in it: shares of it, and ratios to another's, say something."""
+        return not self.unknown and not self.schedule.unknown
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -64,20 +70,26 @@ class ProgramReport:
             found.setdefault(self.line(cost.op), []).append(cost)
         return dict(sorted(found.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
 
-    @property
+    @cached_property
     def kernels(self) -> list[Cost]:
-        """Kernels written with Pallas: nobody says how long they take, so they count with their bytes alone."""
-        return [cost for cost in self.costs if cost.op.attribute("custom_call_target") == '"tpu_custom_call"']
+        """Kernels written with Pallas, timed by their own cost estimates."""
+        return [cost for cost in self.costs if cost.op.target == KERNEL and not cost.unknown]
+
+    @cached_property
+    def unknown(self) -> list[Cost]:
+        """Calls, of kernels without a cost estimate for one, of which nobody says how long they take."""
+        return [cost for cost in self.costs if cost.unknown]
 
     @cached_property
     def flops(self) -> float:
-        """Operations of the matrix unit, as the program writes them; float32 products take several times as many."""
-        return sum(cost.work.flops * cost.runs for cost in self.costs)
+        """Operations of the matrix unit, as the program writes them, kernels' by their own estimate; float32 products
+        take several times as many."""
+        return sum(cost.flops for cost in self.costs)
 
     @cached_property
     def hbm_bytes(self) -> float:
         """Bytes between the device and its memory."""
-        return sum(cost.work.hbm_bytes * cost.runs for cost in self.costs)
+        return sum(cost.hbm_bytes for cost in self.costs)
 
     @property
     def utilisation(self) -> float:
@@ -153,6 +165,11 @@ class TpuReport:
         return sum(each.seconds for each in self.programs)
 
     @property
+    def complete(self) -> bool:
+        """Whether `seconds` has all of a step in it."""
+        return all(each.complete for each in self.programs)
+
+    @property
     def advice(self) -> list[Any]:
         """Of all programs, the largest gain first."""
         return sorted((each for program in self.programs for each in program.advice), key=lambda a: -(a.seconds or 0.0))
@@ -160,7 +177,8 @@ class TpuReport:
     def as_dict(self) -> dict[str, Any]:
         """JSON: docs/tpu-report.md says what each field is."""
         made = [each.as_dict() for each in self.programs]
-        return {"schema": SCHEMA, "topology": self.topology, "seconds": self.seconds, "programs": made}
+        whole = {"seconds": self.seconds, "complete": self.complete}
+        return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": made}
 
     def __str__(self) -> str:
         from lazytpu.inspect.tpu.render import as_text
@@ -169,7 +187,8 @@ class TpuReport:
 
     def __repr__(self) -> str:
         count = f"{len(self.programs)} program{'s' if len(self.programs) != 1 else ''}"
-        return f"<TpuReport for {self.topology}: {1e6 * self.seconds:,.0f} us estimated, {count}>"
+        least = "" if self.complete else "at least "
+        return f"<TpuReport for {self.topology}: {least}{1e6 * self.seconds:,.0f} us estimated, {count}>"
 
     def __rich__(self) -> Any:
         from lazytpu.inspect.tpu.render import rendered
@@ -178,14 +197,17 @@ class TpuReport:
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:
-    """The report of a program, from what the compiler made of its StableHLO."""
-    hlo, facts = parse_hlo(compiled.hlo), GENERATIONS[compiled.topology.generation]
+    """The report of a program, from what the compiler made of its StableHLO. Raises InconsistentError when the figures of
+    the two do not fit together."""
+    hlo, facts = read_hlo(compiled.proto), GENERATIONS[compiled.topology.generation]
+    module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices)
+    agree(hlo, module, planned, compiled.devices, name)
     return ProgramReport(
         name=name,
         program=compiled,
         hlo=hlo,
-        module=read_module(stablehlo),
-        schedule=schedule(hlo, facts, compiled.devices),
+        module=module,
+        schedule=planned,
         memory=memory_use(hlo, compiled.memory, compiled.buffers, facts.device_hbm_bytes),
         padded=padding.padded(hlo),
     )

@@ -9,11 +9,11 @@ on a TPU, and of two programs the difference is worth more than the values.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from lazytpu.inspect.tpu import collectives
 from lazytpu.inspect.tpu.hlo import Computation, Hlo, Op
+from lazytpu.inspect.tpu.kernels import Estimate
 from lazytpu.inspect.tpu.work import NOTHING, Work, is_free, work
 from lazytpu.passes.generations import Generation
 
@@ -31,7 +31,8 @@ class Cost:
 
     `kind` is "compute", "transfer" or "collective"; `seconds` what the core spends on it, waiting included; `waited`
     the part of it that is waiting; `beside` what it takes beside the core; `bound` what decides: "matrix unit",
-    "vector unit", "HBM", "links" or "latency".
+    "vector unit", "HBM", "links", "latency", or "unknown" for a call of which nobody says how long it takes: it has no
+    seconds.
     """
 
     op: Op
@@ -44,6 +45,21 @@ class Cost:
     beside: float = 0.0
     payload: int = 0
     collective: str | None = None
+
+    @property
+    def flops(self) -> float:
+        """Operations of the matrix unit, in all runs."""
+        return self.work.flops * self.runs
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Bytes to and from HBM, in all runs."""
+        return self.work.hbm_bytes * self.runs
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody says how long it takes."""
+        return self.bound == "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,11 @@ class _Run:
 
     def _on_core(self, op: Op, done: Work) -> tuple[float, str]:
         """Seconds of one run, and what decides them."""
+        kernel = Estimate.of(op)
+        if kernel is not None:
+            return max(kernel.seconds(done.hbm_bytes, self.facts), (LEAST / self.facts.clock, "latency"))
+        if op.opcode == "custom-call" and op.cycles is None:
+            return 0.0, "unknown"
         product = done.matrix or op.opcode == "custom-call"
         cycles = op.cycles or 0
         if not op.simulated:
@@ -202,17 +223,15 @@ class _Run:
     # -- computations inside
 
     def _inner(self, name: str, runs: int) -> float:
-        computation = self.hlo.computations.get(name)
-        if computation is None:
-            return 0.0
-        return _Run(self.chip, self.made, computation, runs, top=False).run()
+        return _Run(self.chip, self.made, self.hlo.computations[name], runs, top=False).run()
 
     def _loop(self, op: Op) -> None:
-        body, condition = (op.attribute(name) or "" for name in ("body", "condition"))
-        rounds = trip_count(self.hlo, op, condition.lstrip("%"))
+        body, _ = op.called
+        rounds = trip_count(self.hlo, op)
         if rounds is None:
             self.made.unknown.append(op.name)
-        self._advance(self._inner(body.lstrip("%"), self.runs * (rounds or 1)) * (rounds or 1), op)
+            rounds = 1
+        self._advance(self._inner(body, self.runs * rounds) * rounds, op)
 
     def _branch(self, op: Op) -> None:
         """A conditional takes as long as its longest branch; the costs of all are listed."""
@@ -221,23 +240,23 @@ class _Run:
 
 def _direction(op: Op) -> str:
     """The lane of a collective: a ring has two directions for permutations, by the first pair of chips."""
-    pair = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", op.attributes)
-    if pair is None:
+    if not op.pairs:
         return "links"
-    return "links+" if int(pair[2]) == int(pair[1]) + 1 or int(pair[2]) == 0 else "links-"
+    source, target = op.pairs[0]
+    return "links+" if target in (source + 1, 0) else "links-"
 
 
-def trip_count(hlo: Hlo, op: Op, condition: str) -> int | None:
+def trip_count(hlo: Hlo, op: Op) -> int | None:
     """Rounds of a loop: told by the op, or the constant that its condition compares a counter with, which begins at 0
     and takes steps of 1 in all loops that lowering makes. None when neither is there."""
-    told = re.search(r'known_trip_count":\{"n":"(\d+)"', op.attributes)
-    if told:
-        return int(told[1])
-    computation = hlo.computations.get(condition)
-    for each in computation.ops if computation else ():
+    told = op.config.get("known_trip_count", {}).get("n")
+    if told is not None:
+        return int(told)
+    _, condition = (hlo.computations[name] for name in op.called)
+    for each in condition.ops:
         if each.opcode in ("compare", "fusion"):
             for name in each.operands:
-                limit = computation.by_name.get(name) if computation else None
-                if limit is not None and limit.opcode == "constant" and limit.arguments.isdigit():
-                    return int(limit.arguments) + ("direction=LE" in each.attributes)
+                limit = condition.by_name[name].constant
+                if limit is not None:
+                    return limit + (each.raw.text(63) == "LE")
     return None

@@ -8,6 +8,8 @@ from math import prod
 
 from lazytpu.inspect.tpu.arrays import Array
 from lazytpu.inspect.tpu.hlo import Computation, Hlo, Op
+from lazytpu.inspect.tpu.kernels import Estimate, hbm_share
+from lazytpu.inspect.tpu.windows import positions
 
 # Ops that take no time: they name, regroup or reinterpret what is there.
 FREE = frozenset(
@@ -36,17 +38,21 @@ NOTHING = Work(0.0, 0.0, False)
 def is_free(op: Op) -> bool:
     """Whether an op takes no time."""
     if op.opcode == "custom-call":
-        return _FREE_CALLS.fullmatch((op.attribute("custom_call_target") or "").strip('"')) is not None
+        return _FREE_CALLS.fullmatch(op.target) is not None
     return op.opcode in FREE
 
 
 def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
     """The work of an op of a computation, with all that is fused into it."""
-    given = [computation.by_name[name].results if name in computation.by_name else () for name in op.operands]
-    fused = hlo.computations.get(op.called[0]) if op.opcode == "fusion" and op.called else None
-    if fused is None:
-        moved = sum(each.hbm_bytes for results in (*given, op.results) for each in results)
+    given = [computation.by_name[name].results for name in op.operands]
+    if op.opcode != "fusion":
+        arrays = [each for results in (*given, op.results) for each in results]
+        kernel = Estimate.of(op)
+        if kernel is not None:
+            return Work(kernel.flops, kernel.bytes * hbm_share(arrays), kernel.flops > 0)
+        moved = sum(each.hbm_bytes for each in arrays)
         return Work(matrix_flops(computation, op), moved, op.opcode in ("convolution", "dot"))
+    fused = hlo.computations[op.called[0]]
     flops, matrix = 0.0, False
     for name in (fused.name, *_nested(hlo, fused)):
         inner = hlo.computations[name]
@@ -60,22 +66,21 @@ def _nested(hlo: Hlo, computation: Computation) -> list[str]:
     for op in computation.ops:
         if op.opcode == "fusion":
             for name in op.called:
-                if name in hlo.computations:
-                    found += [name, *_nested(hlo, hlo.computations[name])]
+                found += [name, *_nested(hlo, hlo.computations[name])]
     return found
 
 
 def _fusion_bytes(fused: Computation, given: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:
     """What is only sliced inside counts as its slices, and what is updated in place as the update."""
-    parameters = {int(op.arguments): op.name for op in fused.ops if op.opcode == "parameter"}
+    parameters = {op.parameter: op.name for op in fused.ops if op.opcode == "parameter"}
     total, updated = 0.0, None
     for place, parts in enumerate(given):
         whole = sum(each.hbm_bytes for each in parts)
-        users = fused.users.get(parameters.get(place, ""), [])
+        users = fused.users.get(parameters[place], [])
         if whole and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
             whole = min(whole, sum(each.bytes for user, _ in users for each in user.results))
         elif whole and users and all(user.opcode == "dynamic-update-slice" and at == 0 for user, at in users):
-            updates = [fused.by_name[user.operands[1]] for user, _ in users if user.operands[1] in fused.by_name]
+            updates = [fused.by_name[user.operands[1]] for user, _ in users]
             updated = sum(each.bytes for update in updates for each in update.results)
             whole = min(whole, updated)
         total += whole
@@ -84,25 +89,17 @@ def _fusion_bytes(fused: Computation, given: list[tuple[Array, ...]], results: t
 
 
 def matrix_flops(computation: Computation, op: Op) -> float:
-    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops."""
+    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops. Positions of a convolution's window that
+    lie on padding, or between the elements of a dilated side, are none: the compiler writes batched products so."""
     if op.opcode not in ("dot", "convolution"):
         return 0.0
-    operands = [computation.by_name[name].results for name in op.operands if name in computation.by_name]
-    if len(operands) < 2 or not operands[0] or not operands[1] or not op.results:
-        return 0.0
-    left, right, made = operands[0][0], operands[1][0], op.results[0]
+    (left,), (right,), (made,) = *(computation.by_name[name].results for name in op.operands[:2]), op.results
     if op.opcode == "dot":
-        contracted = _numbers(op.attribute("lhs_contracting_dims") or "")
-        return 2.0 * made.elements * prod(left.dims[dim] for dim in contracted)
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", op.attributes)
-    if labels is None:
-        return 0.0
-    outputs = right.dims[labels[2].index("o")]
-    # A dimension of the left side that is dilated holds zeros in between: this is how batched products are written.
-    dilated = re.search(r"lhs_dilate=([\dx]+)", op.attributes)
-    dilation = prod(int(each) for each in dilated[1].split("x")) if dilated else 1
-    return 2.0 * made.elements * (right.elements / max(outputs, 1)) / dilation
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(each) for each in re.findall(r"\d+", text)]
+        return 2.0 * made.elements * prod(left.dims[dim] for dim in op.raw.message(30).integers(1))
+    numbers = op.raw.message(16)
+    spatial = zip(
+        numbers.integers(11), numbers.integers(12), op.raw.message(15).messages(1), strict=True
+    )  # of input and output, and the window
+    covered = prod(positions(window, left.dims[given], made.dims[taken]) for given, taken, window in spatial)
+    rows, columns, depth = made.dims[numbers.integer(9)], made.dims[numbers.integer(10)], right.dims[numbers.integer(3)]
+    return 2.0 * rows * columns * depth * covered

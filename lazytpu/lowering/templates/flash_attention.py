@@ -24,22 +24,16 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
 from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
 
+from lazytpu.ir.attention_work import LANES, PASSES, AttentionSize, block, padded
 from lazytpu.lowering.templates import attention_blocks as blocks
 from lazytpu.lowering.templates.attention_blocks import Extra, How, extra_of
+from lazytpu.lowering.templates.kernel_estimates import estimated
 from lazytpu.lowering.templates.registry import template
 
-LANES = 128
-BLOCKS = (512, 384, 256, 128)
-"Sizes of a block in queries and keys, best first: the largest that divides the length is taken."
 HIDDEN_ROW = -1e38
 """A row's log-sum-exp is below this when all its keys are hidden: hidden scores count as -0.7 of the largest f32, and
 those of a row that sees a key vanish beside it."""
 MASKED = -0.7 * float(jnp.finfo(jnp.float32).max)
-
-
-def block(length: int) -> int:
-    """The size of a block for a length, a multiple of 128."""
-    return next(size for size in BLOCKS if length % size == 0)
 
 
 @lru_cache(maxsize=64)
@@ -130,17 +124,9 @@ def _unless_stored(kernel: Any, blockwise: Any, stored: Any) -> Any:
     return jax.lax.cond(jnp.all(stored == (rows >= columns)), lambda: kernel(True), blockwise)
 
 
-def _either(call: Any, q: Any, k: Any, offset: Any, **params: Any) -> Any:
-    """`call` with the kernel: without an offset, or where it is 0, the one that skips what is hidden."""
-    if offset is None:
-        return call(_kernel(q, k, **params))
-    skipping = partial(call, _kernel(q, k, **params))
-    return jax.lax.cond(offset == 0, skipping, lambda: call(_shifted_kernel(q, k, offset, **params)))
-
-
 def _padded(x: Any, dim: int) -> Any:
     """With zeros up to a multiple of `LANES`."""
-    missing = -x.shape[dim] % LANES
+    missing = padded(x.shape[dim]) - x.shape[dim]
     return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
 
 
@@ -175,14 +161,33 @@ class _Call:
     def run(self, call: Any, blockwise: Any) -> Any:
         """`call` with a kernel for this, or `blockwise` where the mask from memory asks for it."""
 
-        def kernel(tested: bool) -> Any:
-            params = {"causal": self.how.causal or tested, "window": self.how.window, "interpret": self.interpret}
-            return _either(call, self.q, self.k, self.offset, **params)
+        with jax.default_matmul_precision(self.precision):
+            return _unless_stored(partial(self._either, call), blockwise, self.stored)
 
-        # Mosaic refuses products of 16-bit operands in anything but their own precision.
-        precision = "default" if self.q.dtype.itemsize == 2 else self.how.precision
-        with jax.default_matmul_precision(precision):
-            return _unless_stored(kernel, blockwise, self.stored)
+    @property
+    def precision(self) -> str:
+        """Mosaic refuses products of 16-bit operands in anything but their own precision."""
+        return "default" if self.q.dtype.itemsize == 2 else self.how.precision
+
+    def _either(self, call: Any, tested: bool) -> Any:
+        """`call` with the kernel: without an offset, or where it is 0, the one that skips what is hidden."""
+        causal, window = self.how.causal or tested, self.how.window
+        params = {"causal": causal, "window": window, "interpret": self.interpret}
+        skipping = self._size(causal, window)
+
+        def of_known() -> Any:
+            return estimated(lambda: call(_kernel(self.q, self.k, **params)), skipping, PASSES[self.precision])
+
+        def of_shifted() -> Any:
+            shifted, whole = partial(_shifted_kernel, self.q, self.k, self.offset), self._size(False, 0)
+            return estimated(lambda: call(shifted(**params)), whole, PASSES[self.precision])
+
+        return of_known() if self.offset is None else jax.lax.cond(self.offset == 0, of_known, of_shifted)
+
+    def _size(self, causal: bool, window: int) -> AttentionSize:
+        (batch, heads, queries, width), (_, key_heads, keys, _) = self.q.shape, self.k.shape
+        widths, size = (width, self.v.shape[3]), self.q.dtype.itemsize
+        return AttentionSize(batch, heads, key_heads, queries, keys, *widths, size, causal, window)
 
 
 def forward_kernel(q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret: bool = False) -> tuple[Any, Any]:

@@ -7,10 +7,14 @@ product and a tanh, seven times.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from lazytpu.inspect.tpu.hlo import Hlo, parse_hlo
+from jaxlib import _hlo
+
+from lazytpu.inspect.tpu.hlo import Hlo, read_hlo
+from lazytpu.inspect.tpu.module import read_module
 from lazytpu.inspect.tpu.report import ProgramReport, examine
 from lazytpu.inspect.tpu.schedule import Cost
 from lazytpu.runtime.analysis import Memory
@@ -24,23 +28,41 @@ def text(name: str) -> str:
     return (FOLDER / name).read_text()
 
 
+def proto(hlo: str) -> bytes:
+    """The HloProto of a scheduled module's text."""
+    first, rest = hlo.split("\n", 1)
+    scheduled = first if "is_scheduled" in first else f"{first.rstrip()}, is_scheduled=true"
+    module = _hlo.hlo_module_from_text(f"{scheduled}\n{rest}").as_serialized_hlo_module_proto()
+    return b"\x0a" + _varint(len(module)) + module
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+
+
+def parsed(hlo: str) -> Hlo:
+    return read_hlo(proto(hlo))
+
+
 @cache
 def hlo(name: str) -> Hlo:
-    return parse_hlo(text(f"{name}.hlo"))
+    return parsed(text(f"{name}.hlo"))
 
 
 def report(name: str, stablehlo: str | None = None, memory: Memory = MEMORY, devices: int = 1) -> ProgramReport:
-    """A report as `examine` makes it; without `stablehlo`, of the module that was compiled."""
+    """A report as `examine` makes it; with `stablehlo`, as if that were the module that was compiled."""
     buffers = FOLDER / f"{name}.buffers"
     compiled = TpuProgram(
         Topology.parse("v6e:2x2"),
-        text(f"{name}.hlo"),
+        proto(text(f"{name}.hlo")),
         memory,
         buffers.read_text() if buffers.exists() else "",
         1.5,
         devices=devices,
     )
-    return examine(compiled, text(f"{name}.mlir") if stablehlo is None else stablehlo, name=name)
+    source = {"sparsecore": "collectives"}.get(name, name)
+    made = examine(compiled, text(f"{source}.mlir"), name=name)
+    return made if stablehlo is None else replace(made, module=read_module(stablehlo))
 
 
 def cost_of(costs: list[Cost], name: str) -> Cost:

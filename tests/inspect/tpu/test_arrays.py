@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.inspect.tpu.arrays import Array, arrays
+from lazytpu.inspect.tpu.arrays import Array
+from tests.inspect.tpu.recorded import parsed
+
+
+def arrays(shape: str) -> tuple[Array, ...]:
+    return parsed(f"HloModule m\n\nENTRY %e {{\n  ROOT %p = {shape} parameter(0)\n}}\n").entry.root.results
 
 
 @pytest.mark.parametrize(
@@ -41,4 +46,4 @@ def test_what_lies_on_the_chip_takes_no_hbm():
 def test_a_tuple_holds_its_parts():
     assert list(map(str, arrays("((bf16[2,3]{1,0}, token[]), pred[])"))) == ["bf16[2,3]", "pred[]"]
     assert arrays("token[]") == ()
-    assert arrays("f32[2]") == (Array("f32", (2,)),)
+    assert arrays("f32[2]") == (Array("f32", (2,), (0,)),)

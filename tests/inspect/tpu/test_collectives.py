@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lazytpu.inspect.tpu.collectives import LATENCY, Collective, collective, seconds
-from lazytpu.inspect.tpu.hlo import parse_hlo
 from lazytpu.passes.generations import GENERATIONS
-from tests.inspect.tpu.recorded import hlo
+from tests.inspect.tpu.recorded import hlo, parsed
 
 V6E = GENERATIONS["v6e"]
 
@@ -34,12 +33,18 @@ def test_who_takes_part(groups: str | None, members: int):
     told = f", replica_groups={groups}" if groups else ""
     text = f"""HloModule m
 
+%add (x: f32[], y: f32[]) -> f32[] {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}}
+
 ENTRY %e (p: f32[32]) -> f32[8] {{
   %p = f32[32]{{0}} parameter(0)
-  ROOT %r = f32[8]{{0}} reduce-scatter(%p), dimensions={{0}}{told}
+  ROOT %r = f32[8]{{0}} reduce-scatter(%p), dimensions={{0}}{told}, to_apply=%add
 }}
 """
-    module = parse_hlo(text)
+    module = parsed(text)
     assert collective(module, module.entry, module.entry.root, 16) == Collective("reduce-scatter", members, 128)
 
 
@@ -88,7 +93,7 @@ ENTRY %e (p: f32[32]) -> f32[32] {
 )
 def test_a_collective_may_be_a_fusion_of_that_name(name: str, found: Collective):
     """A half of an all-reduce that was taken apart holds all of it, and is only what its name says."""
-    module = parse_hlo(HALVES)
+    module = parsed(HALVES)
     assert collective(module, module.entry, module.entry.by_name[name], 4) == found
 
 

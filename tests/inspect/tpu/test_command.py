@@ -13,7 +13,7 @@ from lazytpu.inspect.tpu import compiling
 from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.tpu_compiler import Topology, TpuProgram
 from tests.inspect.samples import BEFORE
-from tests.inspect.tpu.recorded import FOLDER, MEMORY, text
+from tests.inspect.tpu.recorded import FOLDER, MEMORY, proto, text
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, dict[str, 
 
     def compile_for_tpu(stablehlo: str, topology: str, **rest: Any) -> TpuProgram:
         asked.append((stablehlo, topology, rest))
-        return TpuProgram(Topology.parse(topology), text("step.hlo"), MEMORY, text("step.buffers"), 1.0)
+        return TpuProgram(Topology.parse(topology), proto(text("step.hlo")), MEMORY, text("step.buffers"), 1.0)
 
     monkeypatch.setattr(compiling, "compile_for_tpu", compile_for_tpu)
     return asked
@@ -64,7 +64,7 @@ def test_the_dialect_goes_through_the_tpus_pipeline(compiled: Any, tmp_path: Pat
 def test_figures_for_programs(compiled: Any, capsys: pytest.CaptureFixture[str]):
     assert main(["cost", str(FOLDER / "step.mlir"), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert made["schema"] == 1 and made["programs"][0]["name"] == "step"
+    assert made["schema"] == 2 and made["programs"][0]["name"] == "step"
 
 
 @pytest.mark.parametrize(

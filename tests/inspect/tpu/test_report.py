@@ -10,8 +10,8 @@ import pytest
 
 from lazytpu.inspect.tpu.hlo import Line
 from lazytpu.inspect.tpu.render import as_text, size, us
-from lazytpu.inspect.tpu.report import TpuReport, examine
-from tests.inspect.tpu.recorded import report, text
+from lazytpu.inspect.tpu.report import ProgramReport, TpuReport, examine
+from tests.inspect.tpu.recorded import proto, report, text
 
 ROOT = Path(__file__).resolve().parents[3]
 STEP = TpuReport("v6e:2x2", (report("step"),))
@@ -33,15 +33,66 @@ def test_the_lines_share_the_time():
     assert sum(lines.values()) == pytest.approx(program.seconds)
 
 
-def test_kernels_are_told_apart():
-    made = text("step.hlo").replace(
-        "fusion(%convolution_tanh_fusion, %copy-done.1), kind=kOutput, calls=%fused_computation.2",
-        'custom-call(%convolution_tanh_fusion, %copy-done.1), custom_call_target="tpu_custom_call"',
-    )
-    program = examine(replace(STEP.programs[0].program, hlo=made), text("step.mlir"), name="step")
-    assert [cost.op.name for cost in program.kernels] == ["convolution_reduce_fusion"]
-    assert "1 of unknown time" in as_text(TpuReport("v6e:2x2", (program,)))
+KERNEL = """HloModule m
+
+ENTRY %e (p: f32[8,128]) -> f32[8,128] {
+  %p = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %n = f32[8,128]{1,0:T(8,128)} negate(%p), backend_config={"window_config":{"estimated_cycles":"8000"}}
+  ROOT %k = f32[8,128]{1,0:T(8,128)} custom-call(%n), custom_call_target="TARGET"FRONTEND, backend_config=CONFIG
+}
+"""
+MODULE = """module @m {
+  func.func public @main(%p: tensor<8x128xf32>) -> tensor<8x128xf32> {
+    return %p : tensor<8x128xf32>
+  }
+}
+"""
+
+
+def of_kernel(config: str, target: str = "tpu_custom_call", frontend: str = "") -> ProgramReport:
+    made = KERNEL.replace("CONFIG", config).replace("TARGET", target).replace("FRONTEND", frontend)
+    return examine(replace(STEP.programs[0].program, proto=proto(made), buffers=""), MODULE, name="step")
+
+
+ESTIMATE = '{"custom_call_config":{"cost_estimate":{"flops":"%d","transcendentals":"%d","bytes_accessed":"%d"}}}'
+
+
+@pytest.mark.parametrize(
+    ("estimate", "bound", "seconds"),
+    [
+        ((918 * 10**6, 0, 0), "matrix unit", 1e-6),
+        ((0, 1024 * 1750 * 2, 0), "vector unit", 2e-6),
+        ((0, 0, 1638 * 3000), "HBM", 3e-6),
+        ((1, 1, 1), "latency", 600 / 1.75e9),
+    ],
+)
+def test_kernels_take_what_their_estimate_says(estimate: tuple[int, int, int], bound: str, seconds: float):
+    program = of_kernel(ESTIMATE % estimate)
+    (cost,) = program.kernels
+    assert (cost.op.name, cost.bound, cost.seconds) == ("k", bound, pytest.approx(seconds))
+    assert program.complete and program.flops == estimate[0]
+    assert "by their own cost estimates" in as_text(TpuReport("v6e:2x2", (program,)))
     assert not STEP.programs[0].kernels
+
+
+def test_products_of_a_kernel_may_take_several_passes():
+    frontend = ', frontend_attributes={kernel_metadata={\n"matrix_passes":"6"\n}}'
+    (cost,) = of_kernel(ESTIMATE % (918 * 10**6, 0, 0), frontend=frontend).kernels
+    assert (cost.seconds, cost.flops) == (pytest.approx(6e-6), 918 * 10**6)
+
+
+@pytest.mark.parametrize("target", ["tpu_custom_call", "TopK9"])
+def test_what_nobody_says_the_time_of_is_unknown(target: str):
+    """It is in no sum and no ratio."""
+    program = of_kernel("{}", target)
+    told = as_text(TpuReport("v6e:2x2", (program,)))
+    assert [cost.op.name for cost in program.unknown] == ["k"] and not program.complete
+    assert program.seconds == pytest.approx(8000 * 0.15 / 1.75e9)
+    assert f"1 calls of {target} say not how long" in told and "at least 0.7 us" in told and "%" not in told
+    made = TpuReport("v6e:2x2", (program,)).as_dict()
+    (op,) = (op for op in made["programs"][0]["ops"] if op["name"] == "k")
+    assert op["seconds"] is None and made["complete"] is False
+    assert made["programs"][0]["unknown_calls"] == ["k"]
 
 
 def test_an_op_is_about_its_product():
@@ -61,7 +112,7 @@ def test_a_collective_beside_the_core_has_its_line():
 def test_json_holds_everything():
     made = json.loads(json.dumps(EXCHANGE.as_dict()))
     (program,) = made["programs"]
-    assert (made["schema"], made["topology"], made["seconds"]) == (1, "v6e:2x2", program["seconds"])
+    assert (made["schema"], made["topology"], made["seconds"]) == (2, "v6e:2x2", program["seconds"])
     assert sum(op["seconds"] for op in program["ops"]) == pytest.approx(program["seconds"])
     reduced = next(op for op in program["ops"] if op["collective"] == "all-reduce")
     assert reduced["payload_bytes"] == 1024 * 512 * 4 and reduced["bound"] == "links"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.inspect.tpu.hlo import parse_hlo
 from lazytpu.inspect.tpu.work import is_free, matrix_flops, work
-from tests.inspect.tpu.recorded import hlo
+from tests.inspect.tpu.recorded import hlo, parsed
 
 
 def test_products_inside_of_fusions_count():
@@ -25,9 +24,9 @@ def test_an_op_that_is_not_fused():
 CONVOLUTION = """HloModule m
 
 ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
-  %x = bf16[{x}]{{0}} parameter(0)
-  %w = bf16[{w}]{{0}} parameter(1)
-  ROOT %y = bf16[{y}]{{0}} {op}
+  %x = bf16[{x}] parameter(0)
+  %w = bf16[{w}] parameter(1)
+  ROOT %y = bf16[{y}] {op}
 }}
 """
 
@@ -50,11 +49,20 @@ ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
             "convolution(%x, %w), window={size=12 stride=11 pad=0_11 lhs_dilate=12}, dim_labels=0bf_0io->0bf",
             2 * 12 * 64 * 128 * 64,
         ),
+        (  # padding is no work: 7 of the 9 places of 3 on 3 elements
+            "1,3,3,4", "3,3,4,8", "1,3,3,8", "convolution(%x, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+            2 * 7 * 7 * 4 * 8,
+        ),
+        (  # the gradient of a window that moves by two
+            "1,2,2,4", "2,2,4,8", "1,4,4,8",
+            "convolution(%x, %w), window={size=2x2 pad=1_1x1_1 lhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
+            2 * 4 * 4 * 4 * 8,
+        ),
         ("4,8", "4,8", "4,8", "add(%x, %w)", 0),
     ],
 )  # fmt: skip
 def test_flops_of_products(x: str, w: str, y: str, op: str, flops: float):
-    entry = parse_hlo(CONVOLUTION.format(x=x, w=w, y=y, op=op)).entry
+    entry = parsed(CONVOLUTION.format(x=x, w=w, y=y, op=op)).entry
     assert matrix_flops(entry, entry.root) == flops
 
 
@@ -85,7 +93,7 @@ ENTRY %e (a: f32[64,128], b: f32[8,128], i: s32[]) -> f32[{result}] {{
     ],
 )
 def test_a_fusion_moves_what_it_needs(result: str, op: str, rows: int):
-    module = parse_hlo(FUSED.format(result=result, op=op))
+    module = parsed(FUSED.format(result=result, op=op))
     assert work(module, module.entry, module.entry.root).hbm_bytes == rows * 128 * 4
 
 

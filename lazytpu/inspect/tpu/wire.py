@@ -1,0 +1,109 @@
+"""The wire format of protobuf, for messages whose fields are known by number.
+
+https://protobuf.dev/programming-guides/encoding. jaxlib hands out HLO as such bytes, and no library that is installed with it
+has the classes for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Message:
+    """One message: its fields by number, in the order that they came. A field that is not there is empty, or 0."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, data: bytes | memoryview):
+        self.fields: dict[int, list[int | memoryview]] = {}
+        for number, value in _fields(memoryview(data)):
+            self.fields.setdefault(number, []).append(value)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.fields
+
+    def integer(self, number: int) -> int:
+        """An integer or enumeration, the last that was set; negative ones are of 64 bits."""
+        values = self.fields.get(number)
+        return _signed(_expect(values[-1], int, number)) if values else 0
+
+    def integers(self, number: int) -> tuple[int, ...]:
+        """All of a repeated integer, packed or not."""
+        found: list[int] = []
+        for value in self.fields.get(number, ()):
+            if isinstance(value, int):
+                found.append(value)
+            else:
+                at = 0
+                while at < len(value):
+                    integer, at = _varint(value, at)
+                    found.append(integer)
+        return tuple(map(_signed, found))
+
+    def raw(self, number: int) -> bytes:
+        """Bytes, the last that were set."""
+        values = self.fields.get(number)
+        return bytes(_expect(values[-1], memoryview, number)) if values else b""
+
+    def text(self, number: int) -> str:
+        """A string."""
+        return self.raw(number).decode()
+
+    def texts(self, number: int) -> list[str]:
+        """All of a repeated string."""
+        return [bytes(_expect(value, memoryview, number)).decode() for value in self.fields.get(number, ())]
+
+    def message(self, number: int) -> Message:
+        """A message inside of this one; an empty one where there is none."""
+        return Message(self.raw(number))
+
+    def messages(self, number: int) -> list[Message]:
+        """All of a repeated message."""
+        return [Message(_expect(value, memoryview, number)) for value in self.fields.get(number, ())]
+
+
+def _expect(value: int | memoryview, kind: type[T], number: int) -> T:
+    if not isinstance(value, kind):
+        raise ValueError(f"field {number} is no {kind.__name__}: this is another message than was expected")
+    return value
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a field of wire type {kind}: this is no protobuf message")
+        if at + size > len(data):
+            raise ValueError("a field that ends behind its message: this is no protobuf message")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at == len(data) or shift > 63:
+            raise ValueError("a number that does not end: this is no protobuf message")
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
