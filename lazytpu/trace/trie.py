@@ -36,7 +36,8 @@ class Record:
     argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
     to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
     `in_backward` says whether a backward pass recorded it; `in_step` whether it belongs to a step of a model, or comes
-    after a record of one, and not to what prepares data or weights before it.
+    after a record of one, and not to what prepares data or weights before it; `in_graph` whether autograd keeps it for
+    a backward pass.
     """
 
     op: Any
@@ -50,6 +51,7 @@ class Record:
     settings: tuple[Any, ...] = ()
     in_backward: bool = False
     in_step: bool = False
+    in_graph: bool = False
 
 
 class Nowhere:
