@@ -183,16 +183,16 @@ def test_a_loop_over_a_model_without_a_graph_is_cut_where_it_repeats(
         return x
 
     with off():
-        expected = sample(model, x, 100)
+        expected = sample(model, x, 200)
     model, y = model.to("tpu"), x.to("tpu")
     lazytpu.sync()
     steps = metric("steps")
     y = sample(model, y, 60)
     assert metric("steps") > steps + 3
     compiles, steps = metric("compiles"), metric("steps")
-    y = sample(model, y, 40)
-    assert metric("steps") > steps + 2
-    assert metric("compiles") == compiles
+    y = sample(model, y, 140)
+    assert metric("steps") > steps + 8
+    assert metric("compiles") <= compiles + 1, "one where the value that it began with is alive"
     torch.testing.assert_close(y.cpu(), expected)
 
 
