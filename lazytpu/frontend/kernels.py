@@ -241,7 +241,8 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         if name in bound
     }
     line = user_line()
-    if line is not None and is_differentiated(args):
+    in_graph = is_differentiated(args)
+    if line is not None and in_graph:
         note_forward(line)
     choice = promotion.choose(r, parent, key, k.promotable, wide, line)
     if choice.wide is not None and k.promotable is not None:
@@ -261,6 +262,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         settings=ambient.settings(needed),
         in_backward=backward_id() != -1,
         in_step=in_step,
+        in_graph=in_graph,
     )
     shape = outs[0] if k.returns_one else results
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))

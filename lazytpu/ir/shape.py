@@ -112,6 +112,18 @@ class ReverseOp(TensorOp):
         return (self.operand_type(0),)
 
 
+@irdl_op_definition
+class BarrierOp(TensorOp):
+    """The operand, which the compiler makes in full before it computes anything from it: nothing is fused across."""
+
+    name = "lazytpu.barrier"
+    operand = operand_def(TENSOR)
+    result = result_def(TENSOR)
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        return (self.operand_type(0),)
+
+
 def broadcast_type(operand: AnyTensorType, shape: Sequence[int], dims: Sequence[int]) -> AnyTensorType:
     source = shape_of(operand)
     check_length(dims, len(source), "dims")

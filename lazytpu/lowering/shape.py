@@ -1,4 +1,4 @@
-"""Ops that move elements and compute nothing: each is the StableHLO op of the same name."""
+"""Ops that move elements and compute nothing: each is the StableHLO op of the same name, or nearly."""
 
 from __future__ import annotations
 
@@ -44,3 +44,8 @@ def concatenate(e: Emission, op: ops.ConcatenateOp, *xs: ir.Value) -> ir.Value:
 @lowers(ops.ReverseOp)
 def reverse(e: Emission, op: ops.ReverseOp, x: ir.Value) -> ir.Value:
     return hlo.reverse(x, ints(op.dims))
+
+
+@lowers(ops.BarrierOp)
+def barrier(e: Emission, op: ops.BarrierOp, x: ir.Value) -> ir.Value:
+    return e.create("stablehlo.optimization_barrier", [x], e.result(op))

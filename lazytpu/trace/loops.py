@@ -1,8 +1,9 @@
-"""Repeated blocks: a training loop that nothing cuts is seen by its ops and lines coming again, and cut there.
+"""Repeated blocks: a loop that nothing cuts is seen by its ops and lines coming again, and cut there.
 
-An optimizer's step() ends the step by itself; a loop that updates its parameters by hand has no such mark, and its
-trace would grow to the size limit. Once a trace is long and its last records are several repetitions of one block, it
-ends where a block does. The next trace then begins with a block, and meets the same end: a hit from then on.
+An optimizer's step() ends the step by itself; a loop that updates its parameters by hand has no such mark, nor has one
+that calls a model under `torch.no_grad()`, and its trace would grow to the size limit. Once a trace is long and its
+last records are several repetitions of one block, it ends where a block does. The next trace then begins with a block,
+and meets the same end: a hit from then on.
 """
 
 from __future__ import annotations
@@ -26,11 +27,7 @@ def watch(state: State) -> None:
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:
-    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a loop.
-
-    The block of a training step has records of a backward pass and others; that of a layer, recomputed or not, has one
-    kind. A block that has nothing to do with a model is no layer.
-    """
+    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a loop."""
     numbers: dict[object, int] = {}
     names = [numbers.setdefault((r.op, r.line), len(numbers)) for r in reversed(records)]
     count, borders, border = len(names), [0], 0
@@ -42,8 +39,26 @@ def find(records: list[Record]) -> tuple[int, int] | None:
     for length in range(count, count // 2, -1):
         period = length - borders[length - 1]
         if period * REPEATS <= length:
-            block = records[-period:]
-            backward = [r.in_backward for r in block]
-            whole = (any(backward) and not all(backward)) or not any(r.in_step for r in block)
-            return (count - length, period) if whole or count >= PLAIN else None
+            start = count - length
+            rounds = _are_rounds(records[start : start + period], records[-period:])
+            return (start, period) if rounds or count >= PLAIN else None
     return None
+
+
+def _are_rounds(first: list[Record], last: list[Record]) -> bool:
+    """Whether the first and the last of equal blocks are rounds of a loop, and not layers of a model.
+
+    The block of a training step has records of a backward pass and others; that of a layer, recomputed or not, has one
+    kind. A block that has nothing to do with a model is no layer. Of blocks that no backward pass will need, each layer
+    takes parameters of its own, where rounds take again what the first has taken, but for new data.
+    """
+    if any(r.in_backward for r in last):
+        return not all(r.in_backward for r in last)
+    if not any(r.in_step for r in last):
+        return True
+    return not any(r.in_graph for r in last) and 2 * _taken(last) <= _taken(first)
+
+
+def _taken(block: list[Record]) -> int:
+    """How many values from before the trace are used in a block for the first time."""
+    return sum(len(r.admitted) for r in block)

@@ -39,7 +39,8 @@ class Record:
     to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
     `settings` are the global switches that decide about it, with their values (see `lazytpu.frontend.ambient`).
     `in_backward` says whether a backward pass recorded it; `in_step` whether it belongs to a step of a model, or comes
-    after a record of one, and not to what prepares data or weights before it.
+    after a record of one, and not to what prepares data or weights before it; `in_graph` whether autograd keeps it for
+    a backward pass.
     """
 
     op: Any
@@ -53,6 +54,7 @@ class Record:
     settings: tuple[tuple[str, str], ...] = ()
     in_backward: bool = False
     in_step: bool = False
+    in_graph: bool = False
 
     @property
     def checks(self) -> bool:

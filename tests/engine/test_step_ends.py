@@ -166,6 +166,49 @@ def by_hand(w: torch.Tensor, x: torch.Tensor, steps: int) -> None:
         w.grad = None
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_loop_over_a_model_without_a_graph_is_cut_where_it_repeats(
+    monkeypatch: pytest.MonkeyPatch, off: type[torch.no_grad]
+) -> None:
+    """A sampler: 60 rounds are no program of 360 records, and from its third program on it finds what it had."""
+    monkeypatch.setattr(loops, "FIRST", 64)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.SiLU(), torch.nn.Linear(4, 3))
+    x = torch.randn(2, 3)
+
+    def sample(model: torch.nn.Module, x: torch.Tensor, rounds: int) -> torch.Tensor:
+        with off():
+            for _ in range(rounds):
+                x = x * 0.9 + model(x) * 0.3
+        return x
+
+    with off():
+        expected = sample(model, x, 200)
+    model, y = model.to("tpu"), x.to("tpu")
+    lazytpu.sync()
+    steps = metric("steps")
+    y = sample(model, y, 60)
+    assert metric("steps") > steps + 3
+    compiles, steps = metric("compiles"), metric("steps")
+    y = sample(model, y, 140)
+    assert metric("steps") > steps + 8
+    assert metric("compiles") <= compiles + 1, "one where the value that it began with is alive"
+    torch.testing.assert_close(y.cpu(), expected)
+
+
+def test_layers_are_not_cut_apart_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FIRST", 16)
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(40))).to("tpu")
+    x = torch.ones(2, 3).to("tpu")
+    lazytpu.sync()
+    steps = metric("steps")
+    with torch.no_grad():
+        y = model(x)
+    lazytpu.mark_step()
+    assert metric("steps") == steps + 1, str(lazytpu.explain_cut())
+    assert y.shape == (2, 3)
+
+
 def test_a_loop_without_an_optimizer_is_cut_where_it_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "FIRST", 64)
     w, x = torch.ones(3, 2, device="tpu", requires_grad=True), torch.ones(4, 3).to("tpu")

@@ -160,6 +160,7 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ("concatenate", "f32[2,3] f32[3,3]", "f32[2,6]", {"dim": 1}, "operands may differ in dimension 1 alone"),
     ("concatenate", "f32[2]", "f32[2]", {"dim": 1}, "dim is 1; expected 0 <= dim < 1"),
     ("reverse", "f32[2]", "f32[2]", {"dims": (0, 0)}, "expected distinct dimensions"),
+    ("barrier", "f32[2]", "f32[3]", {}, "expected result types tensor<2xf32>, got tensor<3xf32>"),
     # reductions
     ("reduce", "f32[2]", "f32[]", {"kind": "sum", "dims": (0,)}, "kind must be one of add, mul, max, min, and, or"),
     (

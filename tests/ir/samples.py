@@ -133,6 +133,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "pad": [Sample(lambda b, x, v: b.pad(x, v, (1, -1), (0, 2), (0, 1)), "bf16[2,3]", "bf16[]")],
     "concatenate": [Sample(lambda b, x, y: b.concatenate([x, y, x], 1), "f32[2,3]", "f32[2,0]")],
     "reverse": [Sample(lambda b, x: b.reverse(x, (1,)), "f32[2,3]")],
+    "barrier": [Sample(lambda b, x: b.barrier(x), "f32[2,3]")],
     "reduce": [
         Sample(lambda b, x, k=k: b.reduce(k, x, (0, 2)), "i32[2,3,4]")
         for k in ("add", "mul", "max", "min", "and", "or")

@@ -21,6 +21,7 @@ def test_moving_elements(dtype):
             b.slice(x, (0, 1, 0), (2, 3, 4), (1, 1, 2)),
             b.concatenate([x, x], 1),
             b.reverse(x, (0, 2)),
+            b.barrier(x),
         ],
         x,
         row,
@@ -34,6 +35,7 @@ def test_moving_elements(dtype):
         x[:, 1:3, ::2],
         np.concatenate([x, x], 1),
         x[::-1, :, ::-1],
+        x,
     ]
     for actual, wanted in zip(results, expected, strict=True):
         assert_close(actual, wanted)

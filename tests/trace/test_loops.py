@@ -5,13 +5,16 @@ from __future__ import annotations
 from itertools import chain, repeat
 
 import pytest
+import torch
 
 from lazytpu.trace import loops
 from lazytpu.trace.trie import Record, State
+from lazytpu.trace.value import Layout
 
 
-def record(op: str, backward: bool = False, in_step: bool = True) -> Record:
-    return Record(op, {}, (), (), {}, (), op, in_backward=backward, in_step=in_step)
+def record(op: str, backward: bool = False, in_step: bool = True, in_graph: bool = True, takes: int = 0) -> Record:
+    admitted = tuple((slot, Layout(torch.float32, (2,), (1,)), False) for slot in range(takes))
+    return Record(op, {}, (), (), {}, admitted, op, in_backward=backward, in_step=in_step, in_graph=in_graph)
 
 
 STEP = [
@@ -49,6 +52,19 @@ def test_what_repeats_outside_of_a_step_is_no_layer() -> None:
     records = [record(op, in_step=False) for _ in range(20) for op in ("mul", "add")]
     assert loops.find(records) == (0, 2)
     assert loops.find([*records, record("forward")]) is None
+
+
+def call(norm: int, linear: int, in_graph: bool = False) -> list[Record]:
+    """The records of a model's call, or of a layer, that takes so many values from before the trace."""
+    return [record("norm", in_graph=in_graph, takes=norm), record("linear", in_graph=in_graph, takes=linear)]
+
+
+def test_calls_without_a_graph_are_rounds_when_they_take_the_same_parameters() -> None:
+    assert loops.find([*call(3, 2), *chain.from_iterable(repeat(call(1, 0), 9))]) == (0, 2), "one new batch a round"
+    assert loops.find(call(3, 2) * 10) is None, "layers, each with its parameters"
+    assert loops.find([*call(4, 2), *chain.from_iterable(repeat(call(3, 2), 9))]) is None, "layers that share a mask"
+    graph = [*call(3, 2, in_graph=True), *chain.from_iterable(repeat(call(1, 0, in_graph=True), 9))]
+    assert loops.find(graph) is None, "a cell of a recurrent network that is trained"
 
 
 def test_traces_end_where_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:

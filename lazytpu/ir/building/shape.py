@@ -73,3 +73,7 @@ class ShapeMethods(Core):
         """x with the order of elements reversed along `dims`."""
         rules.check_dims(dims, len(shape_of(x)))
         return self.one(rules.ReverseOp, (x,), type_of(x), {"dims": int_array(dims)}) if dims else x
+
+    def barrier(self, x: SSAValue) -> SSAValue:
+        """x, made in full before anything is computed from it."""
+        return self.one(rules.BarrierOp, (x,), type_of(x))
