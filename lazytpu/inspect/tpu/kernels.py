@@ -42,10 +42,9 @@ class Estimate:
     def seconds(self, hbm_bytes: float, facts: Generation) -> tuple[float, str]:
         """How long that takes at the chip's peaks, and what decides it. Each lane of the vector unit has one
         transcendental a cycle."""
-        lanes = facts.tile[0] * facts.tile[1] * facts.clock * facts.cores / facts.devices
         return max(
             (self.flops * self.passes / facts.device_flops, "matrix unit"),
-            (self.transcendentals / lanes, "vector unit"),
+            (self.transcendentals / facts.lane_rate, "vector unit"),
             (hbm_bytes / facts.device_hbm_bandwidth, "HBM"),
         )
 
