@@ -88,8 +88,8 @@ GENERATIONS: dict[str, Generation] = {
             "https://cloud.google.com/tpu/docs/v6e",
         ),
         Generation(
-            "tpu7x", ("tpu7x", "tpu v7x", "tpu v7"), 2_307 * TERA, 192 * GIB, 7_380 * GB, 1_200 * GB, 6, 256, 2, 2.2e9, 64 * MIB,
-            "https://cloud.google.com/tpu/docs/tpu7x", devices=2,
+            "tpu7x", ("tpu7x", "tpu v7x", "tpu v7"), 2_307 * TERA, 192 * GIB, 7_380 * GB, 1_200 * GB, 6, 256, 2, 2.2e9,
+            64 * MIB, "https://cloud.google.com/tpu/docs/tpu7x", devices=2,
         ),
     )
 }  # fmt: skip

@@ -24,7 +24,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
     made.add_argument("-o", "--output", type=Path, metavar="OUT", help="FILE with .html, by default")
     add_passes(made)
-    made.add_argument("--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed, in place of asking")
+    made.add_argument(
+        "--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed, in place of asking"
+    )
     add_generation(made)
     add_model(made)
     made.set_defaults(run=run)

@@ -116,9 +116,7 @@ def _lines(asked: argparse.Namespace) -> int:
     for place in dearest[: asked.n or None]:
         taken = seconds.get(place, 0.0)
         share = f"{100 * taken / total:.0f}" if total else ""
-        table.add_row(
-            place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{made[place]:,}"
-        )
+        table.add_row(place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{made[place]:,}")
     out = console()
     out.print(f"{asked.file.name}: {by}", markup=False)
     out.print(table)

@@ -16,8 +16,8 @@ _DIMS = re.compile(r"<([0-9x]*)x?[a-z]")
 
 @dataclass(slots=True)
 class Kernel:
-    """Ops that run as one. `root` makes the last result, `outputs` are all that others read or the step returns; `start` and
-    `end` are seconds, on the lane "core" or "links"."""
+    """Ops that run as one. `root` makes the last result, `outputs` are all that others read or the step returns;
+    `start` and `end` are seconds, on the lane "core" or "links"."""
 
     number: int
     root: Op
@@ -70,7 +70,9 @@ def fuse(step: Step) -> tuple[list[Kernel], list[int]]:
         kernel.needs = sorted({kernel_of[operand] for operand in kernel.reads if operand >= 0})
     read = {operand for kernel in kernels for operand in kernel.reads}
     for kernel in kernels:
-        kernel.outputs = [op for op in kernel.ops if op.number in read or op.number in step.returned or op is kernel.root]
+        kernel.outputs = [
+            op for op in kernel.ops if op.number in read or op.number in step.returned or op is kernel.root
+        ]
     return kernels, kernel_of
 
 
@@ -115,12 +117,14 @@ def _fits(op: Op, root: Op, product: set[int]) -> bool:
 
 
 def _merged(step: Step, groups: list[list[int]]) -> list[list[int]]:
-    """Kernels whose results have one shape, and of which one reads the other or both read the same of that shape, as one
-    with several results: the update of a parameter with its product. They have at most one product, and nothing that
-    reads the one and is read by the other lies between."""
+    """Kernels whose results have one shape, and of which one reads the other or both read the same of that shape, as
+    one with several results: the update of a parameter with its product. They have at most one product, and nothing
+    that reads the one and is read by the other lies between."""
     home = {number: at for at, group in enumerate(groups) for number in group}
     shapes = [_shape(step.ops[group[-1]]) for group in groups]
-    alone = [any(step.ops[number].kind in ALONE for number in group) or not shape for group, shape in zip(groups, shapes)]
+    alone = [
+        any(step.ops[number].kind in ALONE for number in group) or not shape for group, shape in zip(groups, shapes)
+    ]
     products = [sum(step.ops[number].passes > 0 for number in group) for group in groups]
     into = list(range(len(groups)))
     needs: list[set[int]] = [set() for _ in groups]
@@ -153,7 +157,8 @@ def _merged(step: Step, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _merge(at: int, other: int, into: list[int], needs: list[set[int]], before: list[int]) -> None:
-    """Kernel `at`, the last so far, becomes part of an earlier one; so does what waits for that wait for what it needs."""
+    """Kernel `at`, the last so far, becomes part of an earlier one; so does what waits for that wait for what it
+    needs."""
     into[at] = other
     needs[other] |= needs[at] - {other}
     added = before[at] & ~(1 << other)

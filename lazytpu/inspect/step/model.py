@@ -3,11 +3,12 @@
 `lazytpu-show cost` asks the TPU's compiler and is to be believed where they differ. This one needs no libtpu and a
 second for thousands of ops, and says which lines are dear and what waits for what.
 
-`fusion` says which ops are one kernel. A kernel takes its products and then its other arithmetic at a part of the units'
-peaks, or what streams through it at HBM's bandwidth, if that is longer; at least `LEAST`, or `SCALAR` when it makes single
-numbers. Kernels of attention take what the cost report takes for them. Arrays that fit, several at a time, stay in the
-vector memory between kernels; arguments are fetched ahead. One core runs kernels in order; collectives run beside it and
-are waited for where they are used. Memory: arguments all the time, a kernel's result until its last use, results to the end.
+`fusion` says which ops are one kernel. A kernel takes its products and then its other arithmetic at a part of the
+units' peaks, or what streams through it at HBM's bandwidth, if that is longer; at least `LEAST`, or `SCALAR` when it
+makes single numbers. Kernels of attention take what the cost report takes for them. Arrays that fit, several at a time,
+stay in the vector memory between kernels; arguments are fetched ahead. One core runs kernels in order; collectives run
+beside it and are waited for where they are used. Memory: arguments all the time, a kernel's result until its last use,
+results to the end.
 
 Constants of the chip, of collectives and of kernels are those of the cost report (`lazytpu.inspect.tpu`).
 """
@@ -24,8 +25,8 @@ from lazytpu.inspect.tpu.collectives import seconds as collective_seconds
 from lazytpu.inspect.tpu.schedule import LEAST
 from lazytpu.passes.generations import Generation
 
-PRODUCTS, CONVOLUTIONS = 0.4, 0.2
-"""Of the matrix unit's peak that products and convolutions reach by libtpu's estimates: 0.14 to 0.7, and 0.1 to 0.25 with 32
+PRODUCTS, CONVOLUTIONS = 0.35, 0.2
+"""Of the matrix unit's peak that products and convolutions reach by libtpu: 0.14 to 0.7, and 0.1 to 0.25 with 32
 to 64 channels."""
 
 SCALAR = 10
@@ -56,7 +57,9 @@ class Model:
             kernel.lane, kernel.bound = "links", "links"
             kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)
             return
-        streamed = sum(size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.kept)
+        streamed = sum(
+            size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.kept
+        )
         scalar = all(op.bytes <= 16 for op in kernel.ops) and kernel.root.kind != "reduce"
         least = ((SCALAR if scalar else LEAST) / facts.clock, "latency")
         estimate = kernel.root.estimate
@@ -70,13 +73,15 @@ class Model:
         kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
 
     def _schedule(self) -> float:
-        """Kernels in order. What they read of the step's arguments comes from HBM meanwhile, as far ahead as there is room
+        """Kernels in order. What they read of arguments comes from HBM meanwhile, as far ahead as there is room
         on the chip, and what the step returns goes there; who comes too early waits."""
         facts, free = self.facts, {"core": 0.0, "links": 0.0, "HBM": 0.0}
         fetched: set[int] = set()
         held: deque[tuple[float, int]] = deque()
         for kernel in self.kernels:
-            fresh = [each for each in kernel.reads if each < 0 and each not in fetched and kernel.reads[each] <= self.kept]
+            fresh = [
+                each for each in kernel.reads if each < 0 and each not in fetched and kernel.reads[each] <= self.kept
+            ]
             size = sum(kernel.reads[each] for each in fresh)
             fetched.update(fresh)
             room = 0.0
@@ -118,8 +123,8 @@ class Model:
 
     @cached_property
     def by_line(self) -> dict[str, float]:
-        """Seconds of each line, the dearest first, as in the cost report: a kernel is about the line of its product, else of
-        its root, and waiting for memory about none, which is ""."""
+        """Seconds of each line, the dearest first, as in the cost report: a kernel is of the line of its product, else
+        of its root, and waiting for memory about none, which is ""."""
         found: dict[str, float] = {}
         for kernel in self.kernels:
             for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):

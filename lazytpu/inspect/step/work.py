@@ -19,12 +19,13 @@ KERNELS |= {"flash_attention": ("fwd",), "flash_attention_backward": ("dq", "dkv
 "The kernels of attention ops, and of the templates that call them."
 
 LANES = {
-    "erf": 24, "erfc": 24, "erf_inv": 30, "tanh": 6, "exp": 4, "expm1": 8, "log": 6, "log1p": 8, "logistic": 6, "sin": 30,
-    "cos": 30, "tan": 40, "pow": 16, "div": 4, "rsqrt": 3, "sqrt": 4, "cbrt": 10, "atan2": 30, "rem": 10, "random_bits": 60,
-    "attention_by_blocks": 20, "attention_by_blocks_backward": 40,
+    "erf": 24, "erfc": 24, "erf_inv": 30, "tanh": 6, "exp": 4, "expm1": 8, "log": 6, "log1p": 8, "logistic": 6, "sin":
+    30, "cos": 30, "tan": 40, "pow": 16, "div": 4, "rsqrt": 3, "sqrt": 4, "cbrt": 10, "atan2": 30, "rem": 10,
+    "random_bits": 60, "attention_by_blocks": 20, "attention_by_blocks_backward": 40,
 }  # fmt: skip
-"""Instructions of the vector unit for each element, where they are more than one. erf: a fused GELU of 3 million elements
-takes 18,400 cycles more than its product does in libtpu's estimate (v6e), 6 for each register, of four instructions each."""
+"""Instructions of the vector unit for each element, where they are more than one. erf: a fused GELU of 3 million
+elements takes 18,400 cycles more than its product does in libtpu's estimate (v6e), 6 for each register, of four
+instructions each."""
 
 FREE = frozenset(("constant", "dense_constant", "iota", "number", "broadcast_in_dim", "reshape"))
 "Ops that compute nothing, or nothing that is not made where it is used."
@@ -68,7 +69,9 @@ def flops(op: Operation) -> float:
     read = float(sum(numel(shape_of(value)) for value in op.operands))
     if kind == "sort":
         return made * max(1.0, log2(max(made, 2.0)))
-    return max(made, read) if kind in ("reduce", "argreduce", "reduce_window", "cumulative") else made * LANES.get(kind, 1)
+    return (
+        max(made, read) if kind in ("reduce", "argreduce", "reduce_window", "cumulative") else made * LANES.get(kind, 1)
+    )
 
 
 def _named(op: Operation) -> str:

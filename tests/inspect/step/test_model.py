@@ -100,7 +100,9 @@ def test_times(model: Model) -> None:
     assert first.bound == "matrix unit" and first.seconds == pytest.approx(products + others)
     assert first.seconds > read / V6E.hbm_bandwidth  # by which time it is there
     assert (first.start, middle.start, last.start) == (0.0, first.end, middle.end)
-    assert model.seconds == last.end and model.exposed == 0.0
+    assert model.seconds == last.end and model.exposed == pytest.approx(0.0)
+    assert sum(model.by_line.values()) == pytest.approx(model.seconds)
+    assert model.by_line[""] == pytest.approx(first.waited + last.waited)
     assert sum(model.op_seconds) == pytest.approx(model.seconds)
     assert model.op_seconds[1] == 0.0
 
