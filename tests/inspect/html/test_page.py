@@ -96,7 +96,7 @@ def test_what_a_script_could_end_is_escaped() -> None:
 def test_data() -> None:
     data = page_data(model())
     assert [op[0] for op in data["ops"]] == ["dot_general", "constant", "max", "reduce", "exp", "dot_general", "sub"]
-    assert data["places"] == ["model.py:5", "train.py:9", "model.py:5 (backward)", "train.py:11"]
+    assert data["places"] == ["model.py:5", "train.py:9", "model.py:5 (backward)", "train.py:11", ""]  # "": waiting
     assert data["timeline"][0][0] == "core" and data["timeline"][0][3] == "dot_general and 2 more, bound by matrix unit"
     total = sum(op[3] for op in data["ops"])
     assert data["timeline"][-1][2] == data["summary"]["seconds_us"] == pytest.approx(total, 0.01)
@@ -104,14 +104,14 @@ def test_data() -> None:
     times = [row[1] for row in data["lines"]]
     assert times == sorted(times, reverse=True) and sum(row[2] for row in data["lines"]) == 7
     assert data["alive"][0] == ["max model.py:5", 4 * 4096 * 128, 2]
-    assert [node[0] for node in data["graph"]["nodes"]] == data["places"] and len(data["graph"]["edges"]) == 3
+    assert [node[0] for node in data["graph"]["nodes"]] == data["places"][:4] and len(data["graph"]["edges"]) == 3
     assert data["passes"] == [] and data["summary"]["by"] == "model"
 
 
 def test_the_source_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("\n" * 8 + "    loss = x.sum()\n")
-    assert page_data(model())["sources"] == ["", "loss = x.sum()", "", ""]
+    assert page_data(model())["sources"][:4] == ["", "loss = x.sum()", "", ""]
 
 
 def test_passes() -> None:
