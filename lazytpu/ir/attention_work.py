@@ -1,4 +1,5 @@
-"""What attention takes to compute by the kernels: one place for the kernels' own cost estimates and for models of a step.
+"""What attention takes to compute by the kernels: one place for the kernels' own cost estimates and for models of a
+step.
 
 The kernels go over the scores in blocks of queries and keys, and skip blocks that a mask by position hides altogether.
 Each computes the scores of its blocks again:
@@ -36,7 +37,7 @@ def padded(length: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KernelWork:
-    """Of one kernel: operations of its products (a multiplication and its addition are two), exponentials, and bytes read
+    """Of one kernel: operations of products (a multiplication and its addition are two), exponentials, and bytes read
     and written, the blocks of the other side as often as they are read."""
 
     flops: int
@@ -46,7 +47,7 @@ class KernelWork:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSize:
-    """An attention for the kernels: `heads` for `key_heads`, `queries` of `keys`, the widths of a key and a value, bytes of
+    """An attention for the kernels: `heads` for `key_heads`, `queries` of `keys`, widths of a key and a value, bytes of
     an element, and what hides scores by position."""
 
     batch: int
@@ -66,8 +67,7 @@ class AttentionSize:
         queries, keys = padded(self.queries), padded(self.keys)
         of_query, of_key = block(queries), block(keys)
         return sum(
-            (not self.causal or key < query + of_query)
-            and (not self.window or key + of_key > query - self.window + 1)
+            (not self.causal or key < query + of_query) and (not self.window or key + of_key > query - self.window + 1)
             for query in range(0, queries, of_query)
             for key in range(0, keys, of_key)
         )

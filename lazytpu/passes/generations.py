@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 GB = 10**9
 GIB = 2**30
+MIB = 2**20
 TERA = 10**12
 
 
@@ -37,6 +38,8 @@ class Generation:
     "TensorCores per chip."
     clock: float
     "Cycles a second of a TensorCore."
+    vmem_bytes: int
+    "Vector memory of one TensorCore, as jax's Pallas has it for each generation (`pltpu.get_tpu_info`)."
     source: str
     devices: int = 1
     tile: tuple[int, int] = (8, 128)
@@ -57,6 +60,11 @@ class Generation:
         """Bytes a second between one device and its memory."""
         return self.hbm_bandwidth / self.devices
 
+    @property
+    def lane_rate(self) -> float:
+        """Elements a second of one device that each lane of a vector unit takes one of in a cycle."""
+        return self.tile[0] * self.tile[1] * self.clock * self.cores / self.devices
+
     def tile_of(self, bits: int) -> tuple[int, int]:
         """The tile of elements of this many bits: narrower ones are packed along sublanes, (16, 128) for bfloat16."""
         return self.tile[0] * max(1, 32 // max(bits, 8)), self.tile[1]
@@ -68,20 +76,20 @@ GENERATIONS: dict[str, Generation] = {
     each.name: each
     for each in (
         Generation(
-            "v5e", ("tpu v5 lite", "tpu v5e"), 197 * TERA, 16 * GB, 819 * GB, 400 * GB, 4, 128, 1, 1.5e9,
+            "v5e", ("tpu v5 lite", "tpu v5e"), 197 * TERA, 16 * GB, 819 * GB, 400 * GB, 4, 128, 1, 1.5e9, 128 * MIB,
             "https://cloud.google.com/tpu/docs/v5e",
         ),
         Generation(
-            "v5p", ("tpu v5", "tpu v5p"), 459 * TERA, 95 * GIB, 2_765 * GB, 1_200 * GB, 6, 128, 2, 1.75e9,
+            "v5p", ("tpu v5", "tpu v5p"), 459 * TERA, 95 * GIB, 2_765 * GB, 1_200 * GB, 6, 128, 2, 1.75e9, 64 * MIB,
             "https://cloud.google.com/tpu/docs/v5p",
         ),
         Generation(
-            "v6e", ("tpu v6 lite", "tpu v6e"), 918 * TERA, 32 * GB, 1_638 * GB, 800 * GB, 4, 256, 1, 1.75e9,
+            "v6e", ("tpu v6 lite", "tpu v6e"), 918 * TERA, 32 * GB, 1_638 * GB, 800 * GB, 4, 256, 1, 1.75e9, 128 * MIB,
             "https://cloud.google.com/tpu/docs/v6e",
         ),
         Generation(
             "tpu7x", ("tpu7x", "tpu v7x", "tpu v7"), 2_307 * TERA, 192 * GIB, 7_380 * GB, 1_200 * GB, 6, 256, 2, 2.2e9,
-            "https://cloud.google.com/tpu/docs/tpu7x", devices=2,
+            64 * MIB, "https://cloud.google.com/tpu/docs/tpu7x", devices=2,
         ),
     )
 }  # fmt: skip

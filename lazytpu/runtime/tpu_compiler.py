@@ -86,10 +86,21 @@ class Topology:
     def smallest(self) -> Topology:
         """The smallest arrangement of these chips that libtpu knows, one host of four. A program for one device is
         compiled for it, so that its compilation, and its entry in the cache, is the same for a pod."""
-        return Topology(self.generation, (2, 2, 1)[: len(self.shape)])
+        return Topology.parse(smallest(self.generation))
 
     def __str__(self) -> str:
         return f"{self.generation}:{'x'.join(map(str, self.shape))}"
+
+
+def smallest(generation: str) -> str:
+    """The smallest topology of a generation, "v6e:2x2"."""
+    dimensions, _, _ = _GENERATIONS[generation]
+    return str(Topology(generation, (2, 2, 1)[:dimensions]))
+
+
+def installed() -> bool:
+    """Whether libtpu, which compiles, is there."""
+    return os.path.isfile(os.environ.get("TPU_LIBRARY_PATH", "")) or importlib.util.find_spec("libtpu") is not None
 
 
 @dataclass(frozen=True, slots=True)

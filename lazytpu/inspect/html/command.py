@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lazytpu.inspect.step.commands import add_generation, add_passes, pipeline_of, reason_of
+from lazytpu.inspect.step.commands import add_generation, add_model, add_passes, pipeline_of, reason_of
 from lazytpu.passes.generations import GENERATIONS
+
+if TYPE_CHECKING:
+    from lazytpu.inspect.html.cost import Cost
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,8 +24,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
     made.add_argument("-o", "--output", type=Path, metavar="OUT", help="FILE with .html, by default")
     add_passes(made)
-    made.add_argument("--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed")
+    made.add_argument(
+        "--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed, in place of asking"
+    )
     add_generation(made)
+    add_model(made)
     made.set_defaults(run=run)
 
 
@@ -35,8 +42,7 @@ def largest(folder: Path) -> Path:
 
 def run(asked: argparse.Namespace) -> int:
     """The command; raises ValueError for what is wrong with the files."""
-    from lazytpu.inspect.html.cost import Cost  # here: these load xDSL
-    from lazytpu.inspect.html.page import page
+    from lazytpu.inspect.html.page import page  # here: these load xDSL
     from lazytpu.inspect.step.history import history
     from lazytpu.inspect.step.model import Model
     from lazytpu.inspect.step.reading import read
@@ -49,9 +55,20 @@ def run(asked: argparse.Namespace) -> int:
             changes, text = history(text, pipeline_of(asked), file.name)
         except PassError as error:
             raise ValueError(str(error)) from error
-    cost = None if asked.cost is None else Cost.parse(asked.cost.read_text(), name.partition("-")[2] or name)
+    cost = _cost(asked, file, name.partition("-")[2] or name)
     model = Model(read(text, name), GENERATIONS[asked.generation])
     out: Path = asked.output or file.with_name(f"{name}.html")
     out.write_text(page(model, changes, why=reason_of(file), cost=cost), encoding="utf-8")
     print(f"{out}: {out.stat().st_size:,} bytes, {len(model.step.ops):,} ops; open it in a browser")
     return 0
+
+
+def _cost(asked: argparse.Namespace, file: Path, name: str) -> Cost | None:
+    """What the TPU's compiler says: of the file that was given, or asked now; None for the model's times."""
+    from lazytpu.inspect.html.cost import Cost  # here: these load xDSL and jax
+    from lazytpu.inspect.tpu.compiling import ask
+
+    if asked.cost is not None:
+        return Cost.parse(asked.cost.read_text(), name)
+    report = None if asked.model else ask(file.read_text(), asked.generation, name=name)
+    return None if report is None else Cost(report.as_dict()["programs"][0])

@@ -24,7 +24,7 @@ class Cost:
         try:
             programs = json.loads(text)["programs"]
             found = next((each for each in programs if each["name"] == name), programs[0])
-            for field in ("seconds", "timeline", "memory", "ops", "advice", "topology"):
+            for field in ("seconds", "complete", "timeline", "memory", "ops", "advice", "topology"):
                 found[field]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ValueError(
@@ -36,6 +36,7 @@ class Cost:
         """The figures at the head of the page."""
         memory = self.program["memory"]
         return {
+            "complete": self.program["complete"],
             "seconds_us": 1e6 * self.program["seconds"],
             "exposed_us": 1e6 * self.program["exposed_seconds"],
             "peak": memory["peak"],
@@ -66,8 +67,9 @@ class Cost:
             found.setdefault(_place(op["line"]), []).append(op)
         rows: list[list[Any]] = []
         for place, ops in found.items():
-            dearest = max(ops, key=lambda op: op["seconds"])
-            rows.append([places[place], round(1e6 * sum(op["seconds"] for op in ops), 3), len(ops), _kind(dearest)])
+            dearest = max(ops, key=lambda op: op["seconds"] or 0.0)
+            seconds = sum(op["seconds"] or 0.0 for op in ops)  # null: unknown, and told at the head of the page
+            rows.append([places[place], round(1e6 * seconds, 3), len(ops), _kind(dearest)])
         return sorted(rows, key=lambda row: -row[1])
 
     def memory(self) -> list[list[Any]]:

@@ -36,6 +36,7 @@ def page_data(
     timeline = cost.timeline(places) if cost is not None else _timeline(model, places)
     lines = cost.lines(places) if cost is not None else _lines(model, places)
     summary = {
+        "complete": True,
         "seconds_us": _us(model.seconds),
         "exposed_us": _us(model.exposed),
         "path_us": _us(sum(kernel.seconds for kernel in model.critical_path)),
@@ -96,14 +97,13 @@ def _timeline(model: Model, places: dict[str, int]) -> list[list[Any]]:
 
 def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
     """[place, time, ops, kind of the dearest op] of each source line, the dearest first."""
-    found: dict[str, list[Op]] = {}
+    found: dict[str, list[Op]] = {"": []} if "" in model.by_line else {}
     for op in model.step.ops:
         found.setdefault(op.place, []).append(op)
-    seconds = model.op_seconds
     rows: list[list[Any]] = []
     for place, ops in found.items():
-        dearest = max(ops, key=lambda op: seconds[op.number])
-        rows.append([places[place], _us(sum(seconds[op.number] for op in ops)), len(ops), dearest.kind])
+        dearest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
+        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), dearest])
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -122,10 +122,8 @@ def _alive_at_peak(model: Model) -> list[list[Any]]:
     if not model.memory:
         return []
     at = max(range(len(model.memory)), key=model.memory.__getitem__)
-    alive = [model.kernels[number] for number in model.alive(at)]
-    largest = sorted(alive, key=lambda kernel: -kernel.root.bytes)[:PEAK_VALUES]
-    roots = [kernel.root for kernel in largest if kernel.root.bytes]
-    return [[f"{root.kind} {root.place}", root.bytes, root.number] for root in roots]
+    largest = sorted(model.alive(at), key=lambda op: -op.bytes)[:PEAK_VALUES]
+    return [[f"{op.kind} {op.place}", op.bytes, op.number] for op in largest if op.bytes]
 
 
 def _graph(model: Model, times: dict[int, float], places: dict[str, int]) -> dict[str, Any]:

@@ -26,7 +26,8 @@ SHOWN = 30
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds them to a parser of commands."""
-    _add(commands, "lines", _lines, "the source lines of a step, the dearest first")
+    lines = _add(commands, "lines", _lines, "the source lines of a step, the dearest first")
+    add_model(lines)
     _add(commands, "path", _path, "the chain of ops that takes longest, whatever runs beside it")
     _add(commands, "clusters", _clusters, "the functions that a step calls, the dearest first")
     graph = _add(commands, "graph", _graph, "the graph of a step, by source line, cluster, kernel or op")
@@ -48,7 +49,9 @@ def _add(
     run: Callable[[argparse.Namespace], int],
     what: str,
 ) -> argparse.ArgumentParser:
-    times = "Times are those of a model; lazytpu-show cost asks the TPU's compiler."
+    times = "Times are those of a model of the chip; lazytpu-show cost asks the TPU's compiler."
+    if name == "lines":
+        times = "Times are those of the TPU's compiler where it is installed, else of a model of the chip."
     made = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}. {times}")
     made.add_argument("file", type=Path, metavar="FILE")
     add_generation(made)
@@ -63,6 +66,11 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--generation", default=GENERATION, choices=list(GENERATIONS), help=f"of the TPU, {GENERATION} by default"
     )
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds `--model` to the parser of a command."""
+    parser.add_argument("--model", action="store_true", help="do not ask the TPU's compiler, also if it is installed")
 
 
 def add_passes(parser: argparse.ArgumentParser) -> None:
@@ -97,25 +105,37 @@ def _table(*columns: str) -> Table:
 
 def _lines(asked: argparse.Namespace) -> int:
     model = _model(asked)
-    seconds: dict[str, float] = defaultdict(float)
     counts: dict[str, int] = defaultdict(int)
     made: dict[str, int] = defaultdict(int)
     for op in model.step.ops:
-        seconds[op.place] += model.op_seconds[op.number]
         counts[op.place] += 1
         made[op.place] += op.bytes
+    total, seconds, by = _times(asked, model)
     table = _table("line", "us", "%", "ops", "bytes made")
-    dearest = sorted(seconds, key=lambda place: -seconds[place])
+    dearest = sorted({**dict.fromkeys(counts, 0.0), **seconds}, key=lambda place: -seconds.get(place, 0.0))
     for place in dearest[: asked.n or None]:
-        share = 100 * seconds[place] / model.seconds if model.seconds else 0.0
-        table.add_row(
-            place or "no source line", f"{1e6 * seconds[place]:,.1f}", f"{share:.0f}", f"{counts[place]:,}",
-            f"{made[place]:,}",
-        )  # fmt: skip
+        taken = seconds.get(place, 0.0)
+        share = f"{100 * taken / total:.0f}" if total else ""
+        table.add_row(place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{made[place]:,}")
     out = console()
-    out.print(f"{asked.file.name}: {1e6 * model.seconds:,.1f} us on a {asked.generation}, by the model", markup=False)
+    out.print(f"{asked.file.name}: {by}", markup=False)
     out.print(table)
     return 0
+
+
+def _times(asked: argparse.Namespace, model: Model) -> tuple[float | None, dict[str, float], str]:
+    """Seconds in all, None when they are not known to be all, those of each line, and who says so."""
+    from lazytpu.inspect.tpu.compiling import ask  # here: it loads jax
+
+    name, generation = asked.file.name, asked.generation
+    report = None if asked.model else ask(asked.file.read_text(), generation, name=name)
+    if report is None:
+        return model.seconds, model.by_line, f"{1e6 * model.seconds:,.1f} us on a {generation}, by the model"
+    (program,) = report.programs
+    lines = {str(line or ""): sum(cost.seconds for cost in costs) for line, costs in program.by_line.items()}
+    least = "" if report.complete else "at least "
+    by = f"{least}{1e6 * report.seconds:,.1f} us on a {generation}, by the TPU's compiler"
+    return report.seconds if report.complete else None, lines, by
 
 
 def _path(asked: argparse.Namespace) -> int:

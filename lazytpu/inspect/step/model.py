@@ -3,27 +3,31 @@
 `lazytpu-show cost` asks the TPU's compiler and is to be believed where they differ. This one needs no libtpu and a
 second for thousands of ops, and says which lines are dear and what waits for what.
 
-Fusion: an op joins the kernel of its users when these are all in one, which has at most one product; ops that neither
-fuse nor are fused (sort, gather, collectives) are kernels of their own. A kernel takes the longest of its products at
-the matrix unit's peak, its other arithmetic at the vector unit's, and the bytes that it reads and writes at HBM's
-bandwidth; at least `LEAST`, or `SCALAR` when it makes single numbers. One core runs kernels in order; collectives run
+`fusion` says which ops are one kernel. A kernel takes its products and then its other arithmetic at a part of the
+units' peaks, or what streams through it at HBM's bandwidth, if that is longer; at least `LEAST`, or `SCALAR` when it
+makes single numbers. Kernels of attention take what the cost report takes for them. Arrays that fit, several at a time,
+stay in the vector memory between kernels; arguments are fetched ahead. One core runs kernels in order; collectives run
 beside it and are waited for where they are used. Memory: arguments all the time, a kernel's result until its last use,
 results to the end.
+
+Constants of the chip, of collectives and of kernels are those of the cost report (`lazytpu.inspect.tpu`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
+from lazytpu.inspect.step.fusion import Kernel, fuse
 from lazytpu.inspect.step.reading import Op, Step
-from lazytpu.inspect.step.work import COLLECTIVES, FREE
 from lazytpu.inspect.tpu.collectives import seconds as collective_seconds
+from lazytpu.inspect.tpu.schedule import LEAST
 from lazytpu.passes.generations import Generation
 
-LEAST = 600
-"Cycles that a kernel takes at least: an assumption, as in the cost report."
+PRODUCTS, CONVOLUTIONS = 0.35, 0.2
+"""Of the matrix unit's peak that products and convolutions reach by libtpu: 0.14 to 0.7, and 0.1 to 0.25 with 32
+to 64 channels."""
 
 SCALAR = 10
 "Cycles of a kernel that makes single numbers only: they are computed beside the vector unit. An assumption, too."
@@ -31,89 +35,75 @@ SCALAR = 10
 VECTOR = 4
 "Operations that each lane does in a cycle: four units (https://jax-ml.github.io/scaling-book/tpus)."
 
-ALONE = COLLECTIVES | {"sort", "gather", "scatter", "template", "random_bits", "reduce_window", "cumulative"}
-"Ops that are kernels of their own."
-
-PARTS = frozenset(("slice", "gather", "dynamic_slice"))
-"Ops that read of an operand as much as they make."
-
-
-@dataclass(slots=True)
-class Kernel:
-    """Ops that run as one. `root` makes the result; `start` and `end` are seconds, on the lane "core" or "links"."""
-
-    number: int
-    root: Op
-    ops: list[Op] = field(default_factory=list[Op])
-    needs: list[int] = field(default_factory=list[int])
-    "Kernels whose results it reads."
-    seconds: float = 0.0
-    bound: str = "latency"
-    bytes: int = 0
-    "Read and written."
-    lane: str = "core"
-    start: float = 0.0
-    end: float = 0.0
-
-    @property
-    def main(self) -> Op:
-        """The op that it is about: its product, else its root."""
-        return next((op for op in self.ops if op.passes), self.root)
-
 
 class Model:
     """A step on a generation of TPUs."""
 
     def __init__(self, step: Step, facts: Generation):
         self.step, self.facts = step, facts
-        lanes = facts.tile[0] * facts.tile[1]
-        self.vector_flops = lanes * VECTOR * facts.clock * facts.cores / facts.devices
-        self.kernels, self.kernel_of = _fuse(step)
+        self.vector_flops = VECTOR * facts.lane_rate
+        self.kept = facts.vmem_bytes // 4
+        self.kernels, self.kernel_of = fuse(step)
         for kernel in self.kernels:
             self._cost(kernel)
         self.seconds = self._schedule()
 
     def _cost(self, kernel: Kernel) -> None:
-        step, facts, inside = self.step, self.facts, {op.number for op in kernel.ops}
-        read: dict[int, int] = {}
-        for op in kernel.ops:
-            for operand in self._sources(op, inside):
-                taken = step.ops[operand].bytes if operand >= 0 else step.arguments[~operand].bytes
-                read[operand] = min(taken, op.bytes) if op.kind in PARTS else taken
-        kernel.bytes = sum(read.values()) + kernel.root.bytes
-        kernel.needs = sorted({self.kernel_of[operand] for operand in read if operand >= 0})
-        products = sum(op.flops * op.passes for op in kernel.ops) / facts.device_flops
-        others = sum(op.flops for op in kernel.ops if not op.passes) / self.vector_flops
+        facts = self.facts
+        kernel.bytes = sum(kernel.reads.values()) + kernel.written
         if kernel.root.members:
-            payload = max(kernel.root.bytes, kernel.bytes - kernel.root.bytes)
+            payload = max(kernel.written, kernel.bytes - kernel.written)
             kind = kernel.root.kind.replace("_", "-")
-            kernel.lane, what = "links", "links"
-            moving = collective_seconds(kind, payload, kernel.root.members, facts)
-        else:
-            moving, what = kernel.bytes / facts.device_hbm_bandwidth, "HBM"
-        scalar = all(op.bytes <= 16 for op in kernel.ops) and kernel.root.kind != "reduce"
-        least = (SCALAR if scalar else LEAST) / facts.clock
-        kernel.seconds, kernel.bound = max(
-            (least, "latency"), (products, "matrix unit"), (others, "vector unit"), (moving, what)
+            kernel.lane, kernel.bound = "links", "links"
+            kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)
+            return
+        streamed = sum(
+            size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.kept
         )
-
-    def _sources(self, op: Op, inside: set[int]) -> list[int]:
-        """What an op reads from outside of its kernel; of what is made anew in each, its operands."""
-        found: list[int] = []
-        for operand in op.operands:
-            if operand < 0 or self.kernel_of[operand] >= 0:
-                found += [] if operand in inside else [operand]
-            else:
-                found += self._sources(self.step.ops[operand], inside)
-        return found
+        scalar = all(op.bytes <= 16 for op in kernel.ops) and kernel.root.kind != "reduce"
+        least = ((SCALAR if scalar else LEAST) / facts.clock, "latency")
+        estimate = kernel.root.estimate
+        if estimate is not None:
+            kernel.seconds, kernel.bound = max(estimate.seconds(streamed, facts), least)
+            return
+        products = sum(op.flops * op.passes / _reached(op) for op in kernel.ops) / facts.device_flops
+        others = sum(op.flops for op in kernel.ops if not op.passes) / self.vector_flops
+        what = "matrix unit" if products >= others else "vector unit"
+        moving = streamed / facts.device_hbm_bandwidth
+        kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
 
     def _schedule(self) -> float:
-        free = {"core": 0.0, "links": 0.0}
+        """Kernels in order. What they read of arguments comes from HBM meanwhile, as far ahead as there is room
+        on the chip, and what the step returns goes there; who comes too early waits."""
+        facts, free = self.facts, {"core": 0.0, "links": 0.0, "HBM": 0.0}
+        fetched: set[int] = set()
+        held: deque[tuple[float, int]] = deque()
         for kernel in self.kernels:
+            fresh = [
+                each for each in kernel.reads if each < 0 and each not in fetched and kernel.reads[each] <= self.kept
+            ]
+            size = sum(kernel.reads[each] for each in fresh)
+            fetched.update(fresh)
+            room = 0.0
+            while held and sum(each for _, each in held) + size > self.facts.vmem_bytes // 2:
+                room = held.popleft()[0]
+            come = free["HBM"] = max(free["HBM"], room) + size / facts.device_hbm_bandwidth if size else 0.0
             there = max((self.kernels[each].end for each in kernel.needs), default=0.0)
             kernel.start = max(free[kernel.lane], there)
+            if size and come > kernel.start + kernel.seconds:
+                kernel.waited = come - kernel.start - kernel.seconds
+                kernel.seconds, kernel.bound = come - kernel.start, "HBM"
             kernel.end = free[kernel.lane] = kernel.start + kernel.seconds
-        return max((kernel.end for kernel in self.kernels), default=0.0)
+            held.append((kernel.end, size))
+            back = sum(op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.kept)
+            if back:
+                free["HBM"] = max(free["HBM"], kernel.end) + back / facts.device_hbm_bandwidth
+        end = max((kernel.end for kernel in self.kernels), default=0.0)
+        if free["HBM"] > end:  # the last to write is not done before it is written
+            last = max(self.kernels, key=lambda kernel: kernel.end)
+            last.waited += free["HBM"] - end
+            last.seconds, last.end, last.bound = last.seconds + free["HBM"] - end, free["HBM"], "HBM"
+        return max(free["HBM"], end)
 
     @cached_property
     def op_seconds(self) -> list[float]:
@@ -121,12 +111,26 @@ class Model:
         found = [0.0] * len(self.step.ops)
         peak = self.facts.device_flops
         for kernel in self.kernels:
-            weights = [op.flops * op.passes / peak if op.passes else op.flops / self.vector_flops for op in kernel.ops]
+            weights = [
+                op.flops * op.passes / (_reached(op) * peak) if op.passes else op.flops / self.vector_flops
+                for op in kernel.ops
+            ]
             total = sum(weights)
             for op, weight in zip(kernel.ops, weights, strict=True):
                 share = weight / total if total else float(op is kernel.root)
                 found[op.number] = share * kernel.seconds
         return found
+
+    @cached_property
+    def by_line(self) -> dict[str, float]:
+        """Seconds of each line, the dearest first, as in the cost report: a kernel is of the line of its product, else
+        of its root, and waiting for memory about none, which is ""."""
+        found: dict[str, float] = {}
+        for kernel in self.kernels:
+            for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):
+                if seconds:
+                    found[place] = found.get(place, 0.0) + seconds
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @cached_property
     def critical_path(self) -> list[Kernel]:
@@ -145,29 +149,29 @@ class Model:
         return path[::-1]
 
     @cached_property
-    def _ends(self) -> list[int]:
-        """Of each kernel, the first that runs when its result is gone."""
-        found = [kernel.number + 1 for kernel in self.kernels]
+    def _ends(self) -> dict[int, int]:
+        """Of each result of a kernel, the first that runs when it is gone."""
+        found = {op.number: kernel.number + 1 for kernel in self.kernels for op in kernel.outputs}
         for kernel in self.kernels:
-            for need in kernel.needs:
-                found[need] = max(found[need], kernel.number + 1)
-            if kernel.root.number in self.step.returned:
-                found[kernel.number] = len(self.kernels)
-        return found
+            for each in kernel.reads:
+                if each >= 0:
+                    found[each] = max(found[each], kernel.number + 1)
+        return found | {each: len(self.kernels) for each in self.step.returned if each in found}
 
-    def alive(self, at: int) -> list[int]:
-        """The kernels whose results take memory of their own while kernel `at` runs."""
-        made = range(at + 1)
-        return [each for each in made if self._ends[each] > at and self.kernels[each].root.number not in self._reused]
+    def alive(self, at: int) -> list[Op]:
+        """The results that take memory of their own while kernel `at` runs."""
+        made = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
+        return [op for op in made if self._ends[op.number] > at and op.number not in self._reused]
 
     @cached_property
     def memory(self) -> list[int]:
         """Bytes alive while each kernel runs."""
         change = [0] * (len(self.kernels) + 1)
         for kernel in self.kernels:
-            size = 0 if kernel.root.number in self._reused else kernel.root.bytes
-            change[kernel.number] += size
-            change[self._ends[kernel.number]] -= size
+            for op in kernel.outputs:
+                if op.number not in self._reused:
+                    change[kernel.number] += op.bytes
+                    change[self._ends[op.number]] -= op.bytes
         alive, found = sum(argument.bytes for argument in self.step.arguments), list[int]()
         for each in change[:-1]:
             alive += each
@@ -194,40 +198,8 @@ class Model:
         return max(0.0, self.seconds - busy)
 
 
-def _fuse(step: Step) -> tuple[list[Kernel], list[int]]:
-    """The kernels in the order of their roots, and the kernel of each op; -1 for what is made anew in each kernel that
-    uses it, such as constants and broadcasts, and for what nothing needs."""
-    roots: list[frozenset[int]] = [frozenset()] * len(step.ops)  # of the kernels that an op is in
-    product: set[int] = set()  # roots of kernels with a product
-    for op in reversed(step.ops):
-        found = frozenset[int]().union(*(roots[user] for user in op.users))
-        returned = op.number in step.returned
-        if op.kind in FREE and not returned:
-            roots[op.number] = found
-        elif found or returned:
-            joins = not returned and len(found) == 1 and _fits(op, step.ops[min(found)], product)
-            roots[op.number] = found if joins else frozenset((op.number,))
-            if op.passes:
-                product |= roots[op.number]
-    made: dict[int, Kernel] = {}
-    for op in step.ops:
-        if len(roots[op.number]) == 1:
-            root = min(roots[op.number])
-            made.setdefault(root, Kernel(0, step.ops[root])).ops.append(op)
-    ordered = [made[number] for number in sorted(made)]
-    kernel_of = [-1] * len(step.ops)
-    for number, kernel in enumerate(ordered):
-        kernel.number = number
-        for op in kernel.ops:
-            kernel_of[op.number] = number
-    return ordered, kernel_of
-
-
-def _fits(op: Op, root: Op, product: set[int]) -> bool:
-    """Whether an op can be part of the kernel of its users."""
-    if op.kind in ALONE or root.kind in ALONE or op.cluster != root.cluster:
-        return False
-    return not (op.passes and root.number in product)
+def _reached(op: Op) -> float:
+    return CONVOLUTIONS if op.kind == "convolution" else PRODUCTS
 
 
 def by_seconds(kernels: Sequence[Kernel]) -> list[Kernel]:

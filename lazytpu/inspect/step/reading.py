@@ -11,8 +11,9 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import ParseError
 
-from lazytpu.inspect.step.work import flops, members_of, passes_of, size_of
+from lazytpu.inspect.step.work import estimate_of, flops, members_of, passes_of, size_of
 from lazytpu.inspect.textual import tensor_bytes, without_locations
+from lazytpu.inspect.tpu.kernels import Estimate
 from lazytpu.ir.location import describe, is_backward
 from lazytpu.ir.text import parse_module, print_module
 
@@ -49,6 +50,8 @@ class Op:
     members: int
     cluster: str
     text: str
+    estimate: Estimate | None = None
+    "Of a kernel, what it takes."
     users: list[int] = field(default_factory=list[int])
 
     @property
@@ -170,6 +173,7 @@ class _Reader:
                 members=members_of(op),
                 cluster=cluster,
                 text=text,
+                estimate=estimate_of(op),
             )
         )
 

@@ -13,7 +13,7 @@ from lazytpu.inspect.tpu.work import matrix_flops
 
 LEAST = 0.5
 """The part of the products of a StableHLO module that a compiler's rewriting may leave, beside what `products` does not
-count: 1.00 of it was left in each of 30 steps of models."""
+count: in 12 steps of models all of it was left."""
 
 
 class InconsistentError(RuntimeError):
@@ -21,8 +21,8 @@ class InconsistentError(RuntimeError):
 
     def __init__(self, name: str, what: str):
         super().__init__(
-            f"the cost report of {name} does not add up: {what}. This is a fault of lazytpu, or a compiler newer than it "
-            "knows; no figure of this program is to be believed"
+            f"the cost report of {name} does not add up: {what}. This is a fault of lazytpu, or a compiler newer "
+            "than it knows; no figure of this program is to be believed"
         )
 
 
@@ -38,8 +38,8 @@ def agree(hlo: Hlo, module: Module, schedule: Schedule, devices: int, name: str)
     if read < LEAST * given:
         raise InconsistentError(
             name,
-            f"at least {given / 1e9:,.3f} GFLOP for each device went into the compiler, and {read / 1e9:,.3f} were read in "
-            "what it made",
+            f"at least {given / 1e9:,.3f} GFLOP for each device went into the compiler, and {read / 1e9:,.3f} were "
+            "read in what it made",
         )
 
 

@@ -11,7 +11,9 @@ from lazytpu.passes.tiling import padded_elements
 # Bits of an element; a boolean takes a byte.
 BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16}
 BITS |= {"s16": 16, "u16": 16, "f32": 32, "s32": 32, "u32": 32, "f64": 64, "s64": 64, "u64": 64, "c64": 64, "c128": 128}
-BITS |= dict.fromkeys(("f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e4m3", "f8e3m4", "f8e8m0fnu"), 8)
+BITS |= dict.fromkeys(
+    ("f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e4m3", "f8e3m4", "f8e8m0fnu"), 8
+)
 BITS |= {"s1": 1, "u1": 1}
 
 # PrimitiveType of xla/xla_data.proto, by number.
@@ -69,8 +71,8 @@ class Array:
 
 
 def arrays(shape: Message) -> tuple[Array, ...]:
-    """The arrays of a ShapeProto, those inside of tuples one after the other. Raises ValueError for an element type that
-    is not known."""
+    """The arrays of a ShapeProto, those inside of tuples one after the other. Raises ValueError for an element type
+    that is not known."""
     kind = _TYPES.get(shape.integer(2))
     if kind == "tuple":
         return tuple(part for each in shape.messages(4) for part in arrays(each))

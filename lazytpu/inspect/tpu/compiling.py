@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+
+from xdsl.utils.exceptions import ParseError
 
 from lazytpu.inspect.tpu.report import ProgramReport, TpuReport, examine
 from lazytpu.ir.text import parse_module
@@ -11,7 +14,8 @@ from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.target import Target
-from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu
+from lazytpu.runtime.errors import CompileError
+from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu, installed, smallest
 
 Options = Mapping[str, bool | int | str]
 
@@ -22,6 +26,20 @@ def report_stablehlo(text: str, topology: str, *, name: str, options: Options | 
     Raises what `lazytpu.runtime.tpu_compiler.compile_for_tpu` does.
     """
     return examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
+
+
+def ask(text: str, generation: str, *, name: str) -> TpuReport | None:
+    """The report of a module by the TPU's compiler, as `report_text`; None where that is not installed. Raises
+    ValueError for what the compiler refuses."""
+    if not installed():
+        return None
+    topology = smallest(generation)
+    told = "so that its times are used: minutes for a large step, and kept; --model gives estimates at once"
+    print(f"libtpu compiles {name} for {topology}, {told}", file=sys.stderr)
+    try:
+        return report_text(text, topology, name=name)
+    except (CompileError, ParseError) as error:
+        raise ValueError(f"{error}; --model asks no compiler") from error
 
 
 def report_text(text: str, topology: str, *, name: str, options: Options | None = None) -> TpuReport:

@@ -1,8 +1,8 @@
 """Kernels written with Pallas, and how long they take: by the cost estimate that whoever wrote one put beside it.
 
-The compiler schedules a kernel as a whole and says nothing of its time. Its simulation of emitted code, which it can be made to
-write, is no help either: it takes branches without knowing the data that decides them, and gives attention's second backward
-kernel less time than the matrix unit's peak allows.
+The compiler schedules a kernel as a whole and says nothing of its time. Its simulation of emitted code, which it can be
+made to write, is no help either: it takes branches without knowing the data that decides them, and gives attention's
+second backward kernel less time than the matrix unit's peak allows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lazytpu.passes.generations import Generation
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one run of a kernel takes, as it says itself: `flops` of its products, `transcendentals`, and `bytes` that it
-    reads and writes; `passes` of the matrix unit that a product takes."""
+    """What one run of a kernel takes, as it says itself: `flops` of its products, `transcendentals`, and `bytes` that
+    it reads and writes; `passes` of the matrix unit that a product takes."""
 
     flops: float
     transcendentals: float
@@ -42,10 +42,9 @@ class Estimate:
     def seconds(self, hbm_bytes: float, facts: Generation) -> tuple[float, str]:
         """How long that takes at the chip's peaks, and what decides it. Each lane of the vector unit has one
         transcendental a cycle."""
-        lanes = facts.tile[0] * facts.tile[1] * facts.clock * facts.cores / facts.devices
         return max(
             (self.flops * self.passes / facts.device_flops, "matrix unit"),
-            (self.transcendentals / lanes, "vector unit"),
+            (self.transcendentals / facts.lane_rate, "vector unit"),
             (hbm_bytes / facts.device_hbm_bandwidth, "HBM"),
         )
 

@@ -1,8 +1,9 @@
-"""How much a StableHLO module multiplies at least, whatever a compiler makes of it: the figure that its report must reach.
+"""How much a StableHLO module multiplies at least, whatever a compiler makes of it: the figure that its report must
+reach.
 
-A compiler drops what no result needs, computes equal things once, picks the branch of a constant condition, and turns products
-into sums: those of vectors, of what is the same all along a dimension, and of which only a part or a sum is used. None of
-these count here; the body of a loop counts once. Kernels count by their own estimate.
+A compiler drops what no result needs, computes equal things once, picks the branch of a constant condition, and turns
+products into sums: those of vectors, of what is the same all along a dimension, and of which only a part or a sum is
+used. None of these count here; the body of a loop counts once. Kernels count by their own estimate.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _PARTS = frozenset(("slice", "dynamic_slice", "gather", "reduce", "reduce_window
 
 
 def least_flops(module: Any) -> float:
-    """Operations of the products in `@main` that no compiler can do without, a multiplication and its addition being two."""
+    """Operations of the products in `@main` that no compiler can do without (a multiplication, an addition)."""
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op
         for op in module.body.operations
@@ -90,7 +91,11 @@ class _Counter:
     def _chosen(self, op: Any) -> list[Any]:
         """The branches that a compiler may take."""
         index, regions = op.operands[0].owner, list(op.regions)
-        if not isinstance(index, ir.Block) and index.name == "stablehlo.constant" and op.operation.name.endswith("case"):
+        if (
+            not isinstance(index, ir.Block)
+            and index.name == "stablehlo.constant"
+            and op.operation.name.endswith("case")
+        ):
             at = int(ir.DenseIntElementsAttr(index.attributes["value"])[0])
             return [regions[at if 0 <= at < len(regions) else -1]]
         return regions
@@ -131,7 +136,7 @@ def _dims(value: Any) -> list[int]:
 
 
 def _spread(value: Any) -> bool:
-    """Whether what computes a value, apart from where its elements lie and what is done to each, spreads a smaller one."""
+    """Whether a value, apart from where its elements lie and what is done to each, is a smaller one that is spread."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return False
@@ -139,7 +144,12 @@ def _spread(value: Any) -> bool:
     if name in _SPREAD:
         return True
     same = [each for each in owner.operands if prod(_dims(each)) == prod(_dims(value))] if not owner.regions else []
-    return bool(same) and len(owner.results) == 1 and name not in ("dot_general", "convolution") and all(map(_spread, same))
+    return (
+        bool(same)
+        and len(owner.results) == 1
+        and name not in ("dot_general", "convolution")
+        and all(map(_spread, same))
+    )
 
 
 def _of_kernel(op: Any) -> float:

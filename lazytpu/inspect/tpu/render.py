@@ -78,10 +78,14 @@ def _summary(report: ProgramReport) -> Panel:
         rows.insert(3, ("waiting for chips", f"{us(report.exposed)}, in {len(report.collectives)} collectives"))
     if report.kernels:
         seconds = sum(cost.seconds for cost in report.kernels)
-        rows.append(("kernels", f"{us(seconds)} in {len(report.kernels)}, by their own cost estimates at the chip's peaks"))
+        rows.append(
+            ("kernels", f"{us(seconds)} in {len(report.kernels)}, by their own cost estimates at the chip's peaks")
+        )
     if report.unknown:
         names = ", ".join(sorted({cost.op.target for cost in report.unknown}))
-        rows.append(("unknown time", f"{len(report.unknown)} calls of {names} say not how long they take, and are left out"))
+        rows.append(
+            ("unknown time", f"{len(report.unknown)} calls of {names} say not how long they take, and are left out")
+        )
     if report.schedule.unknown:
         rows.append(("loops", f"{len(report.schedule.unknown)} of unknown length are counted once"))
     table = Table.grid(padding=(0, 2))

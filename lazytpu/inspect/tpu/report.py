@@ -197,8 +197,8 @@ class TpuReport:
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:
-    """The report of a program, from what the compiler made of its StableHLO. Raises InconsistentError when the figures of
-    the two do not fit together."""
+    """The report of a program, from what the compiler made of its StableHLO. Raises InconsistentError when the figures
+    of the two do not fit together."""
     hlo, facts = read_hlo(compiled.proto), GENERATIONS[compiled.topology.generation]
     module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices)
     agree(hlo, module, planned, compiled.devices, name)

@@ -1,7 +1,7 @@
 """The wire format of protobuf, for messages whose fields are known by number.
 
-https://protobuf.dev/programming-guides/encoding. jaxlib hands out HLO as such bytes, and no library that is installed with it
-has the classes for them.
+https://protobuf.dev/programming-guides/encoding. jaxlib hands out HLO as such bytes, and no library that is installed
+with it has the classes for them.
 """
 
 from __future__ import annotations

@@ -89,8 +89,9 @@ def _fusion_bytes(fused: Computation, given: list[tuple[Array, ...]], results: t
 
 
 def matrix_flops(computation: Computation, op: Op) -> float:
-    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops. Positions of a convolution's window that
-    lie on padding, or between the elements of a dilated side, are none: the compiler writes batched products so."""
+    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops. Positions of a convolution's window
+    that lie on padding, or between the elements of a dilated side, are none: the compiler writes batched products
+    so."""
     if op.opcode not in ("dot", "convolution"):
         return 0.0
     (left,), (right,), (made,) = *(computation.by_name[name].results for name in op.operands[:2]), op.results

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspect.show import main
+from lazytpu.inspect.tpu import compiling
+from lazytpu.inspect.tpu.report import TpuReport
 from lazytpu.passes import unregister
+from lazytpu.runtime.errors import CompileError
 from tests.inspect.step.samples import CLUSTERS, STEP
+from tests.inspect.tpu.recorded import report
 
 
 @pytest.fixture
@@ -17,6 +21,11 @@ def step(tmp_path: Path) -> Path:
     path.write_text(STEP)
     (tmp_path / "004-step.why.txt").write_text("a dtype changed\n      - old\n")
     return path
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "installed", lambda: False)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
@@ -29,8 +38,40 @@ def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
     assert columns.split() == ["line", "us", "%", "ops", "bytes", "made"]
     lines = [row.split("  ")[0] for row in rows]
-    assert sorted(lines) == ["model.py:5", "model.py:5 (backward)", "train.py:11", "train.py:9"]
+    # Waiting for memory is in no line, and the update in the line of its gradient's product, with which it is fused.
+    assert sorted(lines[:2]) == ["model.py:5", "model.py:5 (backward)"]
+    assert lines[2:] == ["train.py:9", "no source line", "train.py:11"]
     assert len(shown(capsys, "lines", step, "-n", "2", "--generation", "v5e")) == 4
+
+
+def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
+    step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def report_text(text: str, topology: str, *, name: str) -> TpuReport:
+        asked.append((topology, name))
+        return TpuReport(topology, (report("step"),))
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    head, _, *rows = shown(capsys, "lines", step, "--generation", "v5p")
+    assert asked == [("v5p:2x2x1", "004-step.imported.mlir")]
+    assert head == "004-step.imported.mlir: 6.6 us on a v5p, by the TPU's compiler"
+    assert rows[0].split()[:3] == ["train.py:10", "2.2", "33"]
+    assert "by the model" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
+
+
+def test_what_the_compiler_refuses_is_told(
+    step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report_text(*_: object, **__: object) -> TpuReport:
+        raise CompileError("step", "it died")
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    assert main(["lines", str(step)]) == 2
+    assert "it died; --model asks no compiler" in capsys.readouterr().err
 
 
 def test_graph(step: Path, capsys: pytest.CaptureFixture[str]) -> None:

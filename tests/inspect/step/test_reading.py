@@ -51,4 +51,25 @@ func.func @main(%q: tensor<2x4x16x8xf32>, %k: tensor<2x4x32x8xf32>) -> tensor<2x
 }
 """  # noqa: E501
     (op,) = read(text).ops
-    assert (op.flops, op.passes) == (2 * (8 + 8) * 2 * 4 * 16 * 32 / 2, 3)
+    # A block of the kernel is 128 queries and keys at least, and the causal mask hides no whole one.
+    assert (op.flops, op.passes) == (2 * (8 + 8) * 2 * 4 * 128 * 128, 3)
+    assert op.estimate is not None and op.estimate.transcendentals == 2 * 4 * 128 * 128
+
+
+@pytest.mark.parametrize(("backward", "products"), [("", 2), ("_backward", 7)])
+def test_kernels_of_attention_are_known_by_their_template(backward: str, products: int) -> None:
+    """Half of the blocks, but for those on the diagonal: 10 of 16."""
+    kind, sums = "tensor<1x4x2048x64xbf16>", "tensor<1x4x2048xf32>"
+    made = "%0, %1, %2" if backward else "%0, %1"
+    given, kinds, results = "%q, %q, %q", f"{kind}, {kind}, {kind}", f"{kind}, {sums}"
+    if backward:
+        given, kinds, results = f"%q, %q, %s, {given}", f"{kind}, {kind}, {sums}, {kinds}", f"{kind}, {kind}, {kind}"
+    params = 'causal = true, window = 0, precision = "highest", hidden = "zeros", added = false, extra = ""'
+    text = f"""
+func.func @main(%q: {kind}, %s: {sums}) -> {kind} {{
+  {made} = lazytpu.template flash_attention{backward} {given} params = {{{params}}} : ({kinds}) -> ({results})
+  func.return %0 : {kind}
+}}
+"""
+    (op,) = read(text).ops
+    assert (op.flops, op.passes) == (products * 2 * 64 * 4 * 10 * 512 * 512, 1)

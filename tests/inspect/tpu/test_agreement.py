@@ -23,7 +23,9 @@ def test_a_module_that_lost_its_products():
     """As when reading ends at something that it does not understand: the figures are both told."""
     made = report("step")
     entry = Computation("main", [op for op in made.hlo.entry.ops if op.opcode != "fusion"])
-    with pytest.raises(InconsistentError, match=r"report of train does not add up: at least 0\.328 GFLOP .* 0\.000 were read"):
+    with pytest.raises(
+        InconsistentError, match=r"report of train does not add up: at least 0\.328 GFLOP .* 0\.000 were read"
+    ):
         agree(replace(made.hlo, entry=entry), made.module, replace(made.schedule, costs=[]), 1, "train")
 
 
@@ -34,8 +36,15 @@ def test_the_schedule_has_all_of_the_module():
         agree(made.hlo, made.module, replace(made.schedule, costs=costs), 1, "step")
 
 
-DOT = "stablehlo.dot_general {}, contracting_dims = [1] x [0] : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>"
+KINDS = "(tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>"
+DOT = f"stablehlo.dot_general {{}}, contracting_dims = [1] x [0] : {KINDS}"
 ONCE = 2 * 64 * 32 * 16
+CASE = f"""%0 = "stablehlo.case"({{}}) ({{{{
+  %1 = {DOT.format("%x, %w")}
+  stablehlo.return %1 : tensor<64x16xf32>
+}}}}, {{{{
+  stablehlo.return %z : tensor<64x16xf32>
+}}}}) : (tensor<i32>) -> tensor<64x16xf32>"""
 
 
 @pytest.mark.parametrize(
@@ -53,15 +62,8 @@ ONCE = 2 * 64 * 32 * 16
             "%e = stablehlo.exponential %b : tensor<32x16xf32>\n%0 = " + DOT.format("%x, %e"), "%0", 0,
         ),
         ("%0 = call @twice(%x, %w) : (tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>", "%0", 2 * ONCE),
-        (  # a branch may be taken or not
-            '%0 = "stablehlo.case"(%i) ({\n  %1 = ' + DOT.format("%x, %w") + "\n  stablehlo.return %1 : tensor<64x16xf32>\n}, {"
-            "\n  stablehlo.return %z : tensor<64x16xf32>\n}) : (tensor<i32>) -> tensor<64x16xf32>", "%0", 0,
-        ),
-        (  # this one is
-            "%k = stablehlo.constant dense<0> : tensor<i32>\n"
-            '%0 = "stablehlo.case"(%k) ({\n  %1 = ' + DOT.format("%x, %w") + "\n  stablehlo.return %1 : tensor<64x16xf32>\n}, {"
-            "\n  stablehlo.return %z : tensor<64x16xf32>\n}) : (tensor<i32>) -> tensor<64x16xf32>", "%0", ONCE,
-        ),
+        (CASE.format("%i"), "%0", 0),  # a branch may be taken or not
+        ("%k = stablehlo.constant dense<0> : tensor<i32>\n" + CASE.format("%k"), "%0", ONCE),  # this one is
     ],
 )  # fmt: skip
 def test_what_a_compiler_cannot_do_without(lines: str, result: str, flops: int):

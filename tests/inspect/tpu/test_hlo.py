@@ -104,7 +104,7 @@ def test_the_lines_of_a_kernels_attributes_are_no_end():
 
 def test_what_is_no_hlo():
     for data in (b"", b"HloModule m", b"\x0a\x02\x0a\x00"):
-        with pytest.raises(ValueError, match="expected an HloProto|no protobuf message"):
+        with pytest.raises(ValueError, match=r"expected an HloProto|no protobuf message"):
             read_hlo(data)
 
 

@@ -50,8 +50,8 @@ ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
             2 * 12 * 64 * 128 * 64,
         ),
         (  # padding is no work: 7 of the 9 places of 3 on 3 elements
-            "1,3,3,4", "3,3,4,8", "1,3,3,8", "convolution(%x, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
-            2 * 7 * 7 * 4 * 8,
+            "1,3,3,4", "3,3,4,8", "1,3,3,8",
+            "convolution(%x, %w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f", 2 * 7 * 7 * 4 * 8,
         ),
         (  # the gradient of a window that moves by two
             "1,2,2,4", "2,2,4,8", "1,4,4,8",
