@@ -111,6 +111,8 @@ class Under:
         self.values = self.read()
 
     def __eq__(self, other: object) -> bool:
+        if other is self.name:  # as in the keys that its kernel makes
+            return self.read() == self.values
         if type(other) is str:
             return other == self.name and self.read() == self.values
         return type(other) is Under and (self.name, self.values) == (other.name, other.values)

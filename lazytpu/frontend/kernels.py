@@ -17,7 +17,7 @@ import lazytpu.frontend.inference.fourier
 import lazytpu.frontend.inference.normalization
 import lazytpu.frontend.inference.numbers
 import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
-from lazytpu.frontend import ambient, codegen, ports, promotion
+from lazytpu.frontend import ambient, codegen, ports, promotion, unwritten
 from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes
@@ -94,7 +94,7 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
     """What runs for `op`: its recording kernel, or for an out= overload its functional form and a copy."""
     found = _callables.get(op)
     if found is None:
-        found = _callables[op] = _writing(op) if out_names(op) else checked(op, kernel(op).call)
+        found = _callables[op] = _writing(op) if out_names(op) else unwritten.filling(op, checked(op, kernel(op).call))
     return found
 
 

@@ -178,10 +178,8 @@ def _register_kernels() -> None:
             aten.impl(name, partial(record_named, name), "PrivateUse1")
 
 
-# torch's own kernels end in _copy_from, empty and empty_strided, which are ours, and record nothing for empty memory.
-_NATIVE = frozenset(
-    f"aten::{name}" for name in ("copy_", "empty_like", "empty_permuted", "new_empty", "new_empty_strided")
-)
+# torch's own kernels end in _copy_from and empty_strided, which are ours.
+_NATIVE = frozenset({"aten::copy_", "aten::new_empty_strided"})
 
 
 def recorded_explicitly(rules: Collection[str]) -> list[str]:

@@ -3,7 +3,11 @@ torch.use_deterministic_algorithms, as long as torch.utils.deterministic.fill_un
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
+from torch._ops import OpOverload
 
 from lazytpu.frontend.torch_private import fills_unwritten, is_deterministic
 
@@ -13,6 +17,17 @@ def fill(tensor: torch.Tensor) -> torch.Tensor:
     if is_deterministic() and fills_unwritten():
         _fill(tensor)
     return tensor
+
+
+# Ops that record a tensor which nothing has written.
+_UNWRITTEN = frozenset({"aten::empty_like", "aten::empty_permuted", "aten::new_empty"})
+
+
+def filling(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
+    """`record`, the recording kernel of `op`, with its result filled if that is memory which nothing has written."""
+    if op._schema.name not in _UNWRITTEN:
+        return record
+    return lambda *args, **kwargs: fill(record(*args, **kwargs))
 
 
 def _fill(tensor: torch.Tensor) -> None:

@@ -242,3 +242,20 @@ def test_an_op_that_fails_loses_no_more_than_it_must(gate: Gate, monkeypatch: py
     assert w.tolist() == [1.0] * 5
     w.add_(second)
     torch.testing.assert_close(w.cpu(), 1 + second.cpu())
+
+
+def test_ops_run_one_by_one_as_they_were_recorded(gate: Gate) -> None:
+    x = torch.tensor([16777217, 3], device="tpu")
+    lazytpu.mark_step()
+    before = stepwise()
+    single, same = x * 0.1, x == 16777216.0
+    torch.set_default_dtype(torch.float64)
+    try:
+        double, other = x * 0.1, x == 16777216.0
+        torch.set_default_dtype(torch.bfloat16)
+        lazytpu.mark_step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert stepwise() == before + 1
+    assert (single.dtype, single[0].item(), same.tolist()) == (torch.float32, 1677721.625, [True, False])
+    assert (double.dtype, double[0].item(), other.tolist()) == (torch.float64, 1677721.7000000002, [False, False])

@@ -14,7 +14,9 @@ from torch import Tensor
 
 import lazytpu
 
-Switching = Callable[[Any], None]
+Switching = Callable[[Any], object]
+backends: Any = torch.backends
+determinism: Any = torch.utils.deterministic
 
 
 def _deterministic(value: str) -> None:
@@ -22,15 +24,15 @@ def _deterministic(value: str) -> None:
 
 
 def _fill(value: bool) -> None:
-    torch.utils.deterministic.fill_uninitialized_memory = value
+    determinism.fill_uninitialized_memory = value
 
 
 def _generic(value: str) -> None:
-    torch.backends.fp32_precision = value
+    backends.fp32_precision = value
 
 
 def _mkldnn(value: str) -> None:
-    torch.backends.mkldnn.matmul.fp32_precision = value
+    backends.mkldnn.matmul.fp32_precision = value
 
 
 # How each switch is set, and its values, the first being torch's own.
@@ -119,7 +121,7 @@ FACTORIES: dict[str, Op] = {
 
 
 def _unwritten(tensor: Tensor) -> Tensor:
-    filled = torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory
+    filled = torch.are_deterministic_algorithms_enabled() and determinism.fill_uninitialized_memory
     return tensor if filled else torch.zeros_like(tensor)
 
 
@@ -173,8 +175,8 @@ OPS: dict[str, Op] = {
     "nan_to_num": lambda p, x, y: x.nan_to_num(1.5),
     "logical_and": lambda p, x, y: torch.logical_and(x, y),
     "matmul": lambda p, x, y: x @ y,
-    "foreach": lambda p, x, y: torch._foreach_mul([x, y], 2.1),
-    "foreach_add": lambda p, x, y: torch._foreach_add([x, y], [y, x]),
+    "foreach": lambda p, x, y: torch.ops.aten._foreach_mul.Scalar([x, y], 2.1),
+    "foreach_add": lambda p, x, y: torch.ops.aten._foreach_add.List([x, y], [y, x]),
     "in place by a float": lambda p, x, y: x.detach().clone().mul_(2.1),
     "into a result": lambda p, x, y: torch.mul(x, 2.1, out=torch.zeros(3, 3, device=p.device)),
     "put": lambda p, x, y: x.put(p.leaves[1][0] - 1, y[0].to(x.dtype)),

@@ -20,7 +20,7 @@ import lazytpu
 from lazytpu.frontend.ambient import SWITCHES as KEYED
 from lazytpu.frontend.tensors import recorder
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
-from tests.frontend.switched_programs import ALL, SWITCHES, Statement, Step, differences, program, reset, run
+from tests.frontend.switched_programs import ALL, SWITCHES, Statement, Step, backends, differences, program, reset, run
 
 MODES = ("fused", "lazy", "strict")
 COUNT = int(os.environ.get("RANDOM_SWITCHES", "4"))
@@ -139,11 +139,11 @@ def test_a_program_is_made_as_it_was_recorded() -> None:
 
 def test_an_unpooling_recorded_before_determinism_is_computed() -> None:
     x, places = torch.ones(1, 1, 2, device="tpu"), torch.tensor([[[0, 3]]], device="tpu")
-    result = torch.nn.functional.max_unpool1d(x, places, 2)
+    result = torch.nn.functional.max_unpool1d(x, places, [2])
     torch.use_deterministic_algorithms(True)
     assert result.tolist() == [[[1.0, 0.0, 0.0, 1.0]]]
     with pytest.raises(RuntimeError, match="max_unpooling2d_forward_out does not have a deterministic implementation"):
-        torch.nn.functional.max_unpool1d(x, places, 2)
+        torch.nn.functional.max_unpool1d(x, places, [2])
 
 
 def test_what_is_not_deterministic_is_refused_on_a_hit() -> None:
@@ -191,12 +191,12 @@ def test_memory_is_filled_as_on_the_cpu(dtype: torch.dtype) -> None:
 def test_a_backend_set_by_itself_leaves_products_as_they_are() -> None:
     """torch.get_float32_matmul_precision() raises then."""
     x = torch.ones(4, 4, device="tpu")
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    backends.mkldnn.matmul.fp32_precision = "bf16"
     with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
         torch.get_float32_matmul_precision()
     y = x @ x
     assert dict(recorder().state.records()[-1].settings) == {PRECISION: "highest"}
-    torch.backends.fp32_precision = "tf32"
+    backends.fp32_precision = "tf32"
     z = x @ x
     assert dict(recorder().state.records()[-1].settings) == {PRECISION: "high"}
     assert torch.equal(y.cpu(), z.cpu())
@@ -208,7 +208,7 @@ def test_the_lower_of_two_precisions_counts() -> None:
     for word in ("highest", "high", "medium"):
         torch.set_float32_matmul_precision(word)
         for generic in ("none", "ieee", "tf32", "bf16"):
-            torch.backends.fp32_precision = generic
+            backends.fp32_precision = generic
             _ = x @ x
             words[word, generic] = dict(recorder().state.records()[-1].settings)[PRECISION]
     assert [words["highest", g] for g in ("none", "ieee", "tf32", "bf16")] == ["highest", "highest", "high", "medium"]
