@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.lowering.harness import assert_close, compiled, interpreted, values
+from lazytpu.lowering import emit, stablehlo_text
+from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 
 FOLD = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -153,3 +154,36 @@ def test_cumulative_of_long_empty_and_single():
     for shape in [(0, 2), (1, 2), (2, 0)]:
         (actual,) = compiled(lambda b, x: b.cumulative("add", x, 0), np.ones(shape, np.float32))
         assert_close(actual, np.cumsum(np.ones(shape, np.float32), 0))
+
+
+@pytest.mark.parametrize(("dtype", "op"), [("bf16", "reduce_precision"), ("i8", "clamp"), ("ui8", "clamp")])
+def test_what_is_computed_is_kept_apart_from_what_reads_it(dtype, op):
+    """XLA:CPU's library for reductions would compute it anew in float32. Nothing is kept apart elsewhere, nor where
+    there is nothing to compute: arguments, moved or not."""
+
+    def text(build, platform):
+        return stablehlo_text(emit(module_of(build, (dtype, (4, 6)), (dtype, (4, 6))), platform=platform))
+
+    def computed(b, x, y):
+        z = b.mul(x, y)
+        return [b.reduce("add", z, (0,)), b.reduce("max", z, (0,)), b.convert(z, "f32"), b.cumulative("max", z, 1)]
+
+    def moved(b, x, y):
+        z = b.transpose(b.reshape(x, (6, 4)), (1, 0))
+        return [b.reduce("max", z, (0,)), b.convert(z, "f32"), b.convert(b.slice(y, (0, 1), (2, 5), (1, 1)), "f32")]
+
+    assert text(computed, "cpu").count(f"stablehlo.{op} ") == 4
+    assert text(computed, "tpu").count(f"stablehlo.{op} ") == 0
+    assert text(moved, "cpu").count(f"stablehlo.{op} ") == 0
+
+
+@pytest.mark.parametrize("dtype", ["i8", "ui8"])
+def test_small_integers_wrap_around_before_they_are_summed(dtype):
+    kind = np.int8 if dtype == "i8" else np.uint8
+    x = np.full((64, 96), 100, kind)
+    total, most = compiled(
+        lambda b, x: [b.reduce("add", b.convert(b.mul(x, x), "f32"), (1,)), b.reduce("max", b.add(x, x), (1,))], x
+    )
+    assert (total == 96 * float((x * x)[0, 0])).all()
+    assert (most == (x + x)[0, 0]).all()
+

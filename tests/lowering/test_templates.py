@@ -36,6 +36,16 @@ def call(name, *arrays, **params):
     return compiled(lambda b, *xs: b.template(name, list(xs), results, **params), *inputs)
 
 
+def test_operands_are_computed_before_the_template_reads_them(helper_template):
+    """XLA inlines the call, and XLA:CPU would compute bfloat16 anew in float32 for a reduction in there."""
+    types = [("bf16", (4,)), ("i64", (4,))]
+    module = module_of(lambda b, x: b.template(helper_template, [b.mul(x, x)], types), ("bf16", (4,)))
+    assert stablehlo_text(emit(module, platform="cpu")).count("stablehlo.reduce_precision ") == 1
+    assert "stablehlo.reduce_precision " not in stablehlo_text(emit(module, platform="tpu"))
+    plain = module_of(lambda b, x: b.template(helper_template, [x], types), ("bf16", (4,)))
+    assert "stablehlo.reduce_precision " not in stablehlo_text(emit(plain, platform="cpu"))
+
+
 def test_splicing_renames_every_symbol(helper_template):
     types = [("f64", (4,)), ("i64", (4,))]
     module = module_of(
