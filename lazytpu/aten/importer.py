@@ -44,8 +44,8 @@ class Imported:
     """A trace as a module.
 
     The function's arguments are the packs of run-time numbers (in `packer.packs`' order), then the trace's inputs; its
-    results are the values of the live slots, then the status, an i32: the index into `checks` of the first that failed,
-    or their number.
+    results are the values of the live slots, then the status, i1: of each of `checks` whether it passed. Without checks
+    it is one that did.
     """
 
     module: ModuleOp
@@ -206,12 +206,10 @@ class _Importer:
     # -- the end
 
     def _checks(self, results: list[SSAValue]) -> tuple[Check, ...]:
-        """Fold all bounds checks into one result, the status: the index of the first that failed, or their number."""
+        """Fold all checks of values into one result, the status."""
         b, found = self.b, self.b.checks if self.bounds_checks else []
-        first = b.constant(len(found), "i32")
-        for i, (ok, _, _) in reversed(list(enumerate(found))):
-            first = b.select(ok, first, b.constant(i, "i32"))
-        results.append(first)
+        passed = [b.reshape(ok, (1,)) for ok, _, _ in found] or [b.constant(True, "i1", (1,))]
+        results.append(passed[0] if len(passed) == 1 else b.concatenate(passed, 0))
         return tuple(
             Check(message, error, str(self.records[index].op), self.records[index].line, index)
             for (_, message, error), index in zip(found, self.checking, strict=False)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from lazytpu.engine.background import Background, Job
 from lazytpu.engine.closing import close_at_exit
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
-from lazytpu.engine.device import capacity, limit
+from lazytpu.engine.device import available, capacity, limit
 from lazytpu.engine.failures import failed_cut
 from lazytpu.engine.inflight import Inflight
+from lazytpu.engine.lineage import Failure, Outcome
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut, of_program
+from lazytpu.engine.out_of_memory import OutOfMemoryError, check_size, of_cut, of_program
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
@@ -67,7 +69,7 @@ class Engine:
         self.make_facts = make_facts
         self.owners = owners
         self.user_line = user_line
-        MEMORY.limit = limit()
+        MEMORY.limit, MEMORY.available = limit(), available
         close_at_exit([self.inflight.close, self.background.close])
 
     def reset_metrics(self) -> None:
@@ -122,6 +124,10 @@ class Engine:
         """Raise NotImplementedError, naming those there are, for a dtype that programs have no element type for."""
         dtypes.name(dtype)
 
+    def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """Raise RuntimeError, in the CPU's words, or torch.OutOfMemoryError for a tensor that is far too large."""
+        check_size(dtype, shape)
+
     # -- cuts
 
     def plan_of(self, state: State) -> CutPlan:
@@ -145,7 +151,7 @@ class Engine:
         self._waited = metrics.wait_ms
         compiled = None
         try:
-            if live:
+            if live or (plan.checks and options.bounds_check):
                 compiled = plan.programs.get((live, dead))
                 hit = compiled is not None
                 if compiled is None:
@@ -224,31 +230,39 @@ class Engine:
         return min(fitting, key=lambda c: (len(c.live), -len(c.donated)), default=None)
 
     def _run(self, compiled: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
-        results, launch = self._launch(compiled, trace.buffers, trace.numbers)
-        if compiled.resident:
-            fill(compiled, held, results)
-        elif compiled.program.layouts is None and len(held) == len(compiled.live):
-            made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
-            for (_, value), array, size, origin in made:
-                value.buffer = Buffer(array, size, origin)
-        else:
-            position = {slot: i for i, slot in enumerate(compiled.live)}
-            for slot, value in held:
-                i = position[slot]
-                value.buffer = result(compiled.program.layouts, i, results[i], compiled.nbytes[i], compiled.origins[i])
         checks = compiled.checks
-        if checks and trace.mode in ("strict", "debug"):  # all lines that have this op share its record
+        eager = trace.mode in ("strict", "debug")
+        if checks and eager:  # all lines that have this op share its record
             line = self.user_line()
             checks = tuple([replace(check, line=line) for check in checks])
-        self.inflight.add(results[-1], checks, compiled.timing, launch)
+        run = self.inflight.run(compiled.lineage, checks, trace.buffers, eager)
+        results, launch = self._launch(compiled, trace.buffers, trace.numbers)
+        outcomes, of = run.outcomes, compiled.lineage.of
+        if compiled.resident:
+            fill(compiled, held, results, outcomes)
+        elif compiled.program.layouts is None and len(held) == len(compiled.live):
+            each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, of)
+            made = zip(held, results, compiled.nbytes, compiled.origins, each, strict=False)
+            for (_, value), array, size, origin, outcome in made:
+                value.buffer = Buffer(array, size, origin, outcome)
+        else:
+            position = {slot: i for i, slot in enumerate(compiled.live)}
+            layouts = compiled.program.layouts
+            for slot, value in held:
+                i = position[slot]
+                size, origin, outcome = compiled.nbytes[i], compiled.origins[i], outcomes[of[i]]
+                value.buffer = result(layouts, i, results[i], size, origin, outcome)
+        self.inflight.add(run, results[-1], compiled.timing, launch)
 
     def launch(
         self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]
-    ) -> list[Any]:
-        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`."""
+    ) -> tuple[list[Any], list[Outcome]]:
+        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`. With
+        them the outcomes of the groups of its results."""
+        run = self.inflight.run(compiled.lineage, checks, buffers, True)
         results, launch = self._launch(compiled, buffers, numbers)
-        self.inflight.add(results[-1], checks, compiled.timing, launch)
-        return results
+        self.inflight.add(run, results[-1], compiled.timing, launch)
+        return results, run.outcomes
 
     def _launch(self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Any], Any]:
         arrays: list[Any] = []
@@ -287,8 +301,10 @@ class Engine:
             raise self.exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it."""
-        self.wait()
+        """A 1-D CPU tensor with a buffer's elements. Raises what failed in the runs that they depend on, once."""
+        self.inflight.settle()
+        if buffer.outcome is not None and buffer.outcome.failures:
+            self._tell(buffer.outcome.failures)
         if buffer.error is not None:
             raise again(buffer.error)
         try:
@@ -298,10 +314,20 @@ class Engine:
             raise self.exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)
 
-    def wait(self) -> None:
-        """Wait until everything launched is done, and raise what failed."""
+    def launched(self) -> int:
+        """How many runs there were."""
+        return self.inflight.launched
+
+    def wait(self, since: int = 0) -> None:
+        """Wait until everything launched is done, and raise what failed and nobody was told of, in runs after the first
+        `since`."""
+        self.inflight.settle()
+        if self.inflight.failures:
+            self._tell([failure for failure in self.inflight.failures if failure.run > since])
+
+    def _tell(self, failures: Sequence[Failure]) -> None:
         try:
-            self.inflight.settle()
+            self.inflight.tell(failures)
         except OutOfMemory as error:
             raise self.exhausted(error, "read") from None
 

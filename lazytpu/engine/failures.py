@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from lazytpu.aten.failures import Check, ImportFailure
@@ -53,8 +54,12 @@ def explain(error: BaseException, state: State, lost: bool, donated: int = 0) ->
     valid = _VALID if lost else _KEPT
     if donated:
         valid = f"{valid} {_TAKEN.format(donated)}"
-    from lazytpu.passes.failure import PassError  # imports xDSL, which a process that compiles nothing does without
+    # These import xDSL, which a process that compiles nothing does without.
+    from lazytpu.ir.types import TooLarge
+    from lazytpu.passes.failure import PassError
 
+    if isinstance(error, ImportFailure) and isinstance(error.__cause__, TooLarge):
+        return torch.OutOfMemoryError(f"{error}\n{valid}")
     if isinstance(error, ImportFailure):
         failure = RuntimeError(f"lazytpu could not import {error}\n{valid}")
         failure.__cause__ = error

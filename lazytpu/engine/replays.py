@@ -68,7 +68,8 @@ class Replay:
             if failure is error:
                 raise
             raise failure from error
-        engine.inflight.add(results[-1], compiled.checks, compiled.timing, launch)
+        ran = engine.inflight.run(compiled.lineage, compiled.checks, (), False)
+        engine.inflight.add(ran, results[-1], compiled.timing, launch)
         metrics = engine.metrics
         metrics.steps += 1
         metrics.hits += 1

@@ -219,8 +219,10 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         if a.written:
             _require_tpu(k.op, name, bound[name])
     check_device(bound.get("device"))
-    check_dtypes(k.op, bound)
+    for value in args:
+        _check_sizes(value)
     results = infer(k.op, bound)
+    check_dtypes(k.op, bound, results)
     check_writes(k.op, bound)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
     slots = r.slots
@@ -338,6 +340,13 @@ def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
                 f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and "
                 f"{tensor.device}! ('{name}' of {op} is written, so it has to be on tpu)"
             )
+
+
+def _check_sizes(value: Any) -> None:
+    """A view can have any number of elements, and a program reads all of them."""
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, torch.Tensor):
+            ports.engine().check_size(tensor.dtype, tuple(tensor.shape))
 
 
 def precision() -> str:
