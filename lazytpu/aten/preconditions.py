@@ -1,5 +1,4 @@
-"""What an op's values have to be before torch's decomposition of it means anything: kernels on the CPU refuse others, and
-the decompositions do not look."""
+"""What values an op takes, where the CPU's kernel refuses others and torch's decomposition does not look."""
 
 from __future__ import annotations
 

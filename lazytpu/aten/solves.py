@@ -85,7 +85,8 @@ def linalg_lu_solve(
     """X with A X = B, Aᴴ X = B, X A = B or X Aᴴ = B, where A = P L U."""
     if not left:  # X A = B is Aᴴ Xᴴ = Bᴴ
         return conjugated(b, linalg_lu_solve(b, LU, pivots, conjugated(b, B), True, not adjoint))
-    message = "Pivots given to lu_solve must all be from 1 to LU.size(-2). Did you properly pass the result of lu_factor?"
+    message = "Pivots given to lu_solve must all be between 1 and LU.size(-2) inclusive. "
+    message += "Did you properly pass the result of lu_factor?"
     check_pivots(b, pivots, shape_of(LU)[-2], message)
     order = permutation_of(b, pivots, shape_of(LU)[-1])
     p = permutation_matrix(b, order, dtype_of(LU))
