@@ -36,6 +36,8 @@ from lazytpu.trace.value import Layout
 
 # torch's float32 matmul precision -> XLA's; "medium" allows bfloat16 products, which is what a TPU does by default.
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
+# What rules and torch's decompositions raise over arguments they did not expect.
+_FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
 
 
@@ -93,7 +95,7 @@ class _Importer:
                     self.record(record)
             except (NotImplementedError, ImportFailure):
                 raise
-            except (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError) as error:
+            except _FAILURES as error:
                 raise ImportFailure(record, error) from error
             self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))
         results = [self.memory[slot] for slot in live]

@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
-from lazytpu.aten.failures import Check
+from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.background import Background, Job
@@ -22,7 +22,7 @@ from lazytpu.engine.closing import close_at_exit
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
 from lazytpu.engine.device import available, capacity, limit
-from lazytpu.engine.failures import failed_cut
+from lazytpu.engine.failures import failed_cut, not_imported
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.lineage import Failure, Outcome
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
@@ -41,6 +41,7 @@ from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.runtime.laid_out import arguments, result
 from lazytpu.trace.eviction import Traces
+from lazytpu.trace.extract import extract
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
@@ -127,6 +128,19 @@ class Engine:
     def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         """Raise RuntimeError, in the CPU's words, or torch.OutOfMemoryError for a tensor that is far too large."""
         check_size(dtype, shape)
+
+    def check_import(self, state: State) -> None:
+        """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning: at a cut that
+        would be told to whoever reads next."""
+        from lazytpu.aten.importer import import_trace  # loads xDSL
+
+        records = state.records()
+        try:
+            import_trace(extract(records, (len(records) - 1,)).state.records(), (), ())
+        except ImportFailure as error:
+            raise not_imported(error) from error.__cause__
+        except RuntimeError as error:  # of torch's own code in its decompositions
+            raise not_imported(ImportFailure(records[-1], error)) from error
 
     # -- cuts
 

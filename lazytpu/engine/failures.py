@@ -54,20 +54,24 @@ def explain(error: BaseException, state: State, lost: bool, donated: int = 0) ->
     valid = _VALID if lost else _KEPT
     if donated:
         valid = f"{valid} {_TAKEN.format(donated)}"
-    # These import xDSL, which a process that compiles nothing does without.
-    from lazytpu.ir.types import TooLarge
-    from lazytpu.passes.failure import PassError
+    from lazytpu.passes.failure import PassError  # imports xDSL, which a process that compiles nothing does without
 
-    if isinstance(error, ImportFailure) and isinstance(error.__cause__, TooLarge):
-        return torch.OutOfMemoryError(f"{error}\n{valid}")
     if isinstance(error, ImportFailure):
-        failure = RuntimeError(f"lazytpu could not import {error}\n{valid}")
-        failure.__cause__ = error
-        return failure
+        return not_imported(error, f"\n{valid}")
     if isinstance(error, PassError | CompileError | RunError):
         error.add_note(f"In the trace {_span(state)}. {valid}")
         return error
     return error
+
+
+def not_imported(error: ImportFailure, valid: str = "") -> RuntimeError:
+    """The error to raise for a record that could not be imported; `valid` says what else is still there."""
+    from lazytpu.ir.types import TooLarge
+
+    kind = torch.OutOfMemoryError if isinstance(error.__cause__, TooLarge) else RuntimeError
+    failure = kind(f"lazytpu could not import {error}{valid}")
+    failure.__cause__ = error
+    return failure
 
 
 CHECKED: dict[str, type[Exception]] = {

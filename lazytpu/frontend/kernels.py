@@ -20,7 +20,7 @@ import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions reg
 from lazytpu.frontend import codegen, ports, promotion
 from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
-from lazytpu.frontend.inference.dtype_support import check_dtypes
+from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.ops.creation import check_device
@@ -265,6 +265,8 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     )
     shape = outs[0] if k.returns_one else results
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
+    if huge_numbers(bound):
+        ports.engine().check_import(state)
     if fused:
         watch(state)
         note_idle(state)

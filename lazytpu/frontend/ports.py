@@ -54,6 +54,10 @@ class Engine(Protocol):
         """Raises RuntimeError for a tensor that is far too large for the device, whether it is in memory or a view."""
         ...
 
+    def check_import(self, state: State) -> None:
+        """Raises RuntimeError when no program could be made of the last record of a trace that is at `state`."""
+        ...
+
     def cut_trace(self, trace: Trace) -> None:
         """Give the trace's live values their buffers."""
         ...

@@ -43,7 +43,7 @@ _accepted: set[tuple[Any, ...]] = set()
 def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     """Raise the CPU's error when it has no kernel of `op` for these dtypes; `results` are the layouts of what the op
     gives for these arguments."""
-    huge = tuple([n for n in _statics(bound.values()) if n > _HUGE])
+    huge = huge_numbers(bound)
     key = (op, huge, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:
         return
@@ -58,6 +58,11 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
         if error is not None:
             raise error
     _accepted.add(key)
+
+
+def huge_numbers(bound: dict[str, Any]) -> tuple[int, ...]:
+    """The sizes, counts and steps among static arguments that meta functions, and rules, may count wrongly with."""
+    return tuple([n for n in _statics(bound.values()) if n > _HUGE])
 
 
 def _refusal(op: OpOverload, bound: dict[str, Any], results: Any) -> Exception | None:
