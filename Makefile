@@ -11,6 +11,8 @@ RESULTS ?= out/conformance.jsonl
 JUDGED ?= out/judge.json
 # `make random-programs`: how many.
 N ?= 1000
+# `make bad-inputs`: how many.
+WRONG ?= 3000
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
 BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
@@ -21,13 +23,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test tests random-programs lint format bench conformance coverage judge clean
+.PHONY: help demo test tests random-programs bad-inputs lint format bench conformance coverage judge clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
 	@echo 'make test         lint, types, and all tests'
 	@echo 'make tests        the tests alone'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
+	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
 	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
@@ -52,6 +55,10 @@ tests: $(TESTED)
 # One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
 random-programs: $(TESTED)
 	OMP_NUM_THREADS=1 RANDOM_PROGRAMS=$(N) $(BIN)/python -m pytest tests/passes/test_semantics.py $(ARGS)
+
+# Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
+bad-inputs: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
 
 lint: $(TESTED)
 	$(BIN)/ruff check .

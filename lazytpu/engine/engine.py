@@ -132,14 +132,16 @@ class Engine:
     def check_import(self, state: State) -> None:
         """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning: at a cut that
         would be told to whoever reads next."""
+        from xdsl.utils.exceptions import VerifyException
+
         from lazytpu.aten.importer import import_trace  # loads xDSL
 
         records = state.records()
         try:
-            import_trace(extract(records, (len(records) - 1,)).state.records(), (), ())
+            import_trace(extract(records, (len(records) - 1,)).state.records(), (), ()).module.verify()
         except ImportFailure as error:
             raise not_imported(error) from error.__cause__
-        except RuntimeError as error:  # of torch's own code in its decompositions
+        except (RuntimeError, VerifyException) as error:  # torch's own code in its decompositions raises the former
             raise not_imported(ImportFailure(records[-1], error)) from error
 
     # -- cuts
