@@ -28,8 +28,8 @@ REASONS = {
 
 
 def check_info(b: Builder, info: SSAValue, name: str) -> None:
-    """Let a host read of what came with `info` raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name`
-    is the op's, as users know it."""
+    """Let a read of what came with `info` raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name` is
+    the op's, as users know it."""
     reason = next((text for word, text in REASONS.items() if word in name), None)
     message = f"{name}: {reason or 'The factorization could not be completed: its info is not 0.'}"
     linalg = reason is not None and "lu_factor" not in name

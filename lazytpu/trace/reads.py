@@ -6,8 +6,8 @@
 - All of it runs when a backward pass would be left pending. What the forward pass keeps for it would be results of one
   program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
-A record without results checks values, and runs with the next read, whatever that reads. The rest becomes a trace of its
-own, on which recording goes on.
+A record without results checks values, and runs with the next read, whatever that reads. The rest becomes a trace of
+its own, on which recording goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A check of values that failed is told once: in debug mode at the call, else by a read of what depends on it, or sync."""
+"""A failed check of values is told once: in debug mode at the call, else by a read of what depends on it, or sync."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import lazytpu
 from lazytpu.aten.failures import Check
@@ -52,7 +53,7 @@ def test_a_read_tells_of_what_its_value_depends_on_alone(late: str) -> None:
 def test_each_failure_is_told_by_the_read_that_needs_it(late: str) -> None:
     index, factor = row(7), torch.linalg.cholesky(-torch.eye(2, device="tpu"))
     lazytpu.mark_step()
-    with pytest.raises(torch.linalg.LinAlgError, match="cholesky"):
+    with pytest.raises(LinAlgError, match="cholesky"):
         factor.tolist()
     with pytest.raises(IndexError):
         index.tolist()
@@ -89,13 +90,13 @@ def test_factorizations_fail_in_every_mode(call: Callable[[], torch.Tensor]) -> 
     """What is not read is checked, too, and so is the second call, whatever modes came between."""
     for mode in ("debug", "strict", "fused", "debug", "lazy", "debug"):
         with lazytpu.mode(mode):
-            with pytest.raises(torch.linalg.LinAlgError):
+            with pytest.raises(LinAlgError):
                 result = call()
                 assert mode != "debug"  # at the call
                 result.tolist()
             if mode != "debug":
                 call()
-                with pytest.raises(torch.linalg.LinAlgError):
+                with pytest.raises(LinAlgError):
                     lazytpu.sync()
             lazytpu.sync()
 
@@ -105,7 +106,7 @@ def test_debug_mode_names_its_own_line_and_leaves_older_failures() -> None:
     older = row(7)
     lazytpu.mark_step()
     with lazytpu.mode("debug"):
-        torch.ones(2, device="tpu") + 1
+        _ = torch.ones(2, device="tpu") + 1
         with pytest.raises(IndexError, match=f"at .*{__name__.rpartition('.')[2]}.py"):
             row(8)
     with pytest.raises(IndexError):

@@ -60,9 +60,9 @@ def test_refused_at_the_call(name: str) -> None:
 
 
 def test_bytes_that_overflow_are_refused_in_the_words_of_the_cpu() -> None:
-    for device in ("cpu", "tpu"):
-        with pytest.raises(RuntimeError, match=r"Storage size calculation overflowed with sizes=\[4611686018427387904\]"):
-            torch.empty(1 << 62, device=device)
+    for place in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match=r"Storage size calculation overflowed with sizes=\[\d+\]"):
+            torch.empty(1 << 62, device=place)
 
 
 def test_large_views_are_free_until_all_of_them_is_read() -> None:
