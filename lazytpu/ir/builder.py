@@ -73,7 +73,7 @@ class Builder(
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
         """Registers a check of values: unless all of `ok` (i1) is true, a read of what depends on it raises `message`
-        as the exception called `error`: IndexError, RuntimeError, ValueError, ZeroDivisionError, or torch's LinAlgError.
+        as the exception called `error`: IndexError, RuntimeError, ValueError, ZeroDivisionError, LinAlgError (torch's).
         """
         if dtype_of(ok) != "i1":
             raise ValueError(f"a check is i1; got {ok.type}")
