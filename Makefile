@@ -15,6 +15,8 @@ N ?= 1000
 INTERRUPTS ?= 4000
 # `make random-switches`: how many.
 SWITCHED ?= 300
+# `make bad-inputs`: how many.
+WRONG ?= 3000
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
 BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
@@ -25,7 +27,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test tests random-programs interrupts lint format bench conformance coverage judge clean random-switches
+.PHONY: help demo test tests random-programs interrupts lint format bench conformance coverage judge clean random-switches bad-inputs
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -34,6 +36,7 @@ help:
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
+	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
 	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
@@ -65,6 +68,9 @@ interrupts: $(TESTED)
 # One process: the switches are those of the process. Each program runs on the device and on the CPU.
 random-switches: $(TESTED)
 	OMP_NUM_THREADS=1 RANDOM_SWITCHES=$(SWITCHED) $(BIN)/python -m pytest tests/frontend/test_ambient.py $(ARGS)
+# Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
+bad-inputs: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
 
 lint: $(TESTED)
 	$(BIN)/ruff check .

@@ -105,7 +105,7 @@ _ALL = (
         "bounds_check",
         True,
         "0 or 1",
-        "look for indices out of range on the device, and raise IndexError at the next read",
+        "check values on the device, such as indices, and raise what failed at the read that needs it",
         readers.flag,
     ),
     Setting(

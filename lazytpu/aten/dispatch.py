@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from lazytpu.aten import registry
 from lazytpu.aten.ambient import torch_as_recorded
 from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
+from lazytpu.aten.preconditions import PRECONDITIONS
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, functional, signature
 from lazytpu.aten.support import decomposition, missing_rule, supported
@@ -57,6 +58,9 @@ def evaluate(
     decompose = decomposition(op)
     if decompose is None or within.count(op) >= DEEPEST:
         raise missing_rule(op)
+    check = PRECONDITIONS.get(str(op))
+    if check is not None:
+        check(b, bound)
     with torch_as_recorded(), Literals(), Expansion(b, rng, (*within, op), evaluate) as expansion:
         arguments = {name: expansion.to_python(value) for name, value in bound.items()}
         positional = [arguments.pop(a.name) for a in op._schema.arguments if not a.kwarg_only]

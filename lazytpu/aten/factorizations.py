@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lazytpu.aten.linalg_checks import check_info
 from lazytpu.aten.matrices import adjoint, diagonal, part, product, triangle
 from lazytpu.aten.pointwise import full
+from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -130,6 +131,8 @@ def lu_unpack(
     lower, upper = unpacked(b, LU_data) if unpack_data else empty[1:]
     if not unpack_pivots:
         return empty[0], lower, upper
+    message = "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+    check_pivots(b, LU_pivots, shape_of(LU_data)[-2], f"{message} Did you properly pass the result of lu_factor?")
     order = permutation_of(b, LU_pivots, shape_of(LU_data)[-2])
     return permutation_matrix(b, order, dtype_of(LU_data)), lower, upper
 

@@ -38,6 +38,8 @@ from lazytpu.trace.value import Layout
 
 # torch's float32 matmul precision -> XLA's; "medium" allows bfloat16 products, which is what a TPU does by default.
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
+# What rules and torch's decompositions raise over arguments they did not expect.
+_FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
 
 
@@ -46,8 +48,8 @@ class Imported:
     """A trace as a module.
 
     The function's arguments are the packs of run-time numbers (in `packer.packs`' order), then the trace's inputs; its
-    results are the values of the live slots, then the status, an i32: the index into `checks` of the first that failed,
-    or their number.
+    results are the values of the live slots, then the status, i1: of each of `checks` whether it passed. Without checks
+    it is one that did.
     """
 
     module: ModuleOp
@@ -95,7 +97,7 @@ class _Importer:
                     self.record(record)
             except (NotImplementedError, ImportFailure):
                 raise
-            except (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError) as error:
+            except _FAILURES as error:
                 raise ImportFailure(record, error) from error
             self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))
         results = [self.memory[slot] for slot in live]
@@ -208,12 +210,10 @@ class _Importer:
     # -- the end
 
     def _checks(self, results: list[SSAValue]) -> tuple[Check, ...]:
-        """Fold all bounds checks into one result, the status: the index of the first that failed, or their number."""
+        """Fold all checks of values into one result, the status."""
         b, found = self.b, self.b.checks if self.bounds_checks else []
-        first = b.constant(len(found), "i32")
-        for i, (ok, _, _) in reversed(list(enumerate(found))):
-            first = b.select(ok, first, b.constant(i, "i32"))
-        results.append(first)
+        passed = [b.reshape(ok, (1,)) for ok, _, _ in found] or [b.constant(True, "i1", (1,))]
+        results.append(passed[0] if len(passed) == 1 else b.concatenate(passed, 0))
         return tuple(
             Check(message, error, str(self.records[index].op), self.records[index].line, index)
             for (_, message, error), index in zip(found, self.checking, strict=False)

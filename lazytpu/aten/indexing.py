@@ -89,7 +89,8 @@ def index_select(b: Builder, self: SSAValue, dim: int, index: SSAValue) -> SSAVa
     """Slices of `self` along `dim`; negative indices are out of range."""
     shape = shape_of(self)
     x, dim = (self, front(dim, len(shape))) if shape else (b.reshape(self, [1]), 0)
-    taken = take(b, x, in_range(b, index, shape_of(x)[dim], "index out of range in self"), dim)
+    error = "RuntimeError" if dim == 1 else "IndexError"  # of the CPU's kernel for that dim, and of all others
+    taken = take(b, x, in_range(b, index, shape_of(x)[dim], "index out of range in self", error=error), dim)
     return b.reshape(taken, b.out[0][1])
 
 

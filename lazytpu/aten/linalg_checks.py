@@ -1,4 +1,4 @@
-"""What a factorization's info says went wrong, as a check of values: an error at the next host read."""
+"""What a factorization's info says went wrong, as a check of values."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ REASONS = {
 
 
 def check_info(b: Builder, info: SSAValue, name: str) -> None:
-    """Let the next host read raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name` is the op's, as
-    users know it."""
+    """Let a read of what came with `info` raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name` is
+    the op's, as users know it."""
     reason = next((text for word, text in REASONS.items() if word in name), None)
     message = f"{name}: {reason or 'The factorization could not be completed: its info is not 0.'}"
     linalg = reason is not None and "lu_factor" not in name

@@ -80,7 +80,10 @@ def _pairs(b: Builder, x: SSAValue, targets: SSAValue) -> _Pairs:
     cube = [rows, classes, classes]
     ended = b.cumulative("max", b.convert(b.compare("LT", targets, full(b, 0, targets)), "i32"), 1)
     counts = b.compare("EQ", ended, full(b, 0, ended))
-    index = in_range(b, b.select(counts, targets, full(b, 0, targets)), classes, "target out of range")
+    message, none = "argument #2 'target' is out of range", full(b, -1, targets)
+    b.check(b.compare("GE", targets, none), message, "RuntimeError")
+    targets = b.select(counts, targets, full(b, 0, targets))
+    index = in_range(b, targets, classes, message, error="RuntimeError")
     chosen = b.broadcast_in_dim(take_along(b, x, 1, index), cube, [0, 1])
     gap = b.add(b.sub(b.broadcast_in_dim(x, cube, [0, 2]), chosen), b.constant(1, dtype_of(x), cube))
     counted = b.broadcast_in_dim(counts, cube, [0, 1])

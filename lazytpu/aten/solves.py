@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lazytpu.aten.factorizations import factor_lu, first_zero, permutation_matrix, permutation_of
 from lazytpu.aten.linalg_checks import check_info
 from lazytpu.aten.matrices import adjoint, batch_of, identity, product, transposed
+from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -84,6 +85,9 @@ def linalg_lu_solve(
     """X with A X = B, Aᴴ X = B, X A = B or X Aᴴ = B, where A = P L U."""
     if not left:  # X A = B is Aᴴ Xᴴ = Bᴴ
         return conjugated(b, linalg_lu_solve(b, LU, pivots, conjugated(b, B), True, not adjoint))
+    message = "Pivots given to lu_solve must all be between 1 and LU.size(-2) inclusive. "
+    message += "Did you properly pass the result of lu_factor?"
+    check_pivots(b, pivots, shape_of(LU)[-2], message)
     order = permutation_of(b, pivots, shape_of(LU)[-1])
     p = permutation_matrix(b, order, dtype_of(LU))
     if adjoint:
@@ -111,6 +115,9 @@ def linalg_inv_ex(b: Builder, A: SSAValue, check_errors: bool = False) -> tuple[
 @rule("aten.linalg_ldl_solve.default")
 def linalg_ldl_solve(b: Builder, LD: SSAValue, pivots: SSAValue, B: SSAValue, *, hermitian: bool = False) -> SSAValue:
     """X with A X = B, where ldl_factor made (LD, pivots) of A."""
+    message = "Pivots given to ldl_solve must all satisfy |pivot| <= LD.size(-2). "
+    message += "Did you properly pass the result of ldl_factor?"
+    check_pivots(b, b.unary("abs", pivots), shape_of(LD)[-2], message)
     batch = batch_of(LD, B)
     operands = [b.broadcast_to(v, [*batch, *shape_of(v)[-k:]]) for v, k in ((LD, 2), (pivots, 1), (B, 2))]
     if 0 in shape_of(operands[2]):

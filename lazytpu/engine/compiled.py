@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lazytpu.aten.failures import Check
 from lazytpu.aten.scalars import Packer
 from lazytpu.engine.inflight import Timing
+from lazytpu.engine.lineage import Lineage
 from lazytpu.runtime.buffer import Origin
 from lazytpu.runtime.chain import Chain
 from lazytpu.runtime.program import Program
@@ -19,9 +20,9 @@ class Compiled:
     """A program as a cut needs it.
 
     `live` are the slots that it computes, `nbytes` the size of each, `origins` the op and line that made it. `donated`
-    are the inputs (indices into the trace's) whose memory it takes. Its arguments are the packs of numbers at the
-    positions `packs`, the trace's inputs `inputs`, and the flat ones of `resident`. Its results are the flat ones of
-    `resident`, the live slots that are in none of these, and its status.
+    are the inputs (indices into the trace's) whose memory it takes; `lineage` says which results its checks concern.
+    Its arguments are the packs of numbers at the positions `packs`, the trace's inputs `inputs`, and the flat ones of
+    `resident`. Its results are the flat ones of `resident`, the live slots that are in none of these, and its status.
     """
 
     program: Program | Chain
@@ -34,6 +35,7 @@ class Compiled:
     origins: tuple[Origin, ...]
     checks: tuple[Check, ...]
     timing: Timing
+    lineage: Lineage
     resident: tuple[Resident, ...] = ()
     places: Mapping[int, Place] = field(default_factory=dict[int, "Place"])
     """Where the results of a program that takes flat arguments are, by slot; empty for all others, whose live slots are
@@ -49,25 +51,31 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of one slot: the result `index` of the program, or, in `pack` (the how many-th flat one), the part `index`."""
+    """Of one slot: the result `index` of the program, or, in `pack` (the how many-th flat one), the part `index`; and
+    its `group` of the program's lineage."""
 
     pack: int | None
     index: int
     nbytes: int
     origin: Origin
+    group: int
 
 
 def places(
-    live: Sequence[int], flat: Sequence[Sequence[int]], sizes: Sequence[int], origins: Sequence[Origin]
+    live: Sequence[int],
+    flat: Sequence[Sequence[int]],
+    sizes: Sequence[int],
+    origins: Sequence[Origin],
+    groups: Sequence[int],
 ) -> dict[int, Place]:
     """The places of the slots `live` among the results of a program whose flat ones have the slots `flat`."""
     inside = {slot: (pack, index) for pack, slots in enumerate(flat) for index, slot in enumerate(slots)}
     found: dict[int, Place] = {}
     following = len(flat)
-    for slot, nbytes, origin in zip(live, sizes, origins, strict=True):
+    for slot, nbytes, origin, group in zip(live, sizes, origins, groups, strict=True):
         pack, index = inside.get(slot, (None, following))
         following += pack is None
-        found[slot] = Place(pack, index, nbytes, origin)
+        found[slot] = Place(pack, index, nbytes, origin, group)
     return found
 
 

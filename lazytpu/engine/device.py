@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,36 @@ def capacity() -> tuple[int, int]:
     limit = stats.get("bytes_limit")
     if limit:
         return max(int(limit) - int(stats.get("bytes_in_use", 0)), 0), int(limit)
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = host_total()
     return min(host_available(), total), total
 
 
+def host_total() -> int:
+    """Bytes of the host's memory, or those that a container or `ulimit -v` leaves to this process."""
+    group = _number(_GROUP / "memory.max")
+    own = resource.getrlimit(resource.RLIMIT_AS)[0]
+    bounds = [group, own if own != resource.RLIM_INFINITY else None]
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *(b for b in bounds if b is not None)])
+
+
 def host_available() -> int:
-    """Bytes that the host can give without swapping; of its free pages alone where the kernel does not say."""
-    return _listed("MemAvailable") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    """Bytes that the host, or this process's container, can give without swapping; of the free pages alone where the
+    kernel does not say."""
+    free = _listed("MemAvailable") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    group, used = _number(_GROUP / "memory.max"), _number(_GROUP / "memory.current")
+    return free if group is None or used is None else min(free, max(group - used, 0))
+
+
+_GROUP = Path("/sys/fs/cgroup")  # of a container: its own, in Linux's second version of them
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none ("max" is no bound)."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def _listed(name: str) -> int | None:
@@ -41,6 +66,11 @@ def _listed(name: str) -> int | None:
 def limit() -> int:
     """Bytes that no program can exceed: the device's memory, of a host with its swap space."""
     return capacity()[1] + (_listed("SwapTotal") or 0 if client.platform() == "cpu" else 0)
+
+
+def available() -> float:
+    """Bytes that a program on the host can have now; no bound where the device has memory of its own."""
+    return host_available() if client.platform() == "cpu" else inf
 
 
 class Device:

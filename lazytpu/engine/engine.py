@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
-from lazytpu.aten.failures import Check
+from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.answers import Answers
@@ -21,12 +22,13 @@ from lazytpu.engine.background import Background, Job
 from lazytpu.engine.closing import close_at_exit
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
-from lazytpu.engine.device import capacity, limit
-from lazytpu.engine.failures import failed_cut
+from lazytpu.engine.device import available, capacity, limit
+from lazytpu.engine.failures import failed_cut, not_imported
 from lazytpu.engine.inflight import Inflight
+from lazytpu.engine.lineage import Failure, Outcome
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.out_of_memory import OutOfMemoryError, of_cut
+from lazytpu.engine.out_of_memory import OutOfMemoryError, check_size, of_cut
 from lazytpu.engine.packs import Packs
 from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
@@ -41,6 +43,7 @@ from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.runtime.laid_out import arguments, result
 from lazytpu.trace.eviction import Traces
+from lazytpu.trace.extract import extract
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
@@ -71,7 +74,7 @@ class Engine:
         self.make_facts = make_facts
         self.owners = owners
         self.user_line = user_line
-        MEMORY.limit = limit()
+        MEMORY.limit, MEMORY.available = limit(), available
         close_at_exit([self.inflight.close, self.background.close])
 
     def reset_metrics(self) -> None:
@@ -126,6 +129,25 @@ class Engine:
         """Raise NotImplementedError, naming those there are, for a dtype that programs have no element type for."""
         dtypes.name(dtype)
 
+    def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """Raise RuntimeError, in the CPU's words, or torch.OutOfMemoryError for a tensor that is far too large."""
+        check_size(dtype, shape)
+
+    def check_import(self, state: State) -> None:
+        """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning: at a cut that
+        would be told to whoever reads next."""
+        from xdsl.utils.exceptions import VerifyException
+
+        from lazytpu.aten.importer import import_trace  # loads xDSL
+
+        records = state.records()
+        try:
+            import_trace(extract(records, (len(records) - 1,)).state.records(), (), ()).module.verify()
+        except ImportFailure as error:
+            raise not_imported(error) from error.__cause__
+        except (RuntimeError, VerifyException) as error:  # torch's own code in its decompositions raises the former
+            raise not_imported(ImportFailure(records[-1], error)) from error
+
     # -- cuts
 
     def plan_of(self, state: State) -> CutPlan:
@@ -147,10 +169,11 @@ class Engine:
             [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and trace.buffers[i].pins == 1]
         )
         metrics = self.metrics
-        compiled = None if live == () else plan.programs.get((live, dead))
+        wanted = live or (plan.checks and options.bounds_check)
+        compiled = plan.programs.get((live, dead)) if wanted else None
         hit = compiled is not None
         try:
-            if live and compiled is None:
+            if wanted and compiled is None:
                 compiled, hit = self._select(plan, trace, live, dead)
             metrics.records += state.depth
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
@@ -233,31 +256,39 @@ class Engine:
         return min(fitting, key=lambda c: (len(c.live), -len(c.donated)), default=None)
 
     def _run(self, compiled: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
-        results, launch = self._launch(compiled, trace.buffers, trace.numbers)
-        if compiled.resident:
-            fill(compiled, held, results)
-        elif compiled.program.layouts is None and len(held) == len(compiled.live):
-            made = zip(held, results, compiled.nbytes, compiled.origins, strict=False)
-            for (_, value), array, size, origin in made:
-                value.buffer = Buffer(array, size, origin)
-        else:
-            position = {slot: i for i, slot in enumerate(compiled.live)}
-            for slot, value in held:
-                i = position[slot]
-                value.buffer = result(compiled.program.layouts, i, results[i], compiled.nbytes[i], compiled.origins[i])
         checks = compiled.checks
-        if checks and trace.mode in ("strict", "debug"):  # all lines that have this op share its record
+        eager = trace.mode in ("strict", "debug")
+        if checks and eager:  # all lines that have this op share its record
             line = self.user_line()
             checks = tuple([replace(check, line=line) for check in checks])
-        self.inflight.add(results[-1], checks, compiled.timing, launch)
+        run = self.inflight.run(compiled.lineage, checks, trace.buffers, eager)
+        results, launch = self._launch(compiled, trace.buffers, trace.numbers)
+        outcomes, of = run.outcomes, compiled.lineage.of
+        if compiled.resident:
+            fill(compiled, held, results, outcomes)
+        elif compiled.program.layouts is None and len(held) == len(compiled.live):
+            each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, of)
+            made = zip(held, results, compiled.nbytes, compiled.origins, each, strict=False)
+            for (_, value), array, size, origin, outcome in made:
+                value.buffer = Buffer(array, size, origin, outcome)
+        else:
+            position = {slot: i for i, slot in enumerate(compiled.live)}
+            layouts = compiled.program.layouts
+            for slot, value in held:
+                i = position[slot]
+                size, origin, outcome = compiled.nbytes[i], compiled.origins[i], outcomes[of[i]]
+                value.buffer = result(layouts, i, results[i], size, origin, outcome)
+        self.inflight.add(run, results[-1], compiled.timing, launch)
 
     def launch(
         self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]
-    ) -> list[Any]:
-        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`."""
+    ) -> tuple[list[Any], list[Outcome]]:
+        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`. With
+        them the outcomes of the groups of its results."""
+        run = self.inflight.run(compiled.lineage, checks, buffers, True)
         results, launch = self._launch(compiled, buffers, numbers)
-        self.inflight.add(results[-1], checks, compiled.timing, launch)
-        return results
+        self.inflight.add(run, results[-1], compiled.timing, launch)
+        return results, run.outcomes
 
     def _launch(self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Any], Any]:
         arrays: list[Any] = []
@@ -296,13 +327,15 @@ class Engine:
             raise self._exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it. Only a
+        """A 1-D CPU tensor with a buffer's elements. Raises what failed in the runs that they depend on, once. Only a
         constant is read without waiting."""
         array = self._fetch(buffer) if buffer.host is None else buffer.host.copy()
         return from_numpy(array.reshape(-1), dtype)
 
     def _fetch(self, buffer: Buffer) -> np.ndarray[Any, Any]:
-        self.wait()
+        self.inflight.settle()
+        if buffer.outcome is not None and buffer.outcome.failures:
+            self._tell(buffer.outcome.failures)
         if buffer.error is not None:
             raise again(buffer.error)
         try:
@@ -322,10 +355,20 @@ class Engine:
         """Count a read of a constant that is known."""
         self.metrics.constant_reads += 1
 
-    def wait(self) -> None:
-        """Wait until everything launched is done, and raise what failed."""
+    def launched(self) -> int:
+        """How many runs there were."""
+        return self.inflight.launched
+
+    def wait(self, since: int = 0) -> None:
+        """Wait until everything launched is done, and raise what failed and nobody was told of, in runs after the first
+        `since`."""
+        self.inflight.settle()
+        if self.inflight.failures:
+            self._tell([failure for failure in self.inflight.failures if failure.run > since])
+
+    def _tell(self, failures: Sequence[Failure]) -> None:
         try:
-            self.inflight.settle()
+            self.inflight.tell(failures)
         except OutOfMemory as error:
             raise self._exhausted(error, "read") from None
 

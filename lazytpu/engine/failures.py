@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 from lazytpu.aten.failures import Check, ImportFailure
@@ -57,13 +58,21 @@ def _explain(error: BaseException, state: State, lost: bool, donated: int = 0) -
     from lazytpu.passes.failure import PassError  # imports xDSL, which a process that compiles nothing does without
 
     if isinstance(error, ImportFailure):
-        failure = RuntimeError(f"lazytpu could not import {error}\n{valid}")
-        failure.__cause__ = error
-        return failure
+        return not_imported(error, f"\n{valid}")
     if isinstance(error, PassError | CompileError | RunError):
         error.add_note(f"In the trace {_span(state)}. {valid}")
         return error
     return error
+
+
+def not_imported(error: ImportFailure, valid: str = "") -> RuntimeError:
+    """The error to raise for a record that could not be imported; `valid` says what else is still there."""
+    from lazytpu.ir.types import TooLarge
+
+    kind = torch.OutOfMemoryError if isinstance(error.__cause__, TooLarge) else RuntimeError
+    failure = kind(f"lazytpu could not import {error}{valid}")
+    failure.__cause__ = error
+    return failure
 
 
 CHECKED: dict[str, type[Exception]] = {

@@ -25,10 +25,10 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import Layout
 
-VERSION = 2
+VERSION = 3
 
 _PACKED = {"f32": "float32", "f64": "float64", "i64": "int64", "ui64": "uint64"}
-_STATUS: TensorSpec = (np.dtype("int32"), ())
+
 
 PackEntries = dict[str, tuple[tuple[int, str, str], ...]]
 
@@ -120,10 +120,11 @@ def signature(entry: Entry, records: Sequence[Record]) -> Signature:
     flat = [form(each, slots.layouts) for _, each in entry.resident]
     flats = [(each.dtype, each.bounds[-1:]) for each in flat]
     inside = {slot for _, each in entry.resident for slot in each}
+    status = np.dtype(bool), (max(1, len(entry.checks)),)
     first = len(entry.packs) + len(entry.inputs)
     return Signature(
         (*(packs[i] for i in entry.packs), *(spec(slots.layouts[inputs[i]]) for i in entry.inputs), *flats),
-        (*flats, *(spec(slots.layouts[slot]) for slot in entry.live if slot not in inside), _STATUS),
+        (*flats, *(spec(slots.layouts[slot]) for slot in entry.live if slot not in inside), status),
         (
             *(len(entry.packs) + entry.inputs.index(i) for i in entry.donated if i in entry.inputs),
             *range(first, first + len(flats)),

@@ -1,4 +1,4 @@
-"""Runs that were launched and may not be done: their status, how long the device took, and bounds checks (R9)."""
+"""Runs that were launched and may not be done: their status, how long the device took, and checks of values (R9)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.aten.failures import Check
 from lazytpu.engine.failures import failed_check
+from lazytpu.engine.lineage import ALL, Failure, Lineage, Outcome, note, note_guarded, outcomes_of, told
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
@@ -35,10 +37,15 @@ class Timing:
 
 @dataclass(slots=True)
 class Run:
-    """One launched program: its status array (which is ready when all of it is) and the checks the status refers to."""
+    """One launched program: its status array (which is ready when all of it is), of each of its `checks` whether it
+    passed. `outcomes` are those of its results by group, `parents` those of its inputs, if these may have failed."""
 
-    status: Any
+    number: int
     checks: tuple[Check, ...]
+    lineage: Lineage
+    outcomes: list[Outcome]
+    parents: Sequence[Outcome | None]
+    status: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,9 @@ class Inflight:
     def __init__(self, metrics: Metrics):
         self.metrics = metrics
         self.runs: deque[Run] = deque()
-        self.failure: Exception | None = None
+        self.failures: list[Failure] = []  # nobody was told of these
+        self.launched = 0
+        self._checking = 0  # the number of the last run that checks values
         self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
         self._watcher: threading.Thread | None = None
 
@@ -67,10 +76,21 @@ class Inflight:
         before = self.runs[-1].status if self.runs else None
         return Launch(None if before is None or client.is_ready(before) else before, time.perf_counter())
 
-    def add(self, status: Any, checks: tuple[Check, ...], timing: Timing, launch: Launch | None) -> None:
+    def run(self, lineage: Lineage, checks: tuple[Check, ...], inputs: Iterable[Any], eager: bool) -> Run:
+        """The run of a program on the buffers `inputs`, for `add`; its outcomes are for the buffers of its results.
+        `eager`: it is one op alone, so that the check of what an input holds may still come."""
+        self.launched = number = self.launched + 1
+        if checks:
+            self._checking = number
+        first = self.runs[0].number if self.runs else number
+        doubtful = self._checking >= first or self.failures
+        parents = list(outcomes_of(inputs)) if doubtful or eager or lineage.guards else ()
+        return Run(number, checks, lineage, [Outcome(group) for group in lineage.groups], parents)
+
+    def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
         """A program was launched; when the host is `LIMIT` runs ahead, wait for the oldest. Raises nothing: what failed
-        is told at the next read, and not to the trace that happens to be cut now."""
-        run = Run(status, checks)
+        is told at a read, and not to the trace that happens to be cut now."""
+        run.status = status
         if launch is not None:
             if client.is_ready(status):  # ran while it was launched, as small programs do on the CPU
                 self._measured(timing, time.perf_counter() - launch.at)
@@ -81,20 +101,27 @@ class Inflight:
             self._settle(BATCH)
 
     def settle(self) -> None:
-        """Wait for all runs.
-
-        Raises the exception of the first check of values that failed since the last call (IndexError for an index out
-        of bounds), and RunError when a run failed.
-        """
+        """Wait for all runs. Raises nothing."""
         while self.runs:
             self._settle(len(self.runs))
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
+
+    def tell(self, failures: Sequence[Failure]) -> None:
+        """Raise what failed, if nobody was told yet: the exception of a check of values (IndexError for an index out of
+        bounds), or RunError."""
+        error = told(failures)
+        if error is not None:
+            if isinstance(error, RunError):  # the device fails what is computed from a run that failed, too
+                told([f for f in self.failures if isinstance(f.error, RunError) and f.error.reason == error.reason])
+            self.failures = [failure for failure in self.failures if failure.error is not None]
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, which would hold it
 
     def _settle(self, count: int) -> None:
-        """Wait for the oldest runs, and keep the first failure among them."""
-        runs = self._oldest(count)
+        """Wait for the oldest runs, and note what failed in them: for all that lie before a check of their info."""
+        guarding = [i for i, run in enumerate(list(self.runs), 1) if run.lineage.guards]
+        runs = self._oldest(max(count, *guarding[-1:]) if guarding else count)
         try:
             with self.metrics.waiting():
                 try:
@@ -102,12 +129,21 @@ class Inflight:
                     suspects = [run for run in runs if run.checks]
                 except RunError:
                     suspects = runs
-                for run in suspects:
-                    if self.failure is None:
-                        self.failure = _failure_of(run)
+                self._note(runs, {run.number: _failures_of(run) for run in suspects})
         except BaseException:  # an interrupt: nobody has looked at them yet
             self.runs.extendleft(reversed(runs))
             raise
+
+    def _note(self, runs: Sequence[Run], failed: dict[int, dict[int, Failure]]) -> None:
+        """Tell the outcomes of runs that are done what `failed`, by the numbers of the runs and of their checks."""
+        self.failures.extend(failure for checks in failed.values() for failure in checks.values())
+        if self.failures:
+            for run in runs:
+                note_guarded(failed.get(run.number, {}), run.parents, run.lineage.guards)
+            for run in runs:
+                note(failed.get(run.number, {}), run.outcomes, run.parents)
+        for run in runs:
+            run.checks, run.parents = (), ()
 
     def idle(self) -> bool:
         """Whether the device is done with all runs."""
@@ -160,13 +196,14 @@ class Inflight:
             self._measured(timing, time.perf_counter() - start)
 
 
-def _failure_of(run: Run) -> Exception | None:
-    """Why a run failed, once it is done; None when it did not."""
+def _failures_of(run: Run) -> dict[int, Failure]:
+    """Why a run that is done failed, by the number of the check that did."""
     try:
         if not run.checks:
             client.wait([run.status])
-            return None
-        status = int(client.to_host(run.status, copy=False))
+            return {}
+        passed = client.to_host(run.status, copy=False)
     except RunError as error:
-        return error.with_traceback(None)
-    return failed_check(run.checks[status]) if status < len(run.checks) else None
+        failure = Failure(error.with_traceback(None), run.number)
+        return {ALL: failure}
+    return {i: Failure(failed_check(check), run.number) for i, check in enumerate(run.checks) if not passed[i]}

@@ -14,6 +14,7 @@ from lazytpu.engine.memory import LiveValue, MemoryReport, short, size
 from lazytpu.engine.origins import origins
 from lazytpu.engine.undo import before_trace, root_of
 from lazytpu.runtime.analysis import Memory
+from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.value import Value
@@ -50,6 +51,27 @@ class OutOfMemoryError(OutOfMemory, torch.OutOfMemoryError):
         self.results = tuple(sorted(results, key=lambda value: -value.nbytes))
         self.advice = tuple(_advice(self, kept))
         self.args = ("\n".join(_lines(self, donated)),)
+
+
+# A result may be larger than the device's memory, since it need never be there as a whole: a program computes what is
+# read of it. Computing more than so many times the memory takes too long to be meant.
+ROOM = 4
+
+
+def check_size(dtype: torch.dtype, shape: Sequence[int]) -> None:
+    """Raise RuntimeError for a tensor whose bytes do not fit into 64 bits, as torch does, and torch.OutOfMemoryError
+    for one that is larger than `ROOM` times the device's memory."""
+    nbytes = dtype.itemsize * prod(shape)
+    if nbytes > ROOM * MEMORY.limit:
+        if nbytes > _COUNTED:
+            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
+        kind = f"{str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
+        raise torch.OutOfMemoryError(
+            f"can't allocate memory: {kind} takes {size(nbytes)}, and the device has {size(int(MEMORY.limit))}"
+        )
+
+
+_COUNTED = (1 << 63) - 1
 
 
 def of_cut(

@@ -14,6 +14,7 @@ from lazytpu.engine.compiled import Compiled, Resident, places
 from lazytpu.engine.environment import extended, settings
 from lazytpu.engine.index import Entry, Malformed
 from lazytpu.engine.inflight import Timing
+from lazytpu.engine.lineage import lineage
 from lazytpu.engine.origins import origins
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
@@ -62,11 +63,14 @@ def recall(
 
 def compiled(entry: Entry, program: Program | Chain, records: Sequence[Record], name: str) -> Compiled:
     """An entry with its program, as a cut needs it; source lines are those of `records`."""
-    layouts = Slots(records).layouts
+    known = Slots(records)
+    layouts = known.layouts
     specs = [index.spec(layouts[slot]) for slot in entry.live]
     sizes = tuple([dtype.itemsize * prod(shape) for dtype, shape in specs])
     made = origins(records, entry.live, name)
     flat = [slots for _, slots in entry.resident]
+    checks = tuple(Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in entry.checks)
+    found = lineage(records, known, entry.live, checks)
     return Compiled(
         program=program,
         packer=Packer(entry.entries),
@@ -76,12 +80,11 @@ def compiled(entry: Entry, program: Program | Chain, records: Sequence[Record], 
         live=entry.live,
         nbytes=sizes,
         origins=made,
-        checks=tuple(
-            Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in entry.checks
-        ),
+        checks=checks,
         timing=Timing(),
+        lineage=found,
         resident=tuple([Resident(*each, index.form(each[1], layouts)) for each in entry.resident]),
-        places=places(entry.live, flat, sizes, made) if flat else {},
+        places=places(entry.live, flat, sizes, made, found.of) if flat else {},
     )
 
 

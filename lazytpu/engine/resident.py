@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lazytpu.engine.compiled import Compiled
+from lazytpu.engine.lineage import Outcome
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.laid_out import result
 from lazytpu.runtime.resident import Pack, Part, pack_of
@@ -17,9 +18,11 @@ def gather(compiled: Compiled, buffers: Sequence[Any]) -> list[Pack]:
     return [pack_of([buffers[i] for i in each.inputs], each.form) for each in compiled.resident]
 
 
-def fill(compiled: Compiled, held: Sequence[tuple[int, Value]], results: Sequence[Any]) -> None:
+def fill(
+    compiled: Compiled, held: Sequence[tuple[int, Value]], results: Sequence[Any], outcomes: Sequence[Outcome]
+) -> None:
     """Give the values `held` of a trace, by slot, their places in the results of its program."""
-    values, wanted = dict(held), Results(compiled, results)
+    values, wanted = dict(held), Results(compiled, results, outcomes)
     for slot, value in values.items():
         value.buffer = wanted.buffer(slot)
 
@@ -27,15 +30,17 @@ def fill(compiled: Compiled, held: Sequence[tuple[int, Value]], results: Sequenc
 class Results:
     """The results of one run as buffers, by slot."""
 
-    def __init__(self, compiled: Compiled, results: Sequence[Any]):
+    def __init__(self, compiled: Compiled, results: Sequence[Any], outcomes: Sequence[Outcome] = ()):
         self.compiled = compiled
+        self.outcomes = outcomes
         self.results = results
         self.packs = [Pack(array, each.form) for array, each in zip(results, compiled.resident, strict=False)]
 
     def buffer(self, slot: int) -> Buffer:
         """A new buffer of a live slot: ask once for each."""
         where = self.compiled.places[slot]
+        outcome = self.outcomes[where.group] if self.outcomes else None
         if where.pack is None:
             layouts = self.compiled.program.layouts
-            return result(layouts, where.index, self.results[where.index], where.nbytes, where.origin)
-        return Part(self.packs[where.pack], where.index, where.nbytes, where.origin)
+            return result(layouts, where.index, self.results[where.index], where.nbytes, where.origin, outcome)
+        return Part(self.packs[where.pack], where.index, where.nbytes, where.origin, outcome)

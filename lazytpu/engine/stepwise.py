@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from lazytpu.aten.failures import Check
 from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Prepared
+from lazytpu.engine.lineage import Outcome
 from lazytpu.runtime.buffer import Buffer, Origin
 from lazytpu.runtime.laid_out import result
 from lazytpu.trace.extract import Extracted, Slots, extract
@@ -32,8 +33,9 @@ class Runner(Protocol):
 
     def launch(
         self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]
-    ) -> list[Any]:
-        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`."""
+    ) -> tuple[list[Any], list[Outcome]]:
+        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`. With
+        them the outcomes of the groups of its results."""
         ...
 
 
@@ -99,12 +101,13 @@ class Stepwise:
         compiled = step.compiled
         if compiled is None:
             return
-        results = self.runner.launch(compiled, given, numbers, step.checks)
+        results, outcomes = self.runner.launch(compiled, given, numbers, step.checks)
         needed = set(step.live)
         layouts = compiled.program.layouts
         for i, (slot, array, size) in enumerate(zip(compiled.live, results, compiled.nbytes, strict=False)):
             if slot in needed:
-                buffers[part.origins[slot]] = result(layouts, i, array, size, step.origin)
+                outcome = outcomes[compiled.lineage.of[i]]
+                buffers[part.origins[slot]] = result(layouts, i, array, size, step.origin, outcome)
 
     def _ready(self, step: Step, trace: Trace) -> None:
         """Find the program of a record, or compile it: here, on the thread that needs it."""

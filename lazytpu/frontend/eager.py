@@ -20,9 +20,11 @@ def run_now(recorder: Recorder) -> None:
     state = recorder.state
     record = state.record
     watch = Watch(recorder, record) if options.nan_check and record is not None and state.depth == 1 else None
+    engine = ports.engine()
+    before = engine.launched()
     try:
         recorder.cut()
-        ports.engine().wait()
+        engine.wait(before)
         if watch is not None:
             watch.check()
     finally:

@@ -20,7 +20,7 @@ import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions reg
 from lazytpu.frontend import ambient, codegen, ports, promotion, unwritten
 from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
-from lazytpu.frontend.inference.dtype_support import check_dtypes
+from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.ops.creation import check_device
@@ -219,8 +219,10 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         if a.written:
             _require_tpu(k.op, name, bound[name])
     check_device(bound.get("device"))
-    check_dtypes(k.op, bound)
+    for value in args:
+        _check_sizes(value)
     results = infer(k.op, bound)
+    check_dtypes(k.op, bound, results)
     check_writes(k.op, bound)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
     slots = r.slots
@@ -266,6 +268,8 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     )
     shape = outs[0] if k.returns_one else results
     state = State(parent, record, shape, slots, len(r.buffers), len(r.numbers))
+    if huge_numbers(bound):
+        ports.engine().check_import(state)
     if fused:
         watch(state)
         note_idle(state)
@@ -341,6 +345,13 @@ def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
                 f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and "
                 f"{tensor.device}! ('{name}' of {op} is written, so it has to be on tpu)"
             )
+
+
+def _check_sizes(value: Any) -> None:
+    """A view can have any number of elements, and a program reads all of them."""
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, torch.Tensor):
+            ports.engine().check_size(tensor.dtype, tuple(tensor.shape))
 
 
 def _draw(generator: torch.Generator | None) -> tuple[int, int]:

@@ -56,6 +56,14 @@ class Engine(Protocol):
         """Raises NotImplementedError for a dtype whose tensors no program can hold."""
         ...
 
+    def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """Raises RuntimeError for a tensor that is far too large for the device, whether it is in memory or a view."""
+        ...
+
+    def check_import(self, state: State) -> None:
+        """Raises RuntimeError when no program could be made of the last record of a trace that is at `state`."""
+        ...
+
     def cut_trace(self, trace: Trace) -> None:
         """Give the trace's live values their buffers."""
         ...
@@ -82,8 +90,13 @@ class Engine(Protocol):
         """Count an op that was run on the CPU."""
         ...
 
-    def wait(self) -> None:
-        """Wait until everything launched so far is done."""
+    def launched(self) -> int:
+        """How many runs there were so far."""
+        ...
+
+    def wait(self, since: int = 0) -> None:
+        """Wait until everything launched so far is done. Raises what failed in runs after the first `since`, and nobody
+        was told of."""
         ...
 
     def idle(self) -> bool:

@@ -47,9 +47,12 @@ def recorder() -> Recorder:
 def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
     """The Layout of a tensor made with this size and stride: shared by all values of that kind.
 
-    Raises NotImplementedError for a dtype that the device does not have.
+    Raises NotImplementedError for a dtype that the device does not have, RuntimeError for a size that is far too large
+    for it.
     """
-    ports.engine().check_dtype(dtype)
+    engine = ports.engine()
+    engine.check_dtype(dtype)
+    engine.check_size(dtype, shape)
     return Layout(dtype, shape, stride)
 
 

@@ -74,9 +74,24 @@ COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 _KNOWN: dict[int, tuple[AnyTensorType, str, Shape]] = {}
 
 
+LARGEST = 1 << 42  # bytes of one array: no device has them, and far beyond them XLA ends the process
+
+
+class TooLarge(ValueError):
+    """An array that no device has the memory for."""
+
+
+def check_size(dtype: str, shape: Sequence[int]) -> None:
+    """Raise TooLarge for an array of more than `LARGEST` bytes: XLA counts bytes in 64 bits and aborts past them, and
+    what it can count may take it years to compute."""
+    if prod(shape) * _BITS[dtype] > 8 * LARGEST:
+        raise TooLarge(f"an array of {dtype}{list(shape)} is too large for any device")
+
+
 @cache
 def _intern(dtype: str, shape: Shape) -> AnyTensorType:
     _check_static(shape)
+    check_size(dtype, shape)
     made: AnyTensorType = TensorType(element_type(dtype), shape)
     _KNOWN[id(made)] = (made, dtype, shape)
     return made

@@ -199,7 +199,7 @@ class Emission:
     def call(self, symbol: str, operands: Sequence[ir.Value], results: Sequence[ir.Type]) -> list[ir.Value]:
         """A call of a function of the module; XLA inlines it, and gives what has no line in there that of the call, if
         that is a location with a name."""
-        here = ir.Location.current
+        here: Any = ir.Location.current
         named = here if isinstance(here, ir.NameLoc) else ir.Location.name(symbol, childLoc=here)
         return list(func.CallOp(list(results), symbol, list(operands), loc=named).results)
 

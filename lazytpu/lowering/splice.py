@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from lazytpu.ir.types import LARGEST, TooLarge
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.templates.registry import Instance
 from lazytpu.runtime.client import func, ir
@@ -20,6 +23,7 @@ def _splice(e: Emission, instance: Instance, symbol: str) -> None:
         f.name.value: symbol if f.name.value == "main" else e.symbol(f"{symbol}_{f.name.value}") for f in functions
     }
     for function in functions:
+        function.operation.walk(_check_sizes)
         function.operation.walk(lambda op: _rename_references(op, names))
         function.attributes["sym_name"] = ir.StringAttr.get(names[function.name.value])
         function.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -27,6 +31,14 @@ def _splice(e: Emission, instance: Instance, symbol: str) -> None:
             if attribute in function.attributes:
                 del function.attributes[attribute]
         e.module.body.append(function.operation.clone())
+
+
+def _check_sizes(op: ir.Operation) -> ir.WalkResult:
+    """Raise TooLarge for a template that makes what no device can hold."""
+    for result in op.results:
+        if isinstance(result.type, ir.RankedTensorType) and prod(result.type.shape) > LARGEST:
+            raise TooLarge(f"an array of {result.type} is too large for any device")
+    return ir.WalkResult.ADVANCE
 
 
 # Where an op names functions: calls and composites one, custom calls a list.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import OutOfMemory
+
+LARGE = 1 << 30  # bytes of one run that the system is asked about: it would rather end the process than refuse them
 
 
 class DeviceMemory:
@@ -19,12 +22,13 @@ class DeviceMemory:
     Each update is one read and one write of a slot, which the interpreter does not interrupt, so no lock is needed.
     """
 
-    __slots__ = ("exhausted", "limit", "live", "peak")
+    __slots__ = ("available", "exhausted", "limit", "live", "peak")
 
     def __init__(self) -> None:
         self.live = 0
         self.peak = 0
         self.limit: float = inf
+        self.available: Callable[[], float] = lambda: inf
         self.exhausted = 0
 
     def note_execution(self, temporaries: int, outputs: int, aliased: int) -> None:
@@ -37,6 +41,9 @@ class DeviceMemory:
         if needed > self.peak:
             if needed > self.limit:
                 raise OutOfMemory("the program", f"RESOURCE_EXHAUSTED: it needs {needed} bytes of {self.limit:.0f}")
+            new = outputs - aliased + temporaries
+            if new > LARGE and new > (free := self.available()):
+                raise OutOfMemory("the program", f"RESOURCE_EXHAUSTED: it needs {new} bytes more, {free:.0f} are free")
             self.peak = needed
 
     def reset_peak(self) -> None:
@@ -70,16 +77,18 @@ class Buffer:
     `host` are the elements of a constant that is known (`Known`), else None.
     Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `origin` (what made it, if
     anything says so), `pins` (how many hold it for reasons of their own, such as an export; not donated while > 0),
-    `error` (why its contents are lost, or None).
+    `error` (why its contents are lost, or None), `outcome` (how the run that made it ended; None
+    for data of the host).
     """
 
-    __slots__ = ("__weakref__", "array", "error", "nbytes", "origin", "pins")
+    __slots__ = ("__weakref__", "array", "error", "nbytes", "origin", "outcome", "pins")
     host: Any = None
 
-    def __init__(self, array: Any, nbytes: int, origin: Origin | None = None) -> None:
+    def __init__(self, array: Any, nbytes: int, origin: Origin | None = None, outcome: Any = None) -> None:
         self.array = array
         self.nbytes = nbytes
         self.origin = origin  # 13 ns of the 260 that a buffer costs
+        self.outcome = outcome
         self.pins = 0
         self.error: BaseException | None = None
         MEMORY.live = live = MEMORY.live + nbytes

@@ -29,12 +29,13 @@ class LaidOut(Buffer):
 
     __slots__ = ("_plain", "laid", "layout")
 
-    def __init__(self, laid: Array, nbytes: int, origin: Origin | None, layout: str) -> None:
+    def __init__(self, laid: Array, nbytes: int, origin: Origin | None, layout: str, outcome: Any = None) -> None:
         self._plain: Any = None
         self.laid = laid
         self.layout = layout
         self.nbytes = 0
         self.origin = origin
+        self.outcome = outcome
         self.pins = 0
         self.error = None
         self._count(nbytes)
@@ -91,10 +92,14 @@ def arguments(layouts: Layouts, first: int, buffers: Sequence[Buffer]) -> list[A
     return [b.array if layout is None else _laid(b, layout) for b, layout in zip(buffers, wanted, strict=False)]
 
 
-def result(layouts: Layouts | None, index: int, array: Array, nbytes: int, origin: Origin | None) -> Buffer:
-    """The buffer of a result of a program with these layouts."""
+def result(
+    layouts: Layouts | None, index: int, array: Array, nbytes: int, origin: Origin | None, outcome: Any = None
+) -> Buffer:
+    """The buffer of a result of a program with these layouts, whose run has the `outcome`."""
     layout = None if layouts is None else layouts.results[index]
-    return Buffer(array, nbytes, origin) if layout is None else LaidOut(array, nbytes, origin, layout)
+    if layout is None:
+        return Buffer(array, nbytes, origin, outcome)
+    return LaidOut(array, nbytes, origin, layout, outcome)
 
 
 def _laid(buffer: Buffer, layout: str) -> Array:

@@ -78,12 +78,13 @@ class Part(Buffer):
 
     __slots__ = ("_own", "index", "pack")
 
-    def __init__(self, pack: Pack, index: int, nbytes: int, origin: Origin | None) -> None:
+    def __init__(self, pack: Pack, index: int, nbytes: int, origin: Origin | None, outcome: Any = None) -> None:
         self.pack: Pack | None = pack
         self.index = index
         self._own: Any = None
         self.nbytes = nbytes
         self.origin = origin
+        self.outcome = outcome
         self.pins = 0
         self.error = None
 

@@ -6,8 +6,8 @@
 - All of it runs when a backward pass would be left pending. What the forward pass keeps for it would be results of one
   program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
 
-A record without results checks values, and runs with the next read, which tells what it found. The rest becomes a trace
-of its own, on which recording goes on. What constants alone decide takes no part of the trace (see constants.py).
+A record without results checks values, and runs with the next read, whatever that reads. The rest becomes a trace of
+its own, on which recording goes on. What constants alone decide takes no part of the trace (see constants.py).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Ended(State):
 @dataclass(slots=True)
 class CutPlan:
     """What a cut at one state needs to know: which slots are inputs with a buffer, which are results, and the programs
-    compiled so far, by (live result slots, dead inputs).
+    compiled so far, by (live result slots, dead inputs). `checks`: a record without results checks values.
 
     `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them.
     `reads` are the ways host reads take the trace apart (see reads.py)."""
@@ -174,16 +174,19 @@ class CutPlan:
     jobs: list[Any] = field(default_factory=list[Any])
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
+    checks: bool = False
 
     @staticmethod
     def of(state: State) -> CutPlan:
         """The plan of a trace that ends at `state`."""
         inputs: list[int] = []
         results: list[int] = []
+        checks = False
         for record in state.records():
+            checks = checks or not (record.out_slots or record.written)
             for slot, _, empty in record.admitted:
                 (results if empty else inputs).append(slot)
             results.extend(record.out_slots)
             for slots in record.written.values():
                 results.extend(slots)
-        return CutPlan(tuple(inputs), tuple(sorted(results)))
+        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks)

@@ -24,6 +24,39 @@ REFUSED: dict[str, Callable[[str], object]] = {
         torch.ones(2, dtype=torch.int64, device=d), torch.ones((), device=d)
     ),
     "narrow_copy, dim": lambda d: torch.narrow_copy(torch.ones(2, 2, device=d), 3, 0, 1),
+    "eq_, broadcast": lambda d: torch.ones(4, device=d).eq_(torch.ones(2, 4, device=d)),
+    "ne_, smaller": lambda d: torch.ones(5, 1, device=d).ne_(torch.ones(5, device=d)),
+    "floor_divide_, broadcast": lambda d: torch.ones(1, device=d).floor_divide_(torch.ones(5, device=d)),
+    "nextafter_, broadcast": lambda d: torch.ones(1, device=d).nextafter_(torch.ones(5, device=d)),
+    "addr_, shape": lambda d: torch.ones(10, device=d).addr_(torch.ones(5, device=d), torch.ones(10, device=d)),
+    "add_ of lists, broadcast": lambda d: torch._foreach_add_([torch.ones(1, device=d)], [torch.ones(2, device=d)]),
+    "as_strided_": lambda d: torch.ones(3, device=d).as_strided_((2, 2), (1, 2)),
+    "relu_ of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).relu_(),
+    "abs_ of complex": lambda d: torch.ones(3, dtype=torch.complex64, device=d).abs_(),
+    "abs_ of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).sub_(torch.ones(3, device=d)),
+    "argmax of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).argmax(),
+    "argmax of many truths": lambda d: torch.ones(3000, 20, dtype=torch.bool, device=d).argmax(1),
+    "median of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).median(),
+    "nanmedian of truths, dim": lambda d: torch.ones(3, 2, dtype=torch.bool, device=d).nanmedian(0),
+    "topk of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).topk(1),
+    "kthvalue of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).kthvalue(1),
+    "ceil of complex": lambda d: torch.ones(3, dtype=torch.complex64, device=d).ceil(),
+    "prelu of integers": lambda d: F.prelu(*[torch.ones(3, dtype=torch.int8, device=d)] * 2),
+    "pooling of truths": lambda d: F.adaptive_max_pool2d(torch.ones(1, 4, 4, dtype=torch.bool, device=d), 2),
+    "pooling of many integers": lambda d: F.avg_pool3d(torch.ones(9, 16, 16, 16, dtype=torch.int32, device=d), 2),
+    "interpolation of integers": lambda d: F.interpolate(
+        torch.ones(1, 1, 4, 4, dtype=torch.int64, device=d), size=(2, 2), mode="bicubic"
+    ),
+    "grid of integers": lambda d: F.grid_sample(
+        torch.ones(1, 1, 4, 4, device=d), torch.ones(1, 2, 2, 2, dtype=torch.int64, device=d), align_corners=False
+    ),
+    "weights of labels": lambda d: F.nll_loss(
+        torch.ones(2, 3, device=d), torch.ones(2, dtype=torch.int64, device=d), torch.ones(3, device=d).double()
+    ),
+    "addmm, dtypes": lambda d: torch.addmm(
+        torch.ones(2, 2, dtype=torch.int8, device=d), *[torch.ones(2, 2, dtype=torch.int64, device=d)] * 2
+    ),
+    "cumprod_ of truths": lambda d: torch.ones(3, dtype=torch.bool, device=d).cumprod_(0),
     "broadcast": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
     "matrices": lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 5, device=d),
     "matrices, dtypes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(3, 5, dtype=torch.float64, device=d),
@@ -38,6 +71,16 @@ def test_as_on_the_cpu(name: str) -> None:
             REFUSED[name](device)
         errors.append((error.type, str(error.value)))
     assert errors[1] == errors[0]
+
+
+def test_halves_are_refused_only_what_float32_is() -> None:
+    """The CPU has no kernel of this for them; an accelerator computes in nothing else."""
+    x = torch.ones(1, 1, 4, 4, 4, dtype=torch.bfloat16)
+    with pytest.raises(NotImplementedError):
+        F.avg_pool3d(x, 2)
+    assert F.avg_pool3d(x.to("tpu"), 2).cpu().sum() == 8.0
+    with pytest.raises(NotImplementedError):
+        x.to("tpu").bitwise_and_(x.to("tpu"))
 
 
 def test_large_tensors_are_refused_in_the_same_words() -> None:

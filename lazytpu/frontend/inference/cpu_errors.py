@@ -27,11 +27,11 @@ def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[s
 
 
 def elements(values: Any) -> int:
-    """How many elements the tensors among `values` have in memory."""
+    """How many elements the tensors among `values` have, or have in memory where that is more."""
     count = 0
     for value in values:
         if isinstance(value, torch.Tensor):
-            count += value.untyped_storage().nbytes() // value.element_size()
+            count += max(value.numel(), value.untyped_storage().nbytes() // value.element_size())
         elif isinstance(value, list | tuple):
             count += elements(value)
     return count

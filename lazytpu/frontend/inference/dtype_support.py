@@ -1,55 +1,145 @@
-"""Which dtypes torch's CPU implements an op for: what it refuses, tpu refuses, at the call and with the same error.
+"""What the CPU's kernels refuse of arguments that torch's meta functions accept: dtypes that a kernel is not written
+for, or that do not go together. What the CPU refuses, tpu refuses, at the call and with the same error.
 
-torch's meta functions do not know: they accept bitwise_and of floats. The CPU's own kernel is asked, once per op and
-dtypes, on tensors of one element.
+The CPU's own kernel is asked, once per op and dtypes: on tensors of the same sizes when these are small, else on
+smaller ones.
 """
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-# Not pointwise, but safe to ask with one element too.
-_ASKED_TOO = frozenset({torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default})
+from lazytpu.frontend.inference.cpu_errors import on_cpu
+from lazytpu.frontend.inference.infer import is_pointwise
 
-# A dtype without a kernel, and a result that an in-place op cannot keep; other errors are not of the dtypes.
-_REFUSALS = ("not implemented for", "can't be cast to the desired output type")
+_HUGE = 1 << 31  # sizes, counts and steps above this overflow in meta functions: the CPU's kernel is asked about each
+_FEW = 1 << 14  # elements of tensors that the CPU is asked with
+_SIZES = (2, 5, 16)  # to which larger dims are cut, one after the other: some kernels need room for a window
+_WIDE = 1 << 10  # a static size above this is not asked about: the result may be as wide, whatever its operands are
+
+# What is said of dtypes, and of results that an in-place op cannot keep; other errors depend on sizes and values, which
+# are not those of the call.
+_REFUSALS = re.compile(
+    r"not implemented for|can't be cast|scalar type|dtype|data ?type|not supported (for|on)|(does not|doesn't) support"
+    r"|is not supported|are not supported|only supports?|indices must be|input types?|[Cc]omplex|[Bb]oolean|[Bb]ool "
+    r"|floating|integral|(expected|Expected|must be|be of) .*\b(Float|Double|Long|Int|int|Byte|Bool|real)"
+)
+# No word about dtypes: an op that the CPU lacks, and the values that it is asked with.
+_OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
+# An accelerator computes in them what the CPU has no kernel for; it is refused only what float32 is refused, too.
+_HALVES = (torch.float16, torch.bfloat16)
+# Fused steps of optimizers, which say nothing about their dtypes, and ops that only move what they get.
+_UNASKED = re.compile(r"aten::(_?copy|_to_copy|_fused_|_foreach_|empty|resize|set_|random_?|_linalg_check_errors)")
 
 _accepted: set[tuple[Any, ...]] = set()
 
 
-def check_dtypes(op: OpOverload, bound: dict[str, Any]) -> None:
-    """Raise the CPU's error when it has no kernel of `op` for these dtypes."""
-    if torch.Tag.pointwise not in op.tags and op not in _ASKED_TOO:
-        return
-    key = (op, *((name, _key(value)) for name, value in bound.items()))
+def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
+    """Raise the CPU's error when it has no kernel of `op` for these dtypes; `results` are the layouts of what the op
+    gives for these arguments."""
+    huge = huge_numbers(bound)
+    key = (op, huge, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:
         return
-    schema = op._schema.arguments
-    small = {name: _small(value) for name, value in bound.items()}
-    try:
-        op(
-            *[small[a.name] for a in schema if not a.kwarg_only and a.name in small],
-            **{a.name: small[a.name] for a in schema if a.kwarg_only and a.name in small},
-        )
-    except (NotImplementedError, RuntimeError) as error:
-        if any(refusal in str(error) for refusal in _REFUSALS):
-            raise
+    if huge and _count(bound, results) <= _FEW:
+        _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
+    pointwise = is_pointwise(op)
+    if pointwise or (not _UNASKED.match(str(op)) and next(_tensors(bound.values()), None) is not None):
+        error = _refusal(op, bound, results)
+        if error is not None and not pointwise and any(t.dtype in _HALVES for t in _tensors(bound.values())):
+            wider = {name: _wider(value) for name, value in bound.items()}
+            error = error if _refusal(op, wider, results) is not None else None
+        if error is not None:
+            raise error
     _accepted.add(key)
+
+
+def huge_numbers(bound: dict[str, Any]) -> tuple[int, ...]:
+    """The sizes, counts and steps among static arguments that meta functions, and rules, may count wrongly with."""
+    return tuple([n for n in _statics(bound.values()) if n > _HUGE])
+
+
+def _refusal(op: OpOverload, bound: dict[str, Any], results: Any) -> Exception | None:
+    """What the CPU says of the dtypes, if it does not accept them."""
+    if _count(bound, results) <= _FEW:
+        return _asked(op, {name: on_cpu(value) for name, value in bound.items()})[0]
+    if is_pointwise(op):
+        return _asked(op, {name: _cut(value, 1) for name, value in bound.items()})[0]
+    if any(n > _WIDE for n in _statics(bound.values())):
+        return None
+    for size in _SIZES:
+        error, answered = _asked(op, {name: _cut(value, size) for name, value in bound.items()})
+        if answered:
+            return error
+    return None
+
+
+def _count(bound: dict[str, Any], results: Any) -> int:
+    return sum(t.numel() for t in _tensors(bound.values())) + _elements(results)
+
+
+def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) -> tuple[Exception | None, bool]:
+    """The CPU's error about dtypes, if there is one, and whether it had anything to say about them. `strictly`: raise
+    any error."""
+    schema = op._schema.arguments
+    given = [a for a in schema if not a.kwarg_only]
+    positional = [arguments.get(a.name, a.default_value) for a in given]
+    keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warned about at the call itself
+        try:
+            op(*positional, **keywords)
+        except Exception as error:
+            if strictly:
+                raise
+            about = _REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None
+            return (error.with_traceback(None), True) if about else (None, False)
+    return None, True
 
 
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.dtype, value.dim() == 0
-    return type(value)
+        return value.dtype, value.dim() == 0, value.numel() == 0
+    return tuple(_key(v) for v in value) if isinstance(value, list | tuple) else type(value)
 
 
-def _small(value: Any) -> Any:
-    """One element of a tensor's dtype, on the CPU; ones, so that integers divide."""
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _statics(values: Any) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _statics(value)
+        elif type(value) is int:
+            yield abs(value)
+
+
+def _elements(results: Any) -> int:
+    if isinstance(results, list | tuple):
+        return sum(map(_elements, results))
+    return 0 if results is None else torch.Size(results.shape).numel()
+
+
+def _cut(value: Any, size: int) -> Any:
+    """A tensor on the CPU like `value`, but of dims of at most `size`; as `on_cpu`, other arguments stay."""
     if isinstance(value, torch.Tensor):
-        return torch.ones([1] * value.dim(), dtype=value.dtype)
-    if isinstance(value, list | tuple):
-        return [_small(v) for v in value]
-    return torch.device("cpu") if isinstance(value, torch.device) else value
+        return on_cpu(torch.empty([min(n, size) for n in value.shape], dtype=value.dtype, device="meta"))
+    return [_cut(v, size) for v in value] if isinstance(value, list | tuple) else on_cpu(value)
+
+
+def _wider(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        dtype = torch.float32 if value.dtype in _HALVES else value.dtype
+        return torch.empty_strided(value.shape, value.stride(), dtype=dtype, device="meta")
+    return [_wider(v) for v in value] if isinstance(value, list | tuple) else value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend import ports
 from lazytpu.frontend.inference.cpu_errors import ask_cpu
 from lazytpu.frontend.inference.refusals import REFUSALS
 from lazytpu.frontend.inference.strides import is_iterated, iterated
@@ -45,7 +47,10 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
             try:
                 if refuse is not None:
                     refuse(**arguments)
+                _check_kept(op, arguments)
                 results = _call(op, arguments) if override is None else override(**arguments)
+                if op._schema.is_mutable and isinstance(results, torch.Tensor) and results is arguments.get("self"):
+                    _check_shape(bound["self"], results.shape)  # the meta function of floor_divide_ resizes it
             except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
                 results = ask_cpu(op, partial(_call, op), bound, refusal)
     finally:
@@ -67,6 +72,54 @@ def _call(op: OpOverload, arguments: dict[str, Any]) -> Any:
         given.pop()
     positional = [arguments.get(a.name, a.default_value) for a in given]
     return op(*positional, **{a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments})
+
+
+@functools.cache
+def is_pointwise(op: OpOverload) -> bool:
+    """Whether an op, or for one in place its functional form, is tagged so: torch forgot some in place."""
+    other = ports.engine().functional(op)
+    return torch.Tag.pointwise in op.tags or (other is not None and torch.Tag.pointwise in other.tags)
+
+
+def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
+    """Raise RuntimeError when what an in-place op would write has another shape than the tensor it is written to, which
+    meta functions of comparisons and others do not mind."""
+    if not op._schema.is_mutable:
+        return
+    written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if len(written) != 1:
+        return
+    target = arguments.get(written[0])
+    others = [v for name, v in arguments.items() if name not in written]
+    if isinstance(target, list):
+        lists = [v for v in others if isinstance(v, list) and v and isinstance(v[0], torch.Tensor)]
+        for i, one in enumerate(target):
+            _check_broadcast(one, [v[i] for v in lists if i < len(v)])
+    elif not isinstance(target, torch.Tensor):
+        return
+    elif is_pointwise(op):
+        _check_broadcast(target, others)
+    elif (functional := ports.engine().functional(op)) is not None and _tensors(others):
+        result = _call(functional, arguments)
+        if isinstance(result, torch.Tensor):
+            _check_shape(target, result.shape)
+
+
+def _tensors(values: list[Any]) -> list[torch.Tensor]:
+    return [t for v in values for t in (v if isinstance(v, list) else [v]) if isinstance(t, torch.Tensor)]
+
+
+def _check_broadcast(target: torch.Tensor, others: list[Any]) -> None:
+    shapes = [t.shape for t in _tensors(others) if t.shape != target.shape and t.dim()]
+    if shapes:
+        _check_shape(target, torch.broadcast_shapes(target.shape, *shapes))
+
+
+def _check_shape(target: torch.Tensor, shape: torch.Size) -> None:
+    if target.shape != shape:
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+        )
 
 
 def _layout(result: Any) -> Any:

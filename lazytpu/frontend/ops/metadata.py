@@ -33,6 +33,11 @@ _IN_BOUNDS_LIMIT = 100_000
 def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None) -> Any:
     """aten::as_strided, with the bounds check that the meta kernel leaves out."""
     offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
+    _check_inside(tensor, size, stride, offset)
+    return _as_strided_native(META, tensor, size, stride, offset)
+
+
+def _check_inside(tensor: torch.Tensor, size: list[int], stride: list[int], offset: int) -> None:
     storage: Any = tensor.untyped_storage()
     kind = storage._value.layout
     key = (kind, tensor.dtype, offset, *size, None, *stride)
@@ -41,7 +46,6 @@ def as_strided(tensor: torch.Tensor, size: list[int], stride: list[int], storage
         if len(_IN_BOUNDS) >= _IN_BOUNDS_LIMIT:
             _IN_BOUNDS.clear()
         _IN_BOUNDS.add(key)
-    return _as_strided_native(META, tensor, size, stride, offset)
 
 
 def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: list[int], offset: int) -> None:
@@ -62,7 +66,8 @@ def as_strided_(
     tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> torch.Tensor:
     """aten::as_strided_, what squeeze_ and its kin come down to."""
-    offset = tensor.storage_offset() if storage_offset is None else storage_offset
+    offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
+    _check_inside(tensor, size, stride, offset)
     return set_storage(META, tensor, tensor.untyped_storage(), offset, list(size), list(stride))
 
 

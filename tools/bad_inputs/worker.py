@@ -1,0 +1,81 @@
+"""A child process: runs cases on the CPU and on "tpu", and says on its output how each was refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+from tools.bad_inputs.cases import Case, draw
+from tools.conformance.samples import Call, tensors, tree_map
+
+MODES = ("debug", "fused", "fused")
+
+
+def placed(call: Call, device: str) -> Call:
+    """The call's tensors on a device; expanded ones stay expanded."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            expanded = x.layout is torch.strided and x.dim() and not any(x.stride()) and x.numel() > 1
+            return x.flatten()[:1].reshape(()).to(device).expand(x.shape) if expanded else x.clone().to(device)
+        return torch.device(device) if isinstance(x, torch.device) else device if x == "cpu" else x
+
+    return tree_map(lambda x: leaf(x) if isinstance(x, torch.Tensor | torch.device | str) else x, call)
+
+
+def refusal(case: Case, device: str) -> tuple[str, str, bool] | None:
+    """(the exception's type, its message, whether it came with a read), or None."""
+    late = False
+    try:
+        given, args, kwargs = placed(case.call, device)
+        result = case.function(given, *args, **kwargs)
+        late = True
+        for tensor in tensors(result):
+            tensor.detach().cpu()
+    except Exception as error:  # noqa: BLE001
+        return type(error).__name__, " ".join(str(error).split())[:300], late
+    return None
+
+
+def alive(device: str) -> None:
+    """Raises when the device is not what it was."""
+    import lazytpu
+
+    lazytpu.sync()
+    assert (torch.arange(5, device=device) + 1).tolist() == [1, 2, 3, 4, 5]
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def main(numbers: list[int], only: str, address_space: int) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    import lazytpu
+
+    torch.ones(2, device="tpu").tolist()
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    for number in numbers:
+        case = draw(number, only)
+        if case is None:
+            say(number=number, stage="nothing")
+            continue
+        mode = random.Random(number).choice(MODES)
+        say(number=number, stage="cpu", text=case.text)
+        want = refusal(case, "cpu")
+        say(number=number, stage="tpu")
+        with lazytpu.mode(mode):
+            got = refusal(case, "tpu")
+            alive("tpu")
+        say(number=number, stage="done", mode=mode, want=want, got=got, late=case.late)
+
+
+if __name__ == "__main__":
+    main([int(n) for n in sys.argv[1].split(",")], sys.argv[2], int(sys.argv[3]))
