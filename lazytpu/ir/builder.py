@@ -72,8 +72,10 @@ class Builder(
         return list(self.op(template.TemplateOp, operands, types, props).results)
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
-        """Registers a check of values: unless all of `ok` (i1) is true, a read of what depends on it raises `message`, as
-        an exception called `error`: IndexError, RuntimeError, ValueError, ZeroDivisionError or LinAlgError (torch's)."""
+        """Registers a check of values: a read of what depends on it raises `message` unless all of `ok` (i1) is true.
+
+        `error` names the exception: IndexError, RuntimeError, ValueError, ZeroDivisionError or LinAlgError (torch's).
+        """
         if dtype_of(ok) != "i1":
             raise ValueError(f"a check is i1; got {ok.type}")
         passed = self.reduce("and", ok, range(len(shape_of(ok))))
