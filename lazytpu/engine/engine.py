@@ -62,7 +62,7 @@ class Engine:
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
-        self.answers = Answers(self._know, self._answered)
+        self.answers = Answers(self._know, lambda: self.metrics.answered())
         watch(self.traces.forget_programs)
         watch(self.answers.forget)
         self.packs = Packs()
@@ -157,14 +157,7 @@ class Engine:
                     self._run_stepwise(compiled, plan, trace, held, dead)
                 else:
                     self._run(compiled, trace, held)
-                metrics.steps += 1
-                metrics.hits += hit
-                metrics.misses += not hit
-                elapsed = 1e3 * (time.perf_counter() - start)
-                if hit:
-                    metrics.launch_ms += elapsed
-                else:
-                    metrics.miss_ms += elapsed
+                metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         except BaseException as error:  # noqa: BLE001  (an interrupt, too, leaves the results without values)
             failure = failed_cut(error, trace, held, partial(self._cut_exhausted, trace, held, compiled))
             try:
@@ -292,29 +285,37 @@ class Engine:
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements; the first host read after a failed bounds check raises it. Only a
         constant is read without waiting."""
-        array = self._fetch(buffer) if buffer.host is None else buffer.host.copy()
-        return from_numpy(array.reshape(-1), dtype)
-
-    def _fetch(self, buffer: Buffer) -> np.ndarray[Any, Any]:
+        if buffer.host is not None:
+            return from_numpy(buffer.host.copy().reshape(-1), dtype)
         self.wait()
         if buffer.error is not None:
             raise again(buffer.error)
         try:
             with self.metrics.waiting():
-                return buffer.fetch()
+                array = buffer.fetch()
         except OutOfMemory as error:
             raise self._exhausted(error, "read") from None
+        return from_numpy(array.reshape(-1), dtype)
 
-    def _know(self, trace: Trace, value: Value) -> Known:
-        """Run a trace that computes a constant, the one live `value`."""
-        self.metrics.records -= trace.state.depth  # the trace it is read in counts them
-        self.cut_trace(trace)
-        buffer: Buffer = value.buffer
-        return Known(buffer.array, buffer.nbytes, buffer.origin, self._fetch(buffer))
-
-    def _answered(self) -> None:
-        """Count a read of a constant that is known."""
-        self.metrics.constant_reads += 1
+    def _know(self, trace: Trace, slot: int) -> Known | None:
+        """The constant that a trace computes as `slot`; None when that fails, or a check of values does: the read cuts
+        then, and tells it. Raises what other programs failed with."""
+        start = time.perf_counter()
+        try:
+            plan = self.traces.ended(trace.state)
+            compiled = self.fitting(plan, (slot,), ())
+            hit = compiled is not None
+            if compiled is None:
+                compiled = plan.programs[(slot,), ()] = self.compiler.compile(trace, (slot,), ())
+            results = self.launch(compiled, trace.buffers, trace.numbers, ())
+        except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and tells it in full)
+            return None
+        self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+        self.wait()
+        if compiled.checks and int(client.to_host(results[-1], copy=False)) < len(compiled.checks):
+            return None
+        i = compiled.live.index(slot)
+        return Known(results[i], compiled.nbytes[i], compiled.origins[i], client.to_host(results[i], copy=True))
 
     def wait(self) -> None:
         """Wait until everything launched is done, and raise what failed."""
