@@ -170,7 +170,8 @@ def metrics() -> dict[str, Any]:
     docs/background-compilation.md), `compiles` (XLA compilations), `cache_hits` (programs that were on disk) and
     `cache_misses` (that were not, and were compiled), `records` (ops), wall milliseconds `trace_ms` (host, between
     cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the CPU, see
-    `options.cpu_fallback`), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
+    `options.cpu_fallback`), `constant_reads` (host reads that no data of the device decides, answered without it, see
+    docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
     of programs)."""
     from lazytpu import wiring
     from lazytpu.aten.gathers import gathers

@@ -66,7 +66,7 @@ class Engine:
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
-        self.answers = Answers(self._know, self._answered)
+        self.answers = Answers(self._know, lambda: self.metrics.answered())
         watch(self.traces.forget_programs)
         watch(self.answers.forget)
         self.packs = Packs()
@@ -183,14 +183,7 @@ class Engine:
                     self._run_stepwise(compiled, plan, trace, held, dead)
                 else:
                     self._run(compiled, trace, held)
-                metrics.steps += 1
-                metrics.hits += hit
-                metrics.misses += not hit
-                elapsed = 1e3 * (time.perf_counter() - start)
-                if hit:
-                    metrics.launch_ms += elapsed
-                else:
-                    metrics.miss_ms += elapsed
+                metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         except Interrupted:
             raise
         except BaseException as error:
@@ -329,10 +322,8 @@ class Engine:
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements. Raises what failed in the runs that they depend on, once. Only a
         constant is read without waiting."""
-        array = self._fetch(buffer) if buffer.host is None else buffer.host.copy()
-        return from_numpy(array.reshape(-1), dtype)
-
-    def _fetch(self, buffer: Buffer) -> np.ndarray[Any, Any]:
+        if buffer.host is not None:
+            return from_numpy(buffer.host.copy().reshape(-1), dtype)
         self.inflight.settle()
         if buffer.outcome is not None and buffer.outcome.failures:
             self._tell(buffer.outcome.failures)
@@ -340,20 +331,29 @@ class Engine:
             raise again(buffer.error)
         try:
             with self.metrics.waiting():
-                return buffer.fetch()
+                array = buffer.fetch()
         except OutOfMemory as error:
             raise self._exhausted(error, "read") from None
+        return from_numpy(array.reshape(-1), dtype)
 
-    def _know(self, trace: Trace, value: Value) -> Known:
-        """Run a trace that computes a constant, the one live `value`."""
-        self.metrics.records -= trace.state.depth  # the trace it is read in counts them
-        self.cut_trace(trace)
-        buffer: Buffer = value.buffer
-        return Known(buffer.array, buffer.nbytes, buffer.origin, self._fetch(buffer))
-
-    def _answered(self) -> None:
-        """Count a read of a constant that is known."""
-        self.metrics.constant_reads += 1
+    def _know(self, trace: Trace, slot: int) -> Known | None:
+        """The constant that a trace computes as `slot`; None when that fails, or a check of values does: the read cuts
+        then, and tells it."""
+        start = time.perf_counter()
+        try:
+            plan = self.traces.ended(trace.state)
+            compiled = self.fitting(plan, (slot,), ())
+            hit = compiled is not None
+            if compiled is None:
+                compiled = plan.programs[(slot,), ()] = self.compiler.compile(trace, (slot,), ())
+            results, _ = self.launch(compiled, trace.buffers, trace.numbers, ())
+            passed = not compiled.checks or client.to_host(results[-1], copy=False).all()
+            i = compiled.live.index(slot)
+            host = client.to_host(results[i], copy=True)
+        except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and tells it in full)
+            return None
+        self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+        return Known(results[i], compiled.nbytes[i], compiled.origins[i], host) if passed else None
 
     def launched(self) -> int:
         """How many runs there were."""

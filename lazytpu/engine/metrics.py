@@ -40,6 +40,20 @@ class Metrics:
     cpu_fallbacks: int = 0
     constant_reads: int = 0
 
+    def ran(self, hit: bool, milliseconds: float) -> None:
+        """A cut ran a program, and took so long; a `hit` when it was there already."""
+        self.steps += 1
+        if hit:
+            self.hits += 1
+            self.launch_ms += milliseconds
+        else:
+            self.misses += 1
+            self.miss_ms += milliseconds
+
+    def answered(self) -> None:
+        """A host read was answered without the device."""
+        self.constant_reads += 1
+
     def compiled(self, milliseconds: float) -> None:
         """XLA compiled a program, on this thread, in so much wall time."""
         with _COMPILED:

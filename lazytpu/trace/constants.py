@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from lazytpu.trace.extract import Extracted, Slots, extract, operands
 from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.trie import Record, State
-from lazytpu.trace.value import DeviceBuffer, Layout
+from lazytpu.trace.value import DeviceBuffer
 
 LITTLE = 1024  # elements of a constant, which is kept on the host and on the device: what code decides by is short
 RECORDS = 64  # that a constant may take to compute: some 0.3 s of compiling, once
@@ -46,14 +46,12 @@ class Constant:
 
 
 class Answers(Protocol):
-    """What is known of constants. A key says all that decides one."""
+    """What is known of constants."""
 
-    def known(self, key: Any) -> DeviceBuffer | None:
-        """The buffer of a constant that was computed before."""
-        ...
-
-    def compute(self, key: Any, trace: Any, slot: int, layout: Layout) -> DeviceBuffer:
-        """Run a trace for the one value of `slot`, and remember it. Raises what running it and waiting for it does."""
+    def answer(self, key: Any, trace: Any, slot: int) -> DeviceBuffer | None:
+        """The constant that `slot` of a trace is, computed when it is asked for first; `key` says all that decides it.
+        None for one that cannot be computed: whoever reads it cuts, and is told. Raises what failed on the device
+        before."""
         ...
 
 
