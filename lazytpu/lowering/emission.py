@@ -130,7 +130,7 @@ class Emission:
         XLA:CPU gives a reduction and the arithmetic before it to a library (YNNPACK) that computes in float32 what is
         bfloat16 or has 8 bits: nothing in between is rounded, no integer wraps around, and the result is another than
         that of the ops one by one. The library takes only ops that it knows. Of those that it does not know, these
-        change no element. They cost nothing that could be measured; arguments of the program need none."""
+        change no element, and cost nothing beside a reduction (docs/modes.md). Arguments need none."""
         element = ir.RankedTensorType(x.type).element_type
         if element not in (self.element(dtype) for dtype in ("bf16", "i8", "ui8")) or _is_argument(x):
             return x
