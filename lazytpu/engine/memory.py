@@ -147,7 +147,8 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     for each in gc.get_objects():
         objects.setdefault(type(each), []).append(each)
     owned = owners(objects)
-    live = [(buffer, buffer.array) for kind in (Buffer, Known) for buffer in objects.get(kind, ())]
+    buffers = [*objects.get(Buffer, ()), *objects.get(Known, ())]
+    live = [(buffer, buffer.array) for buffer in buffers]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     found += [_value(b, b.held, owned.get(id(b))) for b in objects.get(LaidOut, ()) if not b.gone()]
     found += _parts(objects.get(Part, ()), objects.get(Pack, ()), owned)
