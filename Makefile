@@ -27,12 +27,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test tests random-programs interrupts lint format bench conformance coverage judge clean random-switches bad-inputs
+.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs lint format bench conformance coverage judge clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
 	@echo 'make test         lint, types, and all tests'
 	@echo 'make tests        the tests alone'
+	@echo 'make test-all     make test, and the long forms of its tests: the four that follow, about two hours'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
@@ -51,6 +52,9 @@ demo: $(INSTALLED)
 # Lint, beside the tests: the type checker keeps one core busy for a minute, where the tests have a worker for each.
 test: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
+# What a release has to pass besides: the long forms of tests that `make test` has in short.
+test-all: test random-programs random-switches interrupts bad-inputs
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)

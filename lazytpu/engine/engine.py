@@ -9,7 +9,6 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
-import numpy as np
 import torch
 from torch._ops import OpOverload
 
@@ -24,6 +23,7 @@ from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
 from lazytpu.engine.device import available, capacity, limit
 from lazytpu.engine.failures import failed_cut, not_imported
+from lazytpu.engine.host_arrays import from_numpy, to_numpy
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.lineage import Failure, Outcome
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
@@ -392,19 +392,3 @@ USES_PRECISION = frozenset(
     """mm bmm addmm baddbmm addbmm mv addmv dot vdot linear addr convolution convolution_backward
     attention attention_dropout attention_backward einsum matmul _convolution linear_backward""".split()
 )
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The elements of a CPU tensor as numpy sees them; bfloat16 through ml_dtypes."""
-    if tensor.dtype is torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
-
-
-def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
-    """The inverse of `to_numpy`, sharing the array's memory."""
-    if dtype is torch.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)

@@ -7,9 +7,9 @@
 
 XLA:CPU sets no limit: a chain of 3,000 pointwise ops is one fusion, and one basic block to LLVM. Its time grows with
 the square (35 s for 3,000 `exp`), its code spills what it has no registers for (200 multiply-adds of 100,000 elements
-run 1.7 times as fast in parts of 50), and LLVM's scheduler may never end: a block with 1,000 accesses to memory makes
-it drop detail (its option dag-maps-huge-region), and for a CPU with AVX512, where adds take their operands from memory,
-it may then come to a cycle, and takes all the memory there is. 511 adds of numbers that lie in one array are enough.
+run 1.7 times as fast in parts of 50), and LLVM's scheduler may never end: from a block with 1,000 accesses to memory
+on it drops detail (its option dag-maps-huge-region), and was then seen to take all the memory there is, for CPUs with
+AVX512, whose adds take operands from memory. 511 adds of numbers that lie in one array are enough.
 
 How large a fusion may become is counted as XLA fuses: all ops that compute a value, from values that are there anyhow,
 since whatever has one user, or is cheap, is computed in the fusion of its user. Where that would be more than the

@@ -149,10 +149,8 @@ def lower_jax_function(
     x64: bool = True,
 ) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
     """Lowers a jax function of arrays with these dtypes and shapes for `platform`, ours by default: (MLIR bytecode of
-    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone.
-
-    The module has no source lines: they would be jax's and ours, and XLA gives an op that has none those of its call,
-    which are the user's."""
+    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone. The
+    module has no source lines, which would be jax's: XLA then gives its ops that of their call, the user's."""
     with jax.enable_x64(x64):
         avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
         traced = jax.jit(function, keep_unused=True).trace(*avals)
@@ -160,18 +158,16 @@ def lower_jax_function(
         lowered = traced.lower(lowering_platforms=(own if platform is None else platform,))
         leaves = jax.tree.leaves(lowered.out_info)
         module: Any = lowered.compiler_ir("stablehlo")
-        _drop_lines(module)
-        return module_bytecode(module), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
+        return module_bytecode(_without_lines(module)), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
 
 
-def _drop_lines(module: Any) -> None:
-    nowhere = ir.Location.unknown(module.context)
-
+def _without_lines(module: Any) -> Any:
     def drop(op: ir.Operation) -> ir.WalkResult:
-        op.location = nowhere
+        op.location = ir.Location.unknown(module.context)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(drop)
+    return module
 
 
 # ---- compiling
