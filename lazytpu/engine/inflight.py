@@ -110,8 +110,8 @@ class Inflight:
         bounds), or RunError."""
         error = told(failures)
         if error is not None:
-            if isinstance(error, RunError):  # the device fails what is computed from a run that failed, too
-                told([f for f in self.failures if isinstance(f.error, RunError) and f.error.reason == error.reason])
+            if isinstance(error, RunError):
+                told([f for f in self.failures if isinstance(f.error, RunError) and _same(f.error, error)])
             self.failures = [failure for failure in self.failures if failure.error is not None]
             try:
                 raise error
@@ -194,6 +194,12 @@ class Inflight:
             except RuntimeError:
                 continue  # reported at the host's next read, with the run's own error
             self._measured(timing, time.perf_counter() - start)
+
+
+def _same(one: RunError, other: RunError) -> bool:
+    """Whether both come from one failure: XLA fails what is computed from a run that failed, and puts words before its
+    reason."""
+    return one.reason.rpartition(": ")[2] == other.reason.rpartition(": ")[2]
 
 
 def _failures_of(run: Run) -> dict[int, Failure]:
