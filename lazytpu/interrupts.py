@@ -21,7 +21,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from functools import wraps
 from types import CodeType, FrameType
 from typing import Any, TypeGuard, TypeVar
 
@@ -34,9 +33,10 @@ _OURS = (os.path.dirname(__file__) + os.sep, "<kernel of ")
 # Python drops what these raise, and the interrupt would be lost: callbacks of weak references, and destructors.
 _DROPPED = {("weakref.py", "remove"), ("_weakrefset.py", "_remove"), ("weak.py", "remove")}
 
+_signal: Any = sys.modules["_signal"]  # the C module behind `signal`
+
 _interruptible: set[CodeType] = set()
 _finished: list[str] = []
-_original_signal, _original_getsignal = signal.signal, signal.getsignal
 _installed = False
 
 
@@ -154,6 +154,23 @@ def _call_waiting(frame: FrameType) -> None:
 
 # -- handlers
 
+
+class Signals:
+    """Stands in the standard library's module `signal` for the C module behind it, so that its functions wrap and
+    unwrap handlers wherever a program has imported them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_signal, name)
+
+    def signal(self, number: int, handler: Any) -> Any:
+        """Set a handler; the one before it."""
+        return _unwrapped(_signal.signal(number, Handler(handler) if _raises(handler) else handler))
+
+    def getsignal(self, number: int) -> Any:
+        """The handler as it was set."""
+        return _unwrapped(_signal.getsignal(number))
+
+
 def install() -> None:
     """From now on handlers of this process are wrapped: those that are set already, and those that will be.
 
@@ -163,21 +180,11 @@ def install() -> None:
     if _installed or threading.current_thread() is not threading.main_thread():
         return
     _installed = True
-    signal.signal, signal.getsignal = _signal, _getsignal
+    signal.__dict__["_signal"] = Signals()
     for number in signal.valid_signals():
-        handler = _original_getsignal(number)
+        handler = _signal.getsignal(number)
         if _raises(handler):
-            _original_signal(number, Handler(handler))
-
-
-@wraps(_original_signal)
-def _signal(signalnum: Any, handler: Any) -> Any:
-    return _unwrapped(_original_signal(signalnum, Handler(handler) if _raises(handler) else handler))
-
-
-@wraps(_original_getsignal)
-def _getsignal(signalnum: Any) -> Any:
-    return _unwrapped(_original_getsignal(signalnum))
+            _signal.signal(number, Handler(handler))
 
 
 def _raises(handler: Any) -> TypeGuard[Callable[[int, FrameType | None], Any]]:

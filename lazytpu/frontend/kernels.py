@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.lines import call_site, note_forward, user_line
+from lazytpu.frontend.one_by_one import OneByOne, check_lists, record_each
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.out import out_kernel, out_names
@@ -179,7 +181,7 @@ def wrap_all(values: list[Value | None]) -> list[Any]:
 
 def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
     """Raise the error of a record that did not succeed and was rolled back, without the recorder's lock. A trace that
-    ends, or an operand pending elsewhere, is cut and the op retried."""
+    ends, or an operand pending elsewhere, is cut and the op retried; an op on lists may be recorded one by one."""
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
@@ -188,11 +190,17 @@ def failed(k: Kernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) 
             raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
     elif isinstance(error, TraceEnds):
         r.cut(error.cause, call_site())
+    elif isinstance(error, OneByOne):
+        return record_each(partial(_again, k), k.arguments, args)
     else:
         try:
             raise error
         finally:
             del error, args  # its traceback holds this frame, which would hold it, and the user's tensors (R4)
+    return _again(k, args)
+
+
+def _again(k: Kernel, args: Sequence[Any]) -> Any:
     positional = [v for a, v in zip(k.arguments, args, strict=True) if not a.keyword]
     keywords = {a.name: v for a, v in zip(k.arguments, args, strict=True) if a.keyword and v is not ABSENT}
     while positional and positional[-1] is ABSENT:
@@ -224,6 +232,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     results = infer(k.op, bound)
     check_dtypes(k.op, bound, results)
     check_writes(k.op, bound)
+    check_lists(k.arguments, args)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
     slots = r.slots
     flat = _flatten(outs)

@@ -7,6 +7,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import COMPLEX_OF, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering.emission import Emission
+from lazytpu.lowering.rewrites import guarded
 from lazytpu.lowering.rules import RULES, lowers
 from lazytpu.runtime.client import ir
 from lazytpu.runtime.client import stablehlo as hlo
@@ -77,7 +78,7 @@ DIRECT = {
 
 def _direct(target: str):
     def rule(e: Emission, op: TensorOp, *operands: ir.Value) -> ir.Value:
-        return e.create(target, operands, e.result(op))
+        return e.create(target, guarded(e, op, operands), e.result(op))
 
     return rule
 

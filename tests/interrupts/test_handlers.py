@@ -11,6 +11,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from signal import getsignal as early_getsignal
+from signal import signal as early_signal
 from types import FrameType
 from typing import Any
 
@@ -252,3 +254,16 @@ def test_hooks_of_a_backward_pass_on_the_cpu_are_interrupted_at_once(bell: list[
     with pytest.raises(Bell):
         y.sum().backward()
     assert bell == ["ring_now"]
+
+
+def test_functions_of_signal_that_were_imported_before(ring_inside: Ring, bell: list[str]) -> None:
+    """`from signal import signal`, before the device was used, sets a wrapped handler as well."""
+
+    def handler(signum: int, frame: FrameType | None) -> None:
+        raise KeyError(frame.f_code.co_name if frame else "")
+
+    early_signal(signal.SIGUSR1, handler)
+    assert early_getsignal(signal.SIGUSR1) is handler
+    ring_inside()
+    with pytest.raises(KeyError, match="test_functions_of_signal"):
+        torch.ones(3, 9, device="tpu").exp2()

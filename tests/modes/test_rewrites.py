@@ -1,0 +1,49 @@
+"""Pairs of ops that XLA would compute another way: the values of the ops one by one, in a fusion too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import lazytpu
+
+BIG, SMALL = 1e30, 1e-30
+# What each op by itself gives, of two numbers; XLA's rewriting gives 0, an infinity or NaN.
+PAIRS: dict[str, tuple[Callable[..., torch.Tensor], float, float]] = {
+    "quotient divided": (lambda a, b: (a / b) / b, BIG, 1e20),
+    "divided by a quotient": (lambda a, b: a / (b / b), BIG, 1e20),
+    "quotient of one summed": (lambda a, b: (a / b)[:, None].sum(1) / b, BIG, 1e20),
+    "divided by a power": (lambda a, b: a / b.pow(a), -2.0, SMALL),
+    "log of exp": (lambda a, b: (a.exp().log() == b), 100.0, float("inf")),
+    "log of a power": (lambda a, b: (a.pow(b).log() == float("inf")), BIG, 3.0),
+    "product of exps": (lambda a, b: (a.exp() * b.exp()).isnan(), 200.0, -200.0),
+    "quotient of exps": (lambda a, b: (a.exp() / b.exp()).isnan(), 200.0, 199.0),
+    "root of a square": (lambda a, b: (a * a).sqrt() == b, BIG, float("inf")),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_values_of_the_ops_one_by_one(name: str) -> None:
+    function, *numbers = PAIRS[name]
+    given = [torch.full((4,), number) for number in numbers]
+    on_device = [tensor.to("tpu") for tensor in given]
+    lazytpu.sync()
+    torch.testing.assert_close(function(*on_device).cpu(), function(*given), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_quotients_and_their_gradients_to_the_bit(dtype: torch.dtype) -> None:
+    def gradients(mode: str) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        x, s, w = (torch.rand(n, generator=generator).add(0.5).to(dtype) for n in ((64, 16), (64, 1), (64, 16)))
+        with lazytpu.mode(mode):
+            a, b = (tensor.to("tpu").requires_grad_() for tensor in (x, s))
+            weight = w.to("tpu")
+            y = a / b
+            (torch.nn.functional.normalize(y) * weight + (y / b)).sum().backward()
+            return [tensor.grad.cpu() for tensor in (a, b) if tensor.grad is not None]
+
+    for fused, strict in zip(gradients("fused"), gradients("strict"), strict=True):
+        assert torch.equal(fused, strict)
