@@ -24,7 +24,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import under
-from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.dispatch import Meta, Outcome, evaluate
 from lazytpu.aten.failures import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
@@ -128,7 +128,7 @@ class _Importer:
         rng = None
         if record.rng is not None:
             rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
-        outcome = evaluate(self.b, record.op, bound, metas, rng)
+        outcome = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
         made = _flatten(outcome.returns)
         layouts = [o for o in record.outs if o is not None]
         made = [v for v in made if v is not None]
@@ -138,6 +138,17 @@ class _Importer:
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
             self._write(record, name, slots, outcome.writes[name])
+
+    def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Outcome | None:
+        """What an op gives that reads and makes no elements; torch takes dtypes for these that it has no kernel for,
+        and no rule either."""
+        values = [v for v in _flatten(list(bound.values())) if isinstance(v, SSAValue)]
+        shapes = [shape_of(v) for v in values] + [shape for _, shape in metas]
+        if not shapes or not all(0 in shape for shape in shapes):
+            return None
+        made = iter([self.b.constant(0, dtype, shape) for dtype, shape in metas])
+        returns = [None if o is None else next(made) for o in record.outs]
+        return Outcome(returns, {name: bound[name] for name in record.written})
 
     def _recompute(self, record: Record) -> None:
         if str(record.op) == END:

@@ -121,6 +121,8 @@ def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSA
     if order == 2:
         return b.sqrt(fold(b, "add", squares(b, x), dim, keepdim))
     size = magnitude(b, x)
+    if count(x, dim) == 1:  # of one number each, whose power may be past the dtype
+        return fold(b, "add", size, dim, keepdim)
     folded = fold(b, "add", b.binary("pow", size, full(b, order, size)), dim, keepdim)
     return b.binary("pow", folded, full(b, 1 / order, folded))
 
@@ -132,6 +134,9 @@ SPECIAL = (inf, -inf, 0, 1, 2)
 def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bool) -> SSAValue:
     """The norm of a run-time order: all the ways are in the program, and the number chooses."""
     size, given = magnitude(b, x), b.scalar(order, "f64")
+    if count(x, dim) == 1:
+        one, none = fold(b, "add", size, dim, keepdim), b.compare("EQ", given, b.constant(0.0, "f64"))
+        return b.select(none, norm(b, x, 0, dim, keepdim), one)
     power = b.broadcast_to(b.convert(given, dtype_of(size)), shape_of(size))
     folded = fold(b, "add", b.binary("pow", size, power), dim, keepdim)
     root = b.convert(b.div(b.constant(1.0, "f64"), given), dtype_of(folded))

@@ -23,6 +23,7 @@ from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.size_support import check_dims
 from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.one_by_one import OneByOne, check_lists, record_each
 from lazytpu.frontend.ops.creation import check_device
@@ -231,6 +232,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
         _check_sizes(value)
     results = infer(k.op, bound)
     check_dtypes(k.op, bound, results)
+    check_dims(k.op, bound, results)
     check_writes(k.op, bound)
     check_lists(k.arguments, args)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))

@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 from lazytpu.frontend.tensors import extent
 
@@ -57,8 +58,10 @@ def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]
 
 def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
     """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
-    its own. Of large tensors that the result's dtype must be castable."""
+    its own. Pointwise ops, and those of large tensors, are asked once for the same dtypes, with small tensors."""
     if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
+        given = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
+        check_dtypes(op, {**given, **kwargs, **targets}, ())
         return
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the resizing of a result is warned about later

@@ -81,3 +81,10 @@ def test_ops_decomposed_into_norms() -> None:
     check(A.norm.Scalar, values(3, 4), 3)
     check(A.dist.default, values(3, 4), torch.ones(4), 1)
     check(A.renorm.default, values(3, 4), 2, 0, 1.0)
+
+
+@pytest.mark.parametrize("order", [300.0, -300.0, 2.5, 0.0])
+def test_norms_of_one_number_each(order: float) -> None:
+    x = torch.tensor([[0.25], [2.0], [-0.5], [0.0]])
+    check(A.linalg_vector_norm.default, x, order, [1])
+    check(A.linalg_vector_norm.default, x[:1].to(torch.complex64), order)

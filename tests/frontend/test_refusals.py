@@ -60,6 +60,21 @@ REFUSED: dict[str, Callable[[str], object]] = {
     "broadcast": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
     "matrices": lambda d: torch.ones(2, 3, device=d) @ torch.ones(4, 5, device=d),
     "matrices, dtypes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(3, 5, dtype=torch.float64, device=d),
+    "softmax, dim": lambda d: torch.softmax(torch.ones(4, device=d), 5),
+    "softmax, dim below": lambda d: torch.softmax(torch.ones(4, 2, device=d), -4),
+    "softmax, dim of many": lambda d: torch.softmax(torch.ones(300, 200, device=d), 2),
+    "mode along nothing": lambda d: torch.ones(2, 0, device=d).mode(-1),
+    "median along nothing": lambda d: torch.ones(0, dtype=torch.int32, device=d).median(0),
+    "nanmedian along nothing": lambda d: torch.ones(2, 0, device=d).nanmedian(1),
+    "roll of nothing, shifts": lambda d: torch.ones(0, 3, device=d).roll(()),
+    "roll of nothing, dims": lambda d: torch.ones(0, 3, device=d).roll((1, 2), (0,)),
+    "pooling of nothing": lambda d: F.adaptive_avg_pool1d(torch.ones(3, 0, device=d), 5),
+    "pooling of no rows": lambda d: F.adaptive_avg_pool3d(torch.ones(3, 2, 0, 1, device=d), 5),
+    "too few strides": lambda d: torch.ones(2, device=d).new_empty_strided((2, 2, 3), (4,)),
+    "too many strides": lambda d: torch.empty_strided((2,), (4, 1), device=d),
+    "huber loss of integers": lambda d: F.huber_loss(
+        torch.ones(2, dtype=torch.int32, device=d), torch.ones(2, device=d)
+    ),
 }
 
 
@@ -71,6 +86,63 @@ def test_as_on_the_cpu(name: str) -> None:
             REFUSED[name](device)
         errors.append((error.type, str(error.value)))
     assert errors[1] == errors[0]
+
+
+TARGETS: dict[str, tuple[Callable[..., object], torch.dtype, torch.dtype]] = {
+    "isposinf": (torch.isposinf, torch.float32, torch.float32),
+    "isneginf": (torch.isneginf, torch.int32, torch.uint8),
+    "signbit": (torch.signbit, torch.float32, torch.float32),
+    "floor": (torch.floor, torch.int64, torch.float32),
+    "ceil": (torch.ceil, torch.int64, torch.float32),
+    "trunc": (torch.trunc, torch.int64, torch.float32),
+    "round": (torch.round, torch.int64, torch.float32),
+    "bitwise_not": (torch.bitwise_not, torch.int32, torch.float32),
+    "nan_to_num": (torch.nan_to_num, torch.uint8, torch.float32),
+    "sign": (torch.sign, torch.bool, torch.float32),
+    "sgn": (torch.sgn, torch.bool, torch.float32),
+    "conj_physical": (torch.conj_physical, torch.int32, torch.float32),
+}
+
+
+@pytest.mark.parametrize("size", [3, 3_000_000], ids=["small", "large"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_of_another_dtype(name: str, size: int) -> None:
+    op, given, target = TARGETS[name]
+    errors: list[tuple[type[BaseException], str]] = []
+    for device in ("cpu", "tpu"):
+        x, out = torch.ones(size, dtype=given, device=device), torch.ones(size, dtype=target, device=device)
+        with pytest.raises(Exception) as error:
+            op(x, out=out)
+        errors.append((error.type, str(error.value)))
+    assert errors[1] == errors[0]
+
+
+def test_a_refusal_keeps_what_was_recorded() -> None:
+    before = torch.arange(3.0, device="tpu") + 1
+    for refused in ("softmax, dim", "mode along nothing", "roll of nothing, dims"):
+        with pytest.raises((IndexError, RuntimeError)):
+            REFUSED[refused]("tpu")
+    assert before.tolist() == [1, 2, 3]
+
+
+ACCEPTED: dict[str, Callable[[str], torch.Tensor]] = {
+    "softmax": lambda d: torch.softmax(torch.ones(0, 3, dtype=torch.int32, device=d), 0),
+    "softmax of truths": lambda d: torch.softmax(torch.ones(0, dtype=torch.bool, device=d), 0),
+    "log_softmax": lambda d: torch.log_softmax(torch.ones(0, 3, dtype=torch.int32, device=d), 0),
+    "log_normal_": lambda d: torch.ones(0, 3, dtype=torch.bool, device=d).log_normal_(),
+    "exponential_": lambda d: torch.ones(0, 3, dtype=torch.int64, device=d).exponential_(),
+    "nansum over no dims": lambda d: torch.nansum(torch.ones(2, 3, device=d), ()),
+    "nansum, kept": lambda d: torch.nansum(torch.ones(2, 3, dtype=torch.int32, device=d), (), True),
+    "huber loss": lambda d: F.huber_loss(torch.ones(2, device=d), torch.zeros(2, dtype=torch.float64, device=d)),
+    "huber loss of halves": lambda d: F.huber_loss(
+        torch.ones(2, dtype=torch.bfloat16, device=d), torch.zeros(2, device=d), reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_accepted_as_on_the_cpu(name: str) -> None:
+    torch.testing.assert_close(ACCEPTED[name]("tpu").cpu(), ACCEPTED[name]("cpu"), rtol=0, atol=0)
 
 
 def test_halves_are_refused_only_what_float32_is() -> None:

@@ -19,7 +19,7 @@ from lazytpu.frontend.inference.cpu_errors import on_cpu
 from lazytpu.frontend.inference.infer import is_pointwise
 
 _HUGE = 1 << 31  # sizes, counts and steps above this overflow in meta functions: the CPU's kernel is asked about each
-_FEW = 1 << 14  # elements of tensors that the CPU is asked with
+FEW = 1 << 14  # elements of tensors that the CPU is asked with
 _SIZES = (2, 5, 16)  # to which larger dims are cut, one after the other: some kernels need room for a window
 _WIDE = 1 << 10  # a static size above this is not asked about: the result may be as wide, whatever its operands are
 
@@ -35,7 +35,7 @@ _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)"
 # An accelerator computes in them what the CPU has no kernel for; it is refused only what float32 is refused, too.
 _HALVES = (torch.float16, torch.bfloat16)
 # Fused steps of optimizers, which say nothing about their dtypes, and ops that only move what they get.
-_UNASKED = re.compile(r"aten::(_?copy|_to_copy|_fused_|_foreach_|empty|resize|set_|random_?|_linalg_check_errors)")
+UNASKED = re.compile(r"aten::(_?copy|_to_copy|_fused_|_foreach_|empty|resize|set_|random_?|_linalg_check_errors)")
 
 _accepted: set[tuple[Any, ...]] = set()
 
@@ -47,12 +47,12 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     key = (op, huge, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:
         return
-    if huge and _count(bound, results) <= _FEW:
+    if huge and count(bound, results) <= FEW:
         _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
     pointwise = is_pointwise(op)
-    if pointwise or (not _UNASKED.match(str(op)) and next(_tensors(bound.values()), None) is not None):
+    if pointwise or (not UNASKED.match(str(op)) and next(tensors_of(bound.values()), None) is not None):
         error = _refusal(op, bound, results)
-        if error is not None and not pointwise and any(t.dtype in _HALVES for t in _tensors(bound.values())):
+        if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
             wider = {name: _wider(value) for name, value in bound.items()}
             error = error if _refusal(op, wider, results) is not None else None
         if error is not None:
@@ -67,21 +67,21 @@ def huge_numbers(bound: dict[str, Any]) -> tuple[int, ...]:
 
 def _refusal(op: OpOverload, bound: dict[str, Any], results: Any) -> Exception | None:
     """What the CPU says of the dtypes, if it does not accept them."""
-    if _count(bound, results) <= _FEW:
+    if count(bound, results) <= FEW:
         return _asked(op, {name: on_cpu(value) for name, value in bound.items()})[0]
     if is_pointwise(op):
-        return _asked(op, {name: _cut(value, 1) for name, value in bound.items()})[0]
+        return _asked(op, {name: cut(value, 1) for name, value in bound.items()})[0]
     if any(n > _WIDE for n in _statics(bound.values())):
         return None
     for size in _SIZES:
-        error, answered = _asked(op, {name: _cut(value, size) for name, value in bound.items()})
+        error, answered = _asked(op, {name: cut(value, size) for name, value in bound.items()})
         if answered:
             return error
     return None
 
 
-def _count(bound: dict[str, Any], results: Any) -> int:
-    return sum(t.numel() for t in _tensors(bound.values())) + _elements(results)
+def count(bound: dict[str, Any], results: Any) -> int:
+    return sum(t.numel() for t in tensors_of(bound.values())) + _elements(results)
 
 
 def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) -> tuple[Exception | None, bool]:
@@ -98,9 +98,13 @@ def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) ->
         except Exception as error:
             if strictly:
                 raise
-            about = _REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None
-            return (error.with_traceback(None), True) if about else (None, False)
+            return (error.with_traceback(None), True) if about_dtypes(error) else (None, False)
     return None, True
+
+
+def about_dtypes(error: Exception) -> bool:
+    """Whether the CPU's error is about dtypes, and so does not depend on sizes and values."""
+    return _REFUSALS.search(str(error)) is not None and _OTHERS.search(str(error)) is None
 
 
 def _key(value: Any) -> Any:
@@ -109,12 +113,12 @@ def _key(value: Any) -> Any:
     return tuple(_key(v) for v in value) if isinstance(value, list | tuple) else type(value)
 
 
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
+def tensors_of(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from tensors_of(value)
 
 
 def _statics(values: Any) -> Iterator[int]:
@@ -131,11 +135,11 @@ def _elements(results: Any) -> int:
     return 0 if results is None else torch.Size(results.shape).numel()
 
 
-def _cut(value: Any, size: int) -> Any:
+def cut(value: Any, size: int) -> Any:
     """A tensor on the CPU like `value`, but of dims of at most `size`; as `on_cpu`, other arguments stay."""
     if isinstance(value, torch.Tensor):
         return on_cpu(torch.empty([min(n, size) for n in value.shape], dtype=value.dtype, device="meta"))
-    return [_cut(v, size) for v in value] if isinstance(value, list | tuple) else on_cpu(value)
+    return [cut(v, size) for v in value] if isinstance(value, list | tuple) else on_cpu(value)
 
 
 def _wider(value: Any) -> Any:

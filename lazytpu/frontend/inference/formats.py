@@ -75,5 +75,13 @@ def _sorted_like_self(op: OpOverload) -> None:
 
 _sorted_like_self(aten.sort.default)
 _sorted_like_self(aten.sort.stable)
-_like_self(aten.huber_loss.default)
 _like_self(aten.binary_cross_entropy.default)
+
+
+@override("aten.huber_loss.default")
+def huber_loss(self: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Tensor:
+    """Written to a tensor like self, whatever the target's dtype is."""
+    result = aten.huber_loss.default(self, target, reduction, delta)
+    if result.shape == self.shape and self.dim():
+        return torch.empty_like(self)
+    return result.to(self.dtype)

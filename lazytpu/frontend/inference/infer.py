@@ -48,11 +48,11 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
                 if refuse is not None:
                     refuse(**arguments)
                 _check_kept(op, arguments)
-                results = _call(op, arguments) if override is None else override(**arguments)
+                results = call(op, arguments) if override is None else override(**arguments)
                 if op._schema.is_mutable and isinstance(results, torch.Tensor) and results is arguments.get("self"):
                     _check_shape(bound["self"], results.shape)  # the meta function of floor_divide_ resizes it
             except Exception as refusal:  # noqa: BLE001  (meta functions assert, index, divide)
-                results = ask_cpu(op, partial(_call, op), bound, refusal)
+                results = ask_cpu(op, partial(call, op), bound, refusal)
     finally:
         torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
     if is_iterated(op):
@@ -65,7 +65,7 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(_layout(r) for r in results)
 
 
-def _call(op: OpOverload, arguments: dict[str, Any]) -> Any:
+def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
     schema = op._schema.arguments
     given = [a for a in schema if not a.kwarg_only]
     while given and given[-1].name not in arguments:
@@ -100,7 +100,7 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
     elif is_pointwise(op):
         _check_broadcast(target, others)
     elif (functional := ports.engine().functional(op)) is not None and _tensors(others):
-        result = _call(functional, arguments)
+        result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
             _check_shape(target, result.shape)
 
@@ -192,3 +192,9 @@ def fused_step(**arguments: Any) -> tuple[()]:
 def gradient_of_self(**arguments: Any) -> torch.Tensor:
     """torch has no meta function of these: a contiguous gradient of self."""
     return torch.empty_like(arguments["self"], memory_format=torch.contiguous_format)
+
+
+@override("aten.nansum.default")
+def nansum(self: torch.Tensor, dim: list[int] | None = None, keepdim: bool = False, **dtype: Any) -> torch.Tensor:
+    """Over no dims it sums all, which torch's meta function takes for none."""
+    return aten.nansum.default(self, dim or None, keepdim, **dtype)

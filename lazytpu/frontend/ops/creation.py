@@ -56,6 +56,8 @@ def empty_strided(
     """aten::empty_strided"""
     check_device(device)
     _check_layout(layout, pin_memory)
+    if len(size) != len(stride) or any(n < 0 for n in (*size, *stride)):
+        torch.empty_strided(size, stride, device="meta")  # raises torch's own error
     return unwritten.fill(tensors.empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype()))
 
 

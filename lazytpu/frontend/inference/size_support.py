@@ -1,0 +1,65 @@
+"""What the CPU's kernels refuse of sizes and dims that torch's meta functions accept: a dim that is not there, and ops
+that need elements where there are none.
+
+The CPU's own kernel is asked, on the miss path: without elements no values could change its answer, and a dim that is
+not there is refused whatever the sizes are.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.cpu_errors import on_cpu
+from lazytpu.frontend.inference.dtype_support import FEW, UNASKED, about_dtypes, count, cut, tensors_of
+from lazytpu.frontend.inference.infer import call
+
+_DIM = re.compile(r"(self_)?(dim|axis)(s|\d|_self|_other)?$")
+_NO_DIM = "Dimension out of range"
+
+
+def check_dims(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
+    """Raise the CPU's error when it refuses these sizes and dims; `results` are as `check_dtypes` wants them."""
+    given = list(tensors_of(bound.values()))
+    if not given or UNASKED.match(str(op)):
+        return
+    if all(t.numel() == 0 for t in given) and count(bound, results) <= FEW:
+        error = _said(op, {name: on_cpu(value) for name, value in bound.items()})
+        if error is not None and not isinstance(error, NotImplementedError) and not about_dtypes(error):
+            raise error
+    elif _is_astray(op, bound, given[0].dim()):
+        error = _said(op, {name: cut(value, 2) for name, value in bound.items()})
+        if isinstance(error, IndexError) and _NO_DIM in str(error):
+            raise error
+
+
+def _is_astray(op: OpOverload, bound: dict[str, Any], rank: int) -> bool:
+    """Whether an argument names a dim that a tensor of this rank lacks; some ops take it all the same."""
+    last = max(rank, 1)
+    for name in _dims(op):
+        value = bound.get(name)
+        for dim in value if isinstance(value, list | tuple) else [value]:
+            if type(dim) is int and not -last <= dim < last:
+                return True
+    return False
+
+
+@functools.cache
+def _dims(op: OpOverload) -> tuple[str, ...]:
+    return tuple(a.name for a in op._schema.arguments if _DIM.match(a.name))
+
+
+def _said(op: OpOverload, arguments: dict[str, Any]) -> Exception | None:
+    """The CPU's error, if there is one."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # warned about at the call itself
+        try:
+            call(op, arguments)
+        except Exception as error:  # noqa: BLE001  (the caller raises it)
+            return error.with_traceback(None)
+    return None
