@@ -91,8 +91,9 @@ def check_size(dtype: str, shape: Sequence[int]) -> None:
 @cache
 def _intern(dtype: str, shape: Shape) -> AnyTensorType:
     _check_static(shape)
+    element = element_type(dtype)
     check_size(dtype, shape)
-    made: AnyTensorType = TensorType(element_type(dtype), shape)
+    made: AnyTensorType = TensorType(element, shape)
     _KNOWN[id(made)] = (made, dtype, shape)
     return made
 

@@ -67,7 +67,7 @@ class Imagined(Buffer):
     def __init__(self, layout: Layout, original: Any, shared: bool, computed: Any = None) -> None:
         self._layout, self._array = layout, computed
         self.original, self.shared = original, shared
-        self.nbytes, self.origin, self.pins, self.error = 0, None, 0, None  # counted in no memory
+        self.nbytes, self.origin, self.pins, self.error, self.outcome = 0, None, 0, None, None  # counted in no memory
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

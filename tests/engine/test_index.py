@@ -208,7 +208,7 @@ def test_a_trace_without_canonical_text_is_not_indexed() -> None:
 
 
 def _step() -> torch.Tensor:
-    x = torch.linspace(0, 1, 7, device="tpu")
+    x = torch.linspace(0, 1, 7).to("tpu")  # data: a constant would be known without a trace
     return (x * 3).sin().cumsum(0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, IntegerAttr, ModuleOp, NameLoc, StringAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -72,7 +74,8 @@ def test_text_reads_back():
     module = module_of(lambda b, x: [b.random_bits(x, x, (3,)), b.constant(float("-inf"), "f32", (2,))], ("ui64", ()))
     text = stablehlo_text(emit(module))
     with mlir_context():
-        assert stablehlo_text(ir.Module.parse(text)) == text
+        again = stablehlo_text(ir.Module.parse(text))
+    assert [re.sub(r"%\w+", "%", t) for t in (again, text)] == [re.sub(r"%\w+", "%", text)] * 2  # but for names of values
 
 
 def test_large_tables_can_be_elided():

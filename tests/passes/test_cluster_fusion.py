@@ -345,7 +345,7 @@ MALFORMED = {
         func.func private @d(%x : tensor<4xf32>) -> tensor<4xf32> {
           func.return %x : tensor<4xf32>
         }""",
-    r"func\.call in @main uses a value that is made after it": """
+    r"operand 0 of func\.call is a result of func\.call, which comes after it": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%1) : (tensor<4xf32>) -> tensor<4xf32>
           %1 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
