@@ -29,7 +29,7 @@ COUNT = int(os.environ.get("RANDOM_SWITCHES", "4"))
 @pytest.fixture(autouse=True)
 def switches_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # torch's own test modules, which other tests import, forbid to set the flags of torch.backends.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(torch.backends.flags_frozen.__globals__, "__allow_nonbracketed_mutation_flag", True)
     lazytpu.mark_step()
     yield
     reset()

@@ -84,6 +84,7 @@ def _by_qr(a: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
     zeros = r.diagonal(dim1=-2, dim2=-1) == 0
     info = torch.where(zeros.any(-1), zeros.to(torch.int8).argmax(-1) + 1, 0).to(torch.int32)
     torch.ops.aten._linalg_check_errors.default(info, "torch.linalg.lstsq", is_matrix=a.dim() == 2)
+    r = torch.where((info < 0)[..., None, None], 0, r)  # never: what is made of r has to depend on the check
     if tall:
         return torch.linalg.solve_triangular(r, q.mH @ rhs, upper=True)
     return q @ torch.linalg.solve_triangular(r.mH, rhs, upper=False)
