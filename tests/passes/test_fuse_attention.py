@@ -367,7 +367,7 @@ def _half(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
     return b.dot_general(weights, v, [0], [0], [2], [1], dtype="f32")
 
 
-# Spelled in bf16, scores of up to 16 are rounded by as much as 2**-5, and weights so by 3 %; the kernel keeps them in f32.
+# Spelled in bf16, scores of up to 16 are rounded by 2**-5, and weights so by 3 %; the kernel keeps them in f32.
 @pytest.mark.parametrize(("build", "close"), [(_merged, 1e-5), (_half, 4e-2)])
 def test_values(build: Callable[..., Any], close: float) -> None:
     types: list[Any] = [("f32", (2, 128, 2, 8))] * 3 + [("i32", ())]
