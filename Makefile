@@ -7,6 +7,10 @@ ARGS ?=
 K ?= 10
 K_OTHERS ?= 3
 RESULTS ?= out/conformance.jsonl
+# `make tpu-column`: samples of each op, the chips, and the folder of results, a file for each chip.
+K_COMPILED ?= 3
+CHIPS ?= v6e v5e cuda
+COMPILED ?= out/compiled
 # `make judge`: what the TPU compiler made of each step.
 JUDGED ?= out/judge.json
 # `make random-programs`: how many.
@@ -20,6 +24,10 @@ WRONG ?= 3000
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
 BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
+# `make doctor-plugin`: the CPU client of XLA as a library with the PJRT C API, and where it goes.
+PLUGIN ?= fastatomstruct-xla-cpu==2026.6.23
+PLUGINS := $(VENV)/plugins
+LIBRARY := $(PLUGINS)/fastatomstruct_xla_cpu/libpjrt_cpu.so
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && command -v $$p && break; done)
 
@@ -27,7 +35,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs lint format bench conformance coverage judge clean
+.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -38,12 +46,16 @@ help:
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
+	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
+	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
 	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
-	@echo 'make coverage     docs/conformance.md and .json from what make conformance found'
+	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
+	@echo 'make coverage     docs/conformance.md and .json from what make conformance and make tpu-column found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
+	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
 	@echo 'make clean        remove the virtual environment and the caches'
 
 demo: $(INSTALLED)
@@ -76,6 +88,16 @@ random-switches: $(TESTED)
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
 
+doctor: $(INSTALLED)
+	$(BIN)/python -m lazytpu.doctor $(ARGS)
+
+# No program needs this library: it lies beside the environment, not in it.
+doctor-plugin: $(INSTALLED)
+	@test -e $(LIBRARY) || $(BIN)/python -m pip install --disable-pip-version-check --no-deps --target $(PLUGINS) $(PLUGIN) || \
+		{ echo 'the plugin could not be installed: set PJRT_NAMES_AND_LIBRARY_PATHS=name:path to that of another, JAX_PLATFORMS=name,' \
+		'and run make doctor' >&2; exit 1; }
+	PJRT_NAMES_AND_LIBRARY_PATHS=plug:$(abspath $(LIBRARY)) JAX_PLATFORMS=plug $(BIN)/python -m lazytpu.doctor $(ARGS)
+
 lint: $(TESTED)
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -92,12 +114,20 @@ bench: $(INSTALLED)
 conformance: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)
 
+.PHONY: tpu-column
+tpu-column: $(TESTED)
+	for chip in $(CHIPS); do OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance compile $$chip -k $(K_COMPILED) --compiled $(COMPILED) $(ARGS) \
+		|| exit; done
+
 judge: $(TESTED)
 	$(BIN)/python -m tools.judge --results $(JUDGED) $(ARGS)
 	$(BIN)/python -m tools.judge --results $(JUDGED) --write docs/passes.md
 
 coverage: $(TESTED)
-	$(BIN)/python -m tools.conformance table --results $(RESULTS) $(ARGS)
+	$(BIN)/python -m tools.conformance table --results $(RESULTS) --compiled $(COMPILED) $(ARGS)
+
+calibration: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspect.step.calibration
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -14,8 +14,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
+
+try:
+    from sklearn.datasets import load_digits
+except ModuleNotFoundError:
+    raise SystemExit("examples/digits.py takes its images from scikit-learn: pip install scikit-learn") from None
 
 
 def images() -> tuple[Tensor, Tensor]:

@@ -142,7 +142,13 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
     return warmup.load(Path(work))
 
 
-def tpu_report(step: Callable[..., Any] | Graph, *args: Any, topology: str = "v6e:2x2", **kwargs: Any) -> TpuReport:
+def tpu_report(
+    step: Callable[..., Any] | Graph,
+    *args: Any,
+    topology: str = "v6e:2x2",
+    progress: bool | None = None,
+    **kwargs: Any,
+) -> TpuReport:
     """What a step would cost on a TPU that need not be there: `print(lazytpu.tpu_report(step, batch))`.
 
     `step` is a function of PyTorch code on "tpu" tensors, called with the other arguments, or a program of
@@ -152,9 +158,12 @@ def tpu_report(step: Callable[..., Any] | Graph, *args: Any, topology: str = "v6
     unless they take next to nothing. The TPU's compiler then compiles its programs in processes of their own.
     docs/tpu-report.md says how to read the report.
 
-    `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod. Raises PlatformError
-    when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError for what is no topology, and
-    what the function raises.
+    That takes minutes for a large step, and standard error says what is being done: on a terminal, unless `progress` is
+    False, and elsewhere if it is True.
+
+    `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod; "v6e" alone is the
+    smallest. Raises PlatformError when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError
+    for what is no topology, and what the function raises.
     """
     activate()
     from lazytpu import wiring
@@ -162,7 +171,7 @@ def tpu_report(step: Callable[..., Any] | Graph, *args: Any, topology: str = "v6
     wiring.start()
     from lazytpu.rehearsal.tpu_report import report
 
-    return report(step, topology, *args, **kwargs)
+    return report(step, topology, progress, *args, **kwargs)
 
 
 def metrics() -> dict[str, Any]:

@@ -6,12 +6,16 @@
     with lazytpu.options(debug=2, dump="graphs"):     # for a block
         ...
 
-The variables are read once, when lazytpu is first imported. Settings hold for the process, all of its threads included.
+The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that
+cannot be read is therefore told at the first use of the device (`Options.check`), not there. Settings hold for the
+process, all of its threads included.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +25,8 @@ from typing import Any, TypedDict, Unpack
 from lazytpu import readers
 
 __all__ = ["SETTINGS", "Options", "Setting", "options"]
+
+_PREFIX = "LAZYTPU_"
 
 
 class Values(TypedDict, total=False):
@@ -33,6 +39,7 @@ class Values(TypedDict, total=False):
     bounds_check: bool
     trace_limit: int
     cpu_fallback: bool
+    nan_check: bool
     background_compile: float
     clusters: str
     platform: str | None
@@ -60,13 +67,13 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable, such as LAZYTPU_TRACE_LIMIT."""
-        return f"LAZYTPU_{self.name.upper()}"
+        return f"{_PREFIX}{self.name.upper()}"
 
     def parse(self, given: Any, source: str) -> Any:
         """The value for what was given; ValueError that names `source`, what came and what is allowed."""
         try:
             return self.read(given)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError, OSError, RuntimeError):  # the last three: numbers and paths
             raise ValueError(f"{source} is {given!r}; allowed: {self.allowed} ({self.meaning})") from None
 
 
@@ -148,7 +155,7 @@ _ALL = (
     Setting(
         "platform",
         None,
-        "cpu, tpu, gpu, cuda, rocm; empty for what jax would use",
+        "cpu, tpu, gpu, cuda, rocm, or a name of PJRT_NAMES_AND_LIBRARY_PATHS; empty for what jax would use",
         "where XLA compiles for and runs; read when the first tensor is made",
         readers.platform,
     ),
@@ -211,6 +218,8 @@ class Options:
     """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
     __slots__ = (
+        "_unknown",
+        "_wrong",
         "background_compile",
         "bounds_check",
         "cache_dir",
@@ -280,20 +289,42 @@ class Options:
     """How often a step may be compiled anew (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second with the
     optimizer's states, and those of another mode or setting do not count."""
 
+    _wrong: dict[str, ValueError]
+    """By setting, why its variable could not be read; until it is set, its value is the default."""
+    _unknown: tuple[str, ...]
+    """Variables of the environment that begin with LAZYTPU_ and are no setting."""
+
     def __init__(self, environment: Mapping[str, str] = os.environ):
         """The settings of an environment. An unset variable means the default, and so does an empty one, except where
-        `Setting.empty` says otherwise. Raises ValueError."""
+        `Setting.empty` says otherwise, and one that cannot be read, which `check` tells."""
+        wrong: dict[str, ValueError] = {}
         for setting in _ALL:
-            text = environment.get(setting.variable)
-            if text is None or not (text.strip() or setting.empty):
-                value = setting.default
-            else:
-                value = setting.parse(text.strip(), setting.variable)
+            value, text = setting.default, environment.get(setting.variable)
+            if text is not None and (text.strip() or setting.empty):
+                try:
+                    value = setting.parse(text.strip(), setting.variable)
+                except ValueError as error:
+                    wrong[setting.name] = error
             object.__setattr__(self, setting.name, value)
+        variables = {setting.variable for setting in _ALL}
+        unknown = tuple(name for name in environment if name.startswith(_PREFIX) and name not in variables)
+        object.__setattr__(self, "_wrong", wrong)
+        object.__setattr__(self, "_unknown", unknown)
+
+    def check(self) -> None:
+        """Raise ValueError for the variables that could not be read, with what is allowed; warn of those that are no
+        setting."""
+        for name in self._unknown:
+            close = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), SETTINGS, n=1)
+            hint = f"did you mean {SETTINGS[close[0]].variable}?" if close else f"settings are {', '.join(SETTINGS)}"
+            warnings.warn(f"{name} is no setting of lazytpu; {hint}", UserWarning, stacklevel=2)
+        if self._wrong:
+            raise ValueError("; ".join(map(str, self._wrong.values())))
 
     def __setattr__(self, name: str, value: Any) -> None:
         setting = _setting(name)
         object.__setattr__(self, name, setting.parse(value, f"lazytpu.options.{name}"))
+        self._wrong.pop(name, None)
         if self is options:
             for changed in _watchers.get(name, ()):
                 changed()
@@ -335,6 +366,8 @@ def _setting(name: str) -> Setting:
     except KeyError:
         raise AttributeError(f"lazytpu has no setting {name!r}; there are {', '.join(SETTINGS)}") from None
 
+
+plugins = readers.plugins
 
 _watchers: dict[str, list[Callable[[], None]]] = {}
 

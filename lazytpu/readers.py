@@ -3,8 +3,9 @@ what it cannot be."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,15 @@ def folder(given: Any) -> Path | None:
     return path
 
 
+def plugins(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The libraries with a PJRT C API that jax is told of, by the names of their platforms."""
+    listed = environment.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(",")
+    return {name: path for name, _, path in (each.partition(":") for each in listed) if name}
+
+
 def platform(given: Any) -> str | None:
     """A platform of XLA; None for nothing."""
-    return one_of("cpu", "tpu", "gpu", "cuda", "rocm")(given) if given else None
+    return one_of("cpu", "tpu", "gpu", "cuda", "rocm", *plugins())(given) if given else None
 
 
 def target(given: Any) -> str | None:

@@ -8,17 +8,19 @@ from lazytpu.engine.engine import Engine
 from lazytpu.frontend import ports
 from lazytpu.frontend.device import device_port
 from lazytpu.frontend.lines import user_line
-from lazytpu.frontend.names import slot_names
+from lazytpu.frontend.names import model_names, slot_names
 from lazytpu.frontend.owners import owners
+from lazytpu.options import options
 
 ENGINE: Engine | None = None
 
 
 def start() -> Engine:
-    """Make the engine, once."""
+    """Make the engine, once. Raises ValueError for an environment variable of lazytpu that could not be read."""
     global ENGINE
     if ENGINE is None:
-        ENGINE = Engine(slot_names, ports.OpFacts, owners, user_line)
+        options.check()
+        ENGINE = engine = Engine(slot_names, model_names, ports.OpFacts, owners, user_line)
         ports.install(ENGINE)
-        device_port.install(Device(device_port.Properties, ENGINE.memory))
+        device_port.install(Device(device_port.Properties, ENGINE.memory, lambda: engine.metrics.device_ms))
     return ENGINE

@@ -10,7 +10,7 @@ from lazytpu.aten import dtypes
 from lazytpu.aten.pointwise import HALVES, Operand, number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import dtype_of, is_complex, is_float, is_integer, shape_of
+from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, is_integer, shape_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,20 +24,22 @@ def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
     """x as `dtype`, as `c10::convert` does it on the CPU.
 
     Floats become narrow integers by way of a wide one and wrap around, where the dialect's convert would saturate
-    (300.0 is 44 as uint8, -1.0 is 255); halves are made from doubles and integers by way of f32; a complex number
-    leaves its imaginary part behind; anything but 0 is true. What C++ leaves undefined (NaN or an infinity as an
-    integer, a float beyond 2^31 as a narrow one) is whatever the device gives.
+    (300.0 is 44 as uint8, -1.0 is 255); halves are made from doubles and integers by way of f32, floats of 8 bits from
+    and to everything; a complex number leaves its imaginary part behind; anything but 0 is true. What C++ leaves
+    undefined (NaN or an infinity as an integer, a float beyond 2^31 as a narrow one) is whatever the device gives.
     """
     source = dtype_of(x)
     if source == dtype:
         return x
+    if source in FLOATS8:
+        return cast(b, b.convert(x, "f32"), dtype)
     if dtype == "i1":
         return b.compare("NE", x, b.constant(0, *_like(x)))
     if is_complex(source) and not is_complex(dtype):
         return cast(b, b.unary("real", x), dtype)
     if is_float(source) and is_integer(dtype):
         return _to_integer(b, x, dtype)
-    if dtype in HALVES and (source == "f64" or is_integer(source)):
+    if dtype in FLOATS8 or (dtype in HALVES and (source == "f64" or is_integer(source))):
         x = b.convert(x, "f32")
     return b.convert(x, dtype)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.pointwise import full
-from lazytpu.aten.promotion import broadcast_shape
+from lazytpu.aten.promotion import broadcast_shape, promote
 from lazytpu.aten.registry import rule
-from lazytpu.ir.types import dtype_of, is_complex, is_integer, shape_of
+from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_integer, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -31,6 +31,8 @@ def contract(
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> SSAValue:
     """Σ x·y over the dims `over` of x and y, at the precision the program asked for; f32 for f16 and bf16 operands."""
+    if dtype_of(x) in FLOATS8:
+        x, y = b.convert(x, "f32"), b.convert(y, "f32")
     dtype = dtype_of(x)
     exact = dtype in ("f64", "c128") or is_integer(dtype)
     precision = "default" if dtype in ACCUMULATOR else "highest" if exact else b.precision
@@ -74,6 +76,27 @@ def bmm(b: Builder, self: SSAValue, mat2: SSAValue, out_dtype: Any = None) -> SS
 
 def _batched(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     return contract(b, x, y, over=((2,), (1,)), batch=((0,), (0,)))
+
+
+@rule("aten._scaled_mm.default")
+def scaled_mm(
+    b: Builder,
+    self: SSAValue,
+    mat2: SSAValue,
+    scale_a: SSAValue,
+    scale_b: SSAValue,
+    bias: SSAValue | None,
+    scale_result: SSAValue | None,
+    out_dtype: Any,
+    use_fast_accum: bool,
+) -> SSAValue:
+    """(scale_a * self) @ (scale_b * mat2) + bias in f32, of floats of 8 bits; scales of the whole, or of rows of self
+    and columns of mat2. As on the CPU, `scale_result` counts for nothing."""
+    wide = [b.mul(*promote(b, x, scale, to="f32")) for x, scale in ((self, scale_a), (mat2, scale_b))]
+    product = contract(b, *wide, over=((1,), (0,)))
+    if bias is not None:
+        product = b.add(product, *promote(b, bias, to="f32", shape=shape_of(product)))
+    return b.convert(product, b.out[0][0])
 
 
 @rule("aten.addmm.default", "aten.addmm.dtype", numbers=("alpha", "beta"))

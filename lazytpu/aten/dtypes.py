@@ -20,6 +20,11 @@ NAMES: dict[torch.dtype, str] = {
     torch.bool: "i1",
     torch.complex64: "c64",
     torch.complex128: "c128",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
+    torch.float8_e8m0fnu: "f8e8m0fnu",
 }
 _TORCH = {name: dtype for dtype, name in NAMES.items()}
 

@@ -12,10 +12,11 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes, registry
 from lazytpu.aten.ambient import default_complex, default_float
+from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, bind, signature
 from lazytpu.aten.views import Base, View, read, write
-from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,12 +224,8 @@ def as_list(results: Any, s: Signature) -> list[Any]:
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    if tensor.dtype == torch.bfloat16:  # unknown to numpy itself
-        import ml_dtypes
-
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return to_numpy(plain).view(numpy_dtype(dtypes.name(tensor.dtype)))
 
 
 def _view(tensor: torch.Tensor) -> View:

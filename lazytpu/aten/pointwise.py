@@ -15,7 +15,7 @@ from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
-from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
+from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
@@ -27,8 +27,13 @@ COMPLEX_OF = {"f32": "c64", "f64": "c128", "f16": "c64", "bf16": "c64"}
 
 
 def wide(dtype: str) -> str:
-    """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for the halves, else the dtype itself."""
-    return "f32" if dtype in HALVES else dtype
+    """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for narrower ones, else the dtype itself."""
+    return "f32" if dtype in HALVES or dtype in FLOATS8 else dtype
+
+
+def computable(b: Builder, x: SSAValue) -> SSAValue:
+    """x, in f32 if it is of a dtype that numbers are only kept in."""
+    return b.convert(x, "f32") if dtype_of(x) in FLOATS8 else x
 
 
 _KINDS = ("bool", "int", "float", "complex")  # of numbers, by category
@@ -107,7 +112,7 @@ def operands(
     whether an operand of another dtype is rounded to `common` on the way: CPU kernels that read a 0-d operand in f32
     (`iter.original_scalar_value<opmath_t>`, as mul and div do) do not.
     """
-    within = wide(common) if halves == "wide" else common
+    within = wide(common) if halves == "wide" or common in FLOATS8 else common
     values = [_through(b, a, common if rounded else within, within) for a in args]
     return promote(b, *values, to=within)
 

@@ -272,9 +272,17 @@ def atan2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 
 @pointwise("aten.hypot.default")
 def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """sqrt(x^2 + y^2), as the magnitude of a complex number, which does not overflow on the way; inf wins over NaN."""
-    endless = b.or_(*(b.compare("EQ", b.abs(x), full(b, math.inf, x)) for x in (self, other)))
-    return b.select(endless, full(b, math.inf, self), b.abs(b.binary("complex", self, other)))
+    """sqrt(x^2 + y^2), which does not overflow on the way; inf wins over NaN. The magnitude of a complex number, but of
+    f64 by its own formula: a TPU has no complex128."""
+    infinity = full(b, math.inf, self)
+    if dtype_of(self) == "f64":
+        larger, smaller = (b.binary(which, b.abs(self), b.abs(other)) for which in ("max", "min"))
+        ratio = b.div(smaller, b.select(b.compare("EQ", larger, full(b, 0, larger)), full(b, 1, larger), larger))
+        found = b.mul(larger, b.sqrt(b.add(full(b, 1, ratio), b.mul(ratio, ratio))))
+    else:
+        found = b.abs(b.binary("complex", self, other))
+    endless = b.or_(*(b.compare("EQ", b.abs(x), infinity) for x in (self, other)))
+    return b.select(endless, infinity, found)
 
 
 @rule("aten.ldexp.Tensor", numbers=("self", "other"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise import Operand, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise import Operand, computable, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise_unary import signbit
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
@@ -61,12 +61,13 @@ _logic("logical_xor", "xor")
 @rule("aten.isnan.default")
 def isnan(b: Builder, self: SSAValue) -> SSAValue:
     """Where self is NaN."""
-    return is_nan(b, self)
+    return is_nan(b, computable(b, self))
 
 
 def _infinite(b: Builder, x: SSAValue, bound: float) -> SSAValue:
     if not is_float(dtype_of(x)):
         return full(b, False, b.convert(x, "i1"))
+    x = computable(b, x)
     return b.compare("EQ", b.abs(x) if bound > 0 else x, full(b, bound, x))
 
 
@@ -83,7 +84,8 @@ def isposinf(b: Builder, self: SSAValue) -> SSAValue:
     """Where self is inf."""
     if not is_float(dtype_of(self)):
         return full(b, False, b.convert(self, "i1"))
-    return b.compare("EQ", self, full(b, math.inf, self))
+    x = computable(b, self)
+    return b.compare("EQ", x, full(b, math.inf, x))
 
 
 @rule("aten.isneginf.default")
@@ -97,8 +99,7 @@ def where(b: Builder, condition: SSAValue, self: Operand, other: Operand) -> SSA
     """self where the condition holds, else other, in their promoted dtype."""
     shape = b.out[0][1]
     (pred,) = promote(b, truth(b, condition), to="i1", shape=shape)
-    both = operands(b, self, other, common=result_type(self, other), halves="own")
-    x, y = (b.broadcast_to(value, shape) for value in both)
+    x, y = promote(b, self, other, to=result_type(self, other), shape=shape)
     return finish(b, b.select(pred, x, y))
 
 
@@ -107,8 +108,7 @@ def masked_fill(b: Builder, self: SSAValue, mask: SSAValue, value: Operand) -> S
     """value (in self's dtype) where the mask is true, else self."""
     dtype, shape = b.out[0]
     (pred,) = promote(b, truth(b, mask), to="i1", shape=shape)
-    (number,) = operands(b, value, common=dtype, halves="own")
-    x, y = promote(b, number, self, to=dtype, shape=shape)
+    x, y = promote(b, value, self, to=dtype, shape=shape)
     return b.select(pred, x, y)
 
 

@@ -201,7 +201,7 @@ def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SS
 
 @rule("aten.native_dropout_backward.default", numbers=("scale",))
 def native_dropout_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, scale: SSAValue) -> SSAValue:
-    """g * mask * scale."""
-    own = wide(dtype_of(grad_output))
-    grad, kept, factor = promote(b, grad_output, mask, scale, to=own)
-    return b.convert(b.mul(b.mul(grad, kept), factor), dtype_of(grad_output))
+    """g * mask * scale, a number of float: of integers the product is one, too."""
+    dtype = b.out[0][0]
+    grad, kept, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
+    return b.convert(b.mul(b.mul(grad, kept), factor), dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lazytpu.aten.complex_limits import exponential, power_of_two, size, square_root
-from lazytpu.aten.pointwise import finish, full, table, wide, with_number
+from lazytpu.aten.pointwise import computable, finish, full, table, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 
@@ -172,7 +172,7 @@ table(
 def absolute(b: Builder, self: SSAValue) -> SSAValue:
     """|x|, a real number for a complex one; bools and unsigned integers are what they are."""
     dtype = dtype_of(self)
-    return self if dtype == "i1" or is_unsigned(dtype) else finish(b, size(b, self))
+    return self if dtype == "i1" or is_unsigned(dtype) else finish(b, size(b, computable(b, self)))
 
 
 @rule("aten.round.decimals")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from lazytpu.aten.casts import cast
 from lazytpu.aten.dims import front, kept, reduced
 from lazytpu.aten.pointwise import full, wide
 from lazytpu.aten.registry import rule
@@ -33,7 +34,7 @@ def total(b: Builder, x: SSAValue, dim: Dims, keepdim: bool, to: str) -> SSAValu
 
 def truth(b: Builder, x: SSAValue) -> SSAValue:
     """Whether each element is not zero; NaN is true."""
-    return x if dtype_of(x) == "i1" else b.compare("NE", x, full(b, 0, x))
+    return cast(b, x, "i1")
 
 
 def is_nan(b: Builder, x: SSAValue) -> SSAValue:

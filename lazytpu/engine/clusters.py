@@ -12,7 +12,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from lazytpu.ir.constants import DenseConstantOp
-from lazytpu.ir.types import dtype_of, numel, numpy_dtype, shape_of
+from lazytpu.ir.types import array_dtype, dtype_of, numel, shape_of
 from lazytpu.lowering.emit import emit
 from lazytpu.passes.mark_donation import ALIAS
 from lazytpu.passes.pipeline import count_ops, run_pipeline
@@ -124,7 +124,7 @@ def plan_of(main: FuncOp, parts: list[FuncOp], whole: Signature) -> Plan:
 
 def _table(op: DenseConstantOp) -> np.ndarray[Any, Any]:
     kind = op.result.type
-    return np.frombuffer(bytes.fromhex(op.data.data), numpy_dtype(dtype_of(kind))).reshape(shape_of(kind))
+    return np.frombuffer(bytes.fromhex(op.data.data), array_dtype(dtype_of(kind))).reshape(shape_of(kind))
 
 
 def _taken(part: FuncOp) -> list[int]:

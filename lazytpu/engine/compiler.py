@@ -21,6 +21,7 @@ from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.target import target
 from lazytpu.inspect import debug, dumps
+from lazytpu.inspect.about import about
 from lazytpu.inspect.graphs import GRAPHS, Graph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
@@ -74,8 +75,14 @@ class Compiler:
     """Compiles traces in two halves: `prepare` is Python's and happens at the cut, on its thread, one at a time;
     `build` is XLA's, may take minutes, and holds no lock. Programs whose StableHLO is the same are compiled once."""
 
-    def __init__(self, slot_names: Callable[[int], dict[int, str]], metrics: Metrics):
+    def __init__(
+        self,
+        slot_names: Callable[[int], dict[int, str]],
+        model_names: Callable[[int], list[str]],
+        metrics: Metrics,
+    ):
         self.slot_names = slot_names
+        self.model_names = model_names
         self.metrics = metrics
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.recompiles = Recompiles(slot_names)
@@ -107,6 +114,7 @@ class Compiler:
     ) -> Prepared:
         names = self.slot_names(trace.epoch) if trace.epoch else {}
         bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
+        origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
         resident = options.resident if len(records) > 1 else 0  # a single op is no step
 
         def translated(parts: bool = False) -> Translated:
@@ -131,18 +139,19 @@ class Compiler:
             ready = recall.recall(content, trace.state, live, dead, name, self._loaded)
             if ready is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
-                GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts()))
+                GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts(), origin))
                 making.made("index", ready.donated)
                 return Prepared(number, name, records, live, content, making, ready=ready)
         meanwhile = options.clusters == "meanwhile" and trace.mode == "fused" and options.background_compile > 0
         parts_only = options.clusters == "only"
         made = translated(meanwhile or parts_only)
-        GRAPHS.append(Graph(number, name, len(records), made.texts()))
+        GRAPHS.append(Graph(number, name, len(records), made.texts(), origin))
         if options.dump:
             if made.imported is not None:
                 dumps.write(options.dump, number, name, "imported", made.imported)
             dumps.write(options.dump, number, name, "lazytpu", made.text)
             dumps.write(options.dump, number, name, "stablehlo", made.stablehlo)
+            dumps.write_about(options.dump, number, name, origin.text())
             if content is not None:
                 told = recall.dumped(content, made.entry("", live), name, len(records), made.stablehlo)
                 dumps.write_trace(options.dump, number, name, told)

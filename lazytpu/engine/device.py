@@ -14,6 +14,7 @@ import torch
 
 from lazytpu.aten.dtypes import NAMES
 from lazytpu.engine.memory import MemoryReport
+from lazytpu.engine.utilization import Utilization
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 
@@ -75,20 +76,38 @@ def available() -> float:
 
 class Device:
     """Implements `lazytpu.frontend.device.device_port.Device`; `make_properties`: the frontend's class of them,
-    `report` what `lazytpu.memory()` calls."""
+    `report` what `lazytpu.memory()` calls, `device_ms` the milliseconds that programs ran."""
 
-    def __init__(self, make_properties: Callable[..., Any], report: Callable[[], MemoryReport]):
+    def __init__(
+        self, make_properties: Callable[..., Any], report: Callable[[], MemoryReport], device_ms: Callable[[], float]
+    ):
         self.make_properties = make_properties
         self.report = report
+        self.utilization = Utilization(device_ms)
+        self.fraction = 1.0
 
     def properties(self) -> Any:
         return self.make_properties(str(client.devices()[0].device_kind), client.platform(), capacity()[1])
+
+    def platform(self) -> str:
+        return client.platform()
 
     def free_bytes(self) -> int:
         return capacity()[0]
 
     def dtypes(self) -> set[torch.dtype]:
-        return set(NAMES)
+        # The TPU's compiler (libtpu 0.0.42.1) fails on copies and casts of complex128.
+        return set(NAMES) - ({torch.complex128} if client.platform() == "tpu" else set())
+
+    def busy_percent(self) -> int:
+        return self.utilization.percent()
+
+    def memory_fraction(self) -> float:
+        return self.fraction
+
+    def allow_memory(self, fraction: float) -> None:
+        self.fraction = fraction
+        MEMORY.limit = limit() if fraction == 1 else int(fraction * capacity()[1])
 
     def live_bytes(self) -> int:
         return MEMORY.live

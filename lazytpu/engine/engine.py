@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
 from lazytpu.aten.failures import Check, ImportFailure
+from lazytpu.aten.host_arrays import from_numpy, to_numpy
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.answers import Answers
@@ -23,7 +24,6 @@ from lazytpu.engine.compiled import Compiled
 from lazytpu.engine.compiler import Compiler
 from lazytpu.engine.device import available, capacity, limit
 from lazytpu.engine.failures import failed_cut, not_imported
-from lazytpu.engine.host_arrays import from_numpy, to_numpy
 from lazytpu.engine.inflight import Inflight
 from lazytpu.engine.lineage import Failure, Outcome
 from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
@@ -55,13 +55,14 @@ class Engine:
     def __init__(
         self,
         slot_names: Callable[[int], dict[int, str]],
+        model_names: Callable[[int], list[str]],
         make_facts: Callable[..., Any],
         owners: Owners,
         user_line: Callable[[], Any],
     ):
         recall_rules()
         self.metrics = Metrics()
-        self.compiler = Compiler(slot_names, self.metrics)
+        self.compiler = Compiler(slot_names, model_names, self.metrics)
         self.background = Background(self.compiler.build, self.compiler.parts)
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
@@ -315,6 +316,7 @@ class Engine:
         """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it."""
         array = to_numpy(flat).reshape(layout.memory_shape)
         try:
+            MEMORY.note_execution(0, array.nbytes, 0)
             return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
         except OutOfMemory as error:
             raise self._exhausted(error, "upload") from None

@@ -26,13 +26,23 @@ class CpuFallbackWarning(UserWarning):
 _warned: set[OpOverload] = set()
 
 
+def offered(op: OpOverload, missing: NotImplementedError) -> NotImplementedError:
+    """The error of an op that nothing expresses, with how to run it on the CPU if that can be."""
+    if _returns_views(op):
+        return missing
+    return NotImplementedError(
+        f"{missing}\nUntil then, LAZYTPU_CPU_FALLBACK=1 (lazytpu.options.cpu_fallback = True) runs such ops on the "
+        "CPU: each call waits for the device and copies its tensors both ways."
+    )
+
+
 def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `op` returns, computed by torch on the CPU; arguments that it writes are written back.
 
     Raises NotImplementedError for an op that returns views: they would not share the argument's memory.
     """
     schema = op._schema
-    if any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+    if _returns_views(op):
         raise NotImplementedError(f"{op} returns a view, which cannot be made by way of the CPU")
     _warn_once(op)
     ports.engine().fell_back()
@@ -56,6 +66,10 @@ def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for r, value in zip(schema.returns, (results or ()) if several else (results,), strict=True)
     ]
     return returned[0] if not several else tuple(returned) if returned else None
+
+
+def _returns_views(op: OpOverload) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in op._schema.returns)
 
 
 def _warn_once(op: OpOverload) -> None:

@@ -1,53 +1,67 @@
-"""DLPack: the memory of a tpu tensor belongs to XLA and has no address, so only a copy on the CPU can be exported."""
+"""DLPack: consumers get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share it,
+and a program may take it for its results: who imports it could neither write to it nor rely on it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch.utils.dlpack import DLDeviceType
 
+from lazytpu.frontend.device import device_port
 from lazytpu.frontend.torch_private import to_dlpack
 
-_CPU = (1, 0)  # (kDLCPU, index) of DLPack's DLDevice
-_REFUSED = (
-    "a tpu tensor cannot be exported by DLPack: its memory belongs to XLA and may not be computed yet. "
-    "Export a copy on the CPU instead: tensor.cpu()"
-)
+_CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
 _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
 
 
 def dlpack(
     self: torch.Tensor, *, stream: Any = -1, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """torch.Tensor.__dlpack__. Of a tpu tensor, a consumer that asks for the CPU gets a copy there.
-
-    Anything else raises BufferError, as the array API standard has it.
-    """
+    """torch.Tensor.__dlpack__; of a tpu tensor a copy on the CPU. Raises BufferError for a consumer that wants none, or
+    wants the memory of an accelerator, and as torch for what requires a gradient or is not strided."""
     if self.device.type == "tpu":
-        if dl_device is None or tuple(dl_device) != _CPU or copy is False:
-            raise BufferError(_REFUSED)
-        self, copy, stream = self.detach().cpu(), None, None
+        if self.is_conj():  # what is copied is not
+            raise BufferError("Can't export tensors with the conjugate bit set")
+        self, dl_device, copy, stream = _copied(self, dl_device, copy), None, None, None
     return _dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 
 def dlpack_device(self: torch.Tensor) -> Any:
-    """torch.Tensor.__dlpack_device__"""
+    """torch.Tensor.__dlpack_device__; of a tpu tensor the CPU where XLA runs on it, else a device that DLPack has no
+    name for."""
     if self.device.type == "tpu":
-        raise BufferError(_REFUSED)
+        return _CPU if _on_host() else _OTHER
     return _dlpack_device(self)
 
 
-def checked_to_dlpack(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """torch.utils.dlpack.to_dlpack"""
+def host_to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, copy: bool | None = None) -> Any:
+    """torch.utils.dlpack.to_dlpack; of a tpu tensor a copy on the CPU, with the errors of `dlpack`."""
     if tensor.device.type == "tpu":
-        raise BufferError(_REFUSED)
-    return to_dlpack(tensor, *args, **kwargs)
+        tensor, dl_device, copy = _copied(tensor, dl_device, copy), None, None
+    return to_dlpack(tensor, dl_device=dl_device, copy=copy)
+
+
+def _on_host() -> bool:
+    return device_port.device().properties().platform == "cpu"
+
+
+def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:
+    """The tensor on the CPU, in memory of its own, if the consumer may have that."""
+    if copy is False:
+        raise BufferError("a tpu tensor is exported by DLPack as a copy on the CPU alone, and copy=False asks for none")
+    if tuple(dl_device) != _CPU if dl_device is not None else not _on_host():
+        raise BufferError(
+            "a tpu tensor is exported by DLPack to the CPU alone: ask for that (dl_device=(1, 0), or device='cpu' of "
+            "numpy.from_dlpack), or export tensor.cpu()"
+        )
+    return tensor.cpu()
 
 
 def install() -> None:
-    """Refuse what would hand out an address that is none."""
+    """Export tpu tensors, too."""
     tensor: Any = torch.Tensor
     tensor.__dlpack__, tensor.__dlpack_device__ = dlpack, dlpack_device
-    checked_to_dlpack.__doc__ = to_dlpack.__doc__
-    torch.utils.dlpack.to_dlpack = checked_to_dlpack  # pyright: ignore[reportAttributeAccessIssue]
-    torch.to_dlpack = checked_to_dlpack
+    host_to_dlpack.__doc__ = to_dlpack.__doc__
+    torch.utils.dlpack.to_dlpack = host_to_dlpack  # pyright: ignore[reportAttributeAccessIssue]
+    torch.to_dlpack = host_to_dlpack

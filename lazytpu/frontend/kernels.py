@@ -23,6 +23,7 @@ from lazytpu.frontend.eager import run_now
 from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
 from lazytpu.frontend.lines import call_site, note_forward, user_line
 from lazytpu.frontend.one_by_one import OneByOne, check_lists, record_each
@@ -231,6 +232,7 @@ def miss(k: Kernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) ->
     for value in args:
         _check_sizes(value)
     results = infer(k.op, bound)
+    check_platform(k.op, bound, results, r.platform)
     check_dtypes(k.op, bound, results)
     check_dims(k.op, bound, results)
     check_writes(k.op, bound)

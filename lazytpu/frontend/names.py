@@ -8,6 +8,7 @@ costs half a second a compile.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -59,12 +60,8 @@ class Named(NamedTuple):
 
 def named() -> Iterator[Named]:
     """All that modules and optimizers hold. Of one tensor the outermost module's name, the longest, comes last."""
-    modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
-    inner = {id(child) for module in modules for child in module.children()}
     names: dict[int, str] = {}
-    for module in modules:
-        if id(module) in inner:
-            continue
+    for module in _outermost():
         members = [("parameter", *member) for member in module.named_parameters()]
         members += [("buffer", *member) for member in module.named_buffers()]
         for kind, name, tensor in members:
@@ -81,6 +78,13 @@ def named() -> Iterator[Named]:
                 yield Named("state", None if name is None else f"{name}.{key}", tensor)
 
 
+def _outermost() -> list[nn.Module]:
+    """The modules that are in no other."""
+    modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
+    inner = {id(child) for module in modules for child in module.children()}
+    return [module for module in modules if id(module) not in inner]
+
+
 def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor) -> Iterator[Named]:
     yield Named(kind, name, tensor)
     if tensor.is_leaf:  # torch warns about the .grad of others
@@ -95,6 +99,19 @@ def slot_names(epoch: int) -> dict[int, str]:
         if name is not None and value is not None and value.epoch == epoch:
             found[value.slot] = name
     return found
+
+
+def model_names(epoch: int) -> list[str]:
+    """The classes of the models whose parameters or buffers trace `epoch` knows. Of what torch only wraps around a
+    model, DistributedDataParallel or a compiled module, it is the model's. Runs on a miss only."""
+    found: dict[str, None] = {}
+    for module in _outermost():
+        members = chain(module.parameters(), module.buffers())
+        if any(value is not None and value.epoch == epoch for value in map(value_of, members)):
+            while type(module).__module__.startswith("torch.") and len(children := list(module.children())) == 1:
+                (module,) = children
+            found[type(module).__name__] = None
+    return list(found)
 
 
 def value_of(tensor: Any) -> Value | None:

@@ -134,9 +134,9 @@ def _register_kernels() -> None:
         """Records an op for the first time: its kernel is generated and registered, so that its next calls go there."""
         try:
             found = callable_of(op)
-        except NotImplementedError:
+        except NotImplementedError as error:
             if not options.cpu_fallback:
-                raise
+                raise cpu_fallback.offered(op, error) from None
             return cpu_fallback.run(op, args, kwargs)
         if op._schema.name.startswith("aten::"):
             _implement(aten, op.name(), found)

@@ -2,7 +2,7 @@
 `007-train_step.lazytpu.mlir` after them, `007-train_step.stablehlo.mlir`.
 
 The files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
-`007-train_step.why.txt` says why the program was made.
+`007-train_step.why.txt` says why the program was made, `007-train_step.about.txt` of which script and models it is.
 `007-train_step.json` says which trace the program is of, and how a cut runs it: `lazytpu-show pack --topology` compiles
 programs for a machine that is not there.
 """
@@ -33,6 +33,11 @@ def write(directory: str | os.PathLike[str], number: int, name: str, stage: str,
 def write_reason(directory: str | os.PathLike[str], number: int, name: str, reason: str) -> Path:
     """Write why program `number` was made. Raises OSError, as `write` does."""
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.why.txt", reason + "\n")
+
+
+def write_about(directory: str | os.PathLike[str], number: int, name: str, about: str) -> Path:
+    """Write where program `number` comes from (`lazytpu.inspect.about`). Raises OSError, as `write` does."""
+    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.about.txt", about + "\n")
 
 
 def write_trace(directory: str | os.PathLike[str], number: int, name: str, told: Mapping[str, Any]) -> Path:

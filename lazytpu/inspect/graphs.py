@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lazytpu.inspect.about import About
     from lazytpu.passes.pipeline import PassRecord
 
 RECORD_BYTES = 1_000  # a record with its line, measured on the steps of a GPT
@@ -34,16 +35,25 @@ class Graph:
     an earlier process made, and this one only loaded, are made when they are asked for.
     """
 
-    __slots__ = ("_about", "_make", "_stablehlo", "_text", "name", "number", "records")
+    __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
 
-    def __init__(self, number: int, name: str, records: int, texts: Texts | Callable[[], Texts]):
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        records: int,
+        texts: Texts | Callable[[], Texts],
+        about: About | None = None,
+    ):
         self.number = number
         "Which program of the process this is, from 0; the NNN of its dump."
         self.name = name
         "The user's function that most of its ops come from."
         self.records = records
         "How many ops were recorded for it."
-        self._about: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
+        self.about = about
+        "The script, its models, and the versions of the libraries."
+        self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
         self._text: bytes | None = None
         self._stablehlo: bytes | None = None
         self._make = texts if callable(texts) else None
@@ -51,7 +61,7 @@ class Graph:
             self._keep(texts)
 
     def _keep(self, texts: Texts) -> None:
-        self._about = (*_count_arguments(texts.text), tuple(texts.passes))
+        self._summary = (*_count_arguments(texts.text), tuple(texts.passes))
         self._text = zlib.compress(texts.text.encode(), 1)
         self._stablehlo = zlib.compress(texts.stablehlo.encode(), 1)
 
@@ -63,7 +73,7 @@ class Graph:
             except BaseException:
                 self._make = make  # the next who asks is told, too
                 raise
-        return self._about
+        return self._summary
 
     @property
     def arguments(self) -> int:
@@ -118,9 +128,9 @@ class Graph:
 
     def drop_texts(self) -> None:
         """Forget the texts, those of the passes, and how to make them; the rest stays."""
-        arguments, aliased, passes = self._about
+        arguments, aliased, passes = self._summary
         self._text = self._stablehlo = self._make = None
-        self._about = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
+        self._summary = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
 
     @property
     def ops(self) -> int:

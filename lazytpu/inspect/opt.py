@@ -113,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_own(first)
     asked, _ = first.parse_known_args(arguments)
     try:
+        options.check()
         for source in asked.load:
             load(source)
         if asked.list_passes:

@@ -1,22 +1,22 @@
 """`lazytpu-show`: read dumps, and the cache on disk.
 
     lazytpu-show dump FILE|DIR...     the text, coloured on a terminal
-    lazytpu-show stats FILE...        ops by kind, arguments, what is overwritten, bytes
+    lazytpu-show stats FILE|DIR...    ops by kind, arguments, what is overwritten, bytes
     lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
-    lazytpu-show cost FILE            what it would cost on a TPU that need not be there
-    lazytpu-show lines FILE           the source lines of a step, the dearest first
-    lazytpu-show graph FILE           who reads what of whom, by source line or cluster; --dot for GraphViz
-    lazytpu-show path FILE            the chain of ops that takes longest
-    lazytpu-show clusters FILE        the functions that a step calls
-    lazytpu-show passes FILE          what each pass does to a module; --diff PASS for the lines
+    lazytpu-show cost FILE|DIR        what it would cost on a TPU that need not be there
+    lazytpu-show lines FILE|DIR       the source lines of a step, the dearest first
+    lazytpu-show graph FILE|DIR       who reads what of whom, by source line or cluster; --dot for GraphViz
+    lazytpu-show path FILE|DIR        the chain of ops that takes longest
+    lazytpu-show clusters FILE|DIR    the functions that a step calls
+    lazytpu-show passes FILE|DIR      what each pass does to a module; --diff PASS for the lines
     lazytpu-show why FILE|DIR...      why programs were made
-    lazytpu-show html FILE            all of it as one HTML file
+    lazytpu-show html FILE|DIR        all of it as one HTML file
     lazytpu-show cache                the compiled programs on disk; --verify, --clear
     lazytpu-show pack FILE            the same in one file, for another machine
     lazytpu-show unpack FILE          such a file into the cache
 
-Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO. `diff` returns 1 when they
-differ.
+Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO; a folder is such a dump, of which
+commands for one module take the largest. `diff` returns 1 when they differ.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ from rich.text import Text
 
 from lazytpu.inspect import cached, libraries
 from lazytpu.inspect.diff import diff, with_context
+from lazytpu.inspect.files import modules
 from lazytpu.inspect.highlight import console, mlir
 from lazytpu.inspect.html import command as html
 from lazytpu.inspect.step import commands as step
 from lazytpu.inspect.textual import Stats, stats
 from lazytpu.inspect.tpu import command as cost
+from lazytpu.options import options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script; returns its exit status."""
     asked = _parser().parse_args(arguments)
     try:
+        options.check()
         return asked.run(asked)
     except (OSError, ValueError) as error:
         print(f"lazytpu-show: {error}", file=sys.stderr)
@@ -72,23 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def files(paths: Sequence[Path]) -> list[Path]:
-    """The modules that paths stand for: a directory for all of its .mlir files, in order. Raises ValueError for one
-    without any."""
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(path.glob("*.mlir"))
-            if not inside:
-                raise ValueError(f"{path} holds no .mlir file; run the script with LAZYTPU_DUMP={path} to write some")
-            found += inside
-        else:
-            found.append(path)
-    return found
-
-
 def _dump(asked: argparse.Namespace) -> int:
-    out, paths = console(), files(asked.paths)
+    out, paths = console(), modules(asked.paths)
     for path in paths:
         if len(paths) > 1:
             out.print(Text(f"// {path}", style="bold"))
@@ -98,7 +86,7 @@ def _dump(asked: argparse.Namespace) -> int:
 
 def _stats(asked: argparse.Namespace) -> int:
     out = console()
-    for path in files(asked.paths):
+    for path in modules(asked.paths):
         counted = stats(path.read_text())
         out.print(_summary(path, counted), markup=False)
         table = Table("op", "count", "bytes of results", box=None, pad_edge=False)

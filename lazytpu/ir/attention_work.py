@@ -38,7 +38,8 @@ def padded(length: int) -> int:
 @dataclass(frozen=True, slots=True)
 class KernelWork:
     """Of one kernel: operations of products (a multiplication and its addition are two), exponentials, and bytes read
-    and written, the blocks of the other side as often as they are read."""
+    and written, the blocks of the other side as often as they are read. The forward kernel writes its sums to every
+    lane; the others read those, and the sums of the output's products with its gradient, once."""
 
     flops: int
     transcendentals: int
@@ -78,7 +79,8 @@ class AttentionSize:
         of_query, of_key, count = block(queries), block(keys), self.batch * self.heads * self.blocks
         scores = count * of_query * of_key
         of_keys, of_values = KERNELS[kernel]
-        width, sums = self.key_width + self.value_width, 4 * self.batch * self.heads * queries
+        width = self.key_width + self.value_width
+        sums = 4 * self.batch * self.heads * queries * (LANES if kernel == "fwd" else 2)
         kept, streamed = self.heads * queries, of_key
         if kernel == "dkv":
             kept, streamed = self.key_heads * keys, of_query

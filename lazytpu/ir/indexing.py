@@ -23,7 +23,7 @@ from lazytpu.ir.base import (
     check_sorted,
     integer,
 )
-from lazytpu.ir.types import INTEGERS, Shape, dtype_of, ints, shape_of, tensor_type
+from lazytpu.ir.types import DTYPES, FLOATS8, INTEGERS, Shape, dtype_of, ints, shape_of, tensor_type
 
 SCATTER_KINDS = ("set", "add", "mul", "max", "min")
 
@@ -207,6 +207,7 @@ def scatter_type(
 ) -> AnyTensorType:
     if kind not in SCATTER_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SCATTER_KINDS)}; got {kind!r}")
+    check_dtype(dtype_of(operand), DTYPES if kind == "set" else DTYPES - FLOATS8)
     shape, written = shape_of(operand), shape_of(updates)
     batch = _batch_shape(indices, index_vector_dim, scatter_dims_to_operand_dims, "scatter_dims_to_operand_dims")
     check_dims((*inserted_window_dims, *input_batching_dims), len(shape), "inserted and batching dims")

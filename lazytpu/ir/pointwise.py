@@ -31,7 +31,18 @@ from lazytpu.ir.binary import (
     XorOp,
     ZetaOp,
 )
-from lazytpu.ir.types import BOOL, FLOATS, INTEGERS, bitwidth, dtype_of, is_complex, shape_of, tensor_type
+from lazytpu.ir.types import (
+    BOOL,
+    DTYPES,
+    FLOATS,
+    FLOATS8,
+    INTEGERS,
+    bitwidth,
+    dtype_of,
+    is_complex,
+    shape_of,
+    tensor_type,
+)
 from lazytpu.ir.unary import (
     AbsOp,
     AcoshOp,
@@ -152,6 +163,7 @@ def compare_type(direction: str, x: AnyTensorType, y: AnyTensorType) -> AnyTenso
         raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}; got {direction!r}")
     if x != y:
         raise ValueError(f"operands must have the same type; got {x} and {y}")
+    check_dtype(dtype_of(x), DTYPES - FLOATS8, "operands")
     if is_complex(dtype_of(x)) and direction not in ("EQ", "NE"):
         raise ValueError(f"complex numbers have no order: expected direction EQ or NE, got {direction}")
     return tensor_type("i1", shape_of(x))

@@ -19,7 +19,10 @@ from xdsl.dialects.builtin import (
     ComplexType,
     DenseArrayBase,
     Float8E4M3FNType,
+    Float8E4M3FNUZType,
+    Float8E5M2FNUZType,
     Float8E5M2Type,
+    Float8E8M0FNUType,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -37,6 +40,9 @@ Shape: TypeAlias = tuple[int, ...]
 _ELEMENTS: dict[str, Attribute] = {
     "f8e4m3fn": Float8E4M3FNType(),
     "f8e5m2": Float8E5M2Type(),
+    "f8e4m3fnuz": Float8E4M3FNUZType(),
+    "f8e5m2fnuz": Float8E5M2FNUZType(),
+    "f8e8m0fnu": Float8E8M0FNUType(),
     "f16": Float16Type(),
     "bf16": BFloat16Type(),
     "f32": Float32Type(),
@@ -50,7 +56,9 @@ _ELEMENTS: dict[str, Attribute] = {
 _NAMES = {element: name for name, element in _ELEMENTS.items()}
 
 DTYPES = frozenset(_ELEMENTS)
-FLOATS = frozenset(("f8e4m3fn", "f8e5m2", "f16", "bf16", "f32", "f64"))
+FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
+FLOATS8 = frozenset(("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e8m0fnu"))
+"What numbers are kept in: ops move them and convert them, and compute with them nothing."
 COMPLEX = frozenset(("c64", "c128"))
 UNSIGNED = frozenset(("ui8", "ui16", "ui32", "ui64"))
 SIGNED = frozenset(("i8", "i16", "i32", "i64"))
@@ -58,7 +66,7 @@ INTEGERS = SIGNED | UNSIGNED
 BOOL = frozenset(("i1",))
 
 _BITS = {
-    **dict.fromkeys(("f8e4m3fn", "f8e5m2"), 8),
+    **dict.fromkeys(FLOATS8, 8),
     **dict.fromkeys(("f16", "bf16"), 16),
     **{dtype: int(dtype.lstrip("ui")) for dtype in INTEGERS | BOOL},
     "f32": 32,
@@ -171,7 +179,8 @@ def shape_of(value: SSAValue | Attribute) -> Shape:
 
 
 def is_float(dtype: str) -> bool:
-    return dtype in FLOATS
+    """True for all floats, those of 8 bits among them."""
+    return dtype in FLOATS or dtype in FLOATS8
 
 
 def is_complex(dtype: str) -> bool:
@@ -202,8 +211,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     import ml_dtypes
 
     names: dict[str, Any] = {
-        "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-        "f8e5m2": ml_dtypes.float8_e5m2,
+        **{name: getattr(ml_dtypes, name.replace("f8", "float8_")) for name in FLOATS8},
         "bf16": ml_dtypes.bfloat16,
         "i1": np.bool_,
         "c64": np.complex64,
@@ -213,6 +221,11 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         element_type(dtype)
         names[dtype] = f"{dtype.rstrip('0123456789').replace('ui', 'u')}{_BITS[dtype] // 8}"
     return np.dtype(names[dtype])
+
+
+def array_dtype(dtype: str) -> np.dtype[Any]:
+    """The numpy dtype of arrays on the device: of floats of 8 bits uint8, since programs take their bits."""
+    return np.dtype(np.uint8) if dtype in FLOATS8 else numpy_dtype(dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -34,6 +34,8 @@ def _accumulator(dtype: str) -> str:
 def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     dtype = dtype_of(op.result_type())
     left, right = (ints(op.lhs_batch), ints(op.lhs_contract)), (ints(op.rhs_batch), ints(op.rhs_contract))
+    if dtype in ("i64", "ui64") and e.target == "tpu":
+        return _summed(e, op, (lhs, *left), (rhs, *right))
     if dtype_of(op.lhs.type) in _NARROW:
         lhs, left = _batch_first(lhs, *left)
         rhs, right = _batch_first(rhs, *right)
@@ -46,6 +48,37 @@ def dot_general(e: Emission, op: ops.DotGeneralOp, lhs: ir.Value, rhs: ir.Value)
         precision_config=_precision(e, op.precision.data),
     )
     return e.convert(product, dtype)
+
+
+def _summed(
+    e: Emission,
+    op: ops.DotGeneralOp,
+    left: tuple[ir.Value, Sequence[int], Sequence[int]],
+    right: tuple[ir.Value, Sequence[int], Sequence[int]],
+) -> ir.Value:
+    """The sum of all products of elements: the compiler of a TPU has no product of matrices of 64-bit integers."""
+    dtype, made = dtype_of(op.result_type()), shape_of(op.result_type())
+    moved: list[ir.Value] = []
+    for x, batch, contract in (left, right):
+        own = [d for d in range(ir.RankedTensorType(x.type).rank) if d not in (*batch, *contract)]
+        moved.append(hlo.transpose(e.convert(x, dtype), [*batch, *own, *contract]))
+    batches, contracted = len(left[1]), len(left[2])
+    shapes = [tuple(ir.RankedTensorType(x.type).shape) for x in moved]
+    whole = [*made, *shapes[0][len(shapes[0]) - contracted :]]
+    ends = range(len(made), len(whole))
+    starts = batches, len(shapes[0]) - contracted  # of the dims that each operand has alone
+    factors = [
+        hlo.broadcast_in_dim(
+            e.tensor(dtype, whole),
+            x,
+            [*range(batches), *range(start, start + len(shape) - batches - contracted), *ends],
+        )
+        for x, shape, start in zip(moved, shapes, starts, strict=True)
+    ]
+    product = e.binary("multiply", *factors)
+    total = hlo.ReduceOp([e.tensor(dtype, made)], [product], [e.constant(0, dtype)], list(ends))
+    e.combiner(total.body, "add", dtype)
+    return total.results[0]
 
 
 def _batch_first(

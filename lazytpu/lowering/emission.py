@@ -9,14 +9,14 @@ import numpy as np
 from xdsl.ir import Attribute
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
+from lazytpu.ir.types import FLOATS8, array_dtype, dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
 from lazytpu.runtime import client
 from lazytpu.runtime.client import func, ir
 from lazytpu.runtime.client import stablehlo as hlo
 
 _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
-    "f8e4m3fn": lambda: ir.Float8E4M3FNType.get(),
-    "f8e5m2": lambda: ir.Float8E5M2Type.get(),
+    # Their bits: XLA:CPU changes those of a NaN when it moves them, and no TPU has all of the formats.
+    **dict.fromkeys(FLOATS8, lambda: ir.IntegerType.get_unsigned(8)),
     "f16": lambda: ir.F16Type.get(),
     "bf16": lambda: ir.BF16Type.get(),
     "f32": lambda: ir.F32Type.get(),
@@ -61,6 +61,9 @@ class Emission:
         """The element type of a dtype name."""
         made = self._elements.get(dtype)
         if made is None:
+            if dtype == "c128" and self.target == "tpu":
+                # Recording refuses it op by op; what was recorded elsewhere, or in a compiled graph, ends here.
+                raise NotImplementedError("the compiler of a TPU has no complex128: use complex64, or the CPU")
             if dtype in _ELEMENTS:
                 made = _ELEMENTS[dtype]()
             elif is_unsigned(dtype):
@@ -105,7 +108,7 @@ class Emission:
     def constant(self, value: bool | int | float | complex, dtype: str, shape: Iterable[int] = ()) -> ir.Value:
         """A tensor whose elements are all `value`, rounded to dtype."""
         kind = self.tensor(dtype, shape)
-        if is_float(dtype) and not isinstance(value, complex):
+        if is_float(dtype) and dtype not in FLOATS8 and not isinstance(value, complex):
             splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, float(value)))
         else:
             # One element for any shape is a splat; IntegerAttr cannot hold the upper half of ui64.
@@ -114,8 +117,13 @@ class Emission:
 
     def dense(self, table: np.ndarray[Any, Any], dtype: str, shape: Iterable[int]) -> ir.DenseElementsAttr:
         """A table as an attribute; a table of one number is a splat."""
-        data: Any = table
+        data: Any = table.view(array_dtype(dtype)) if dtype in FLOATS8 else table
         return ir.DenseElementsAttr.get(data, type=self.element(dtype), shape=list(shape))
+
+    @property
+    def target(self) -> str:
+        """The platform that the module is for: "cpu", "tpu", ..."""
+        return self.platform or client.platform()
 
     def convert(self, x: ir.Value, dtype: str) -> ir.Value:
         """x in another dtype; x itself when it has that dtype."""
@@ -134,7 +142,7 @@ class Emission:
         element = ir.RankedTensorType(x.type).element_type
         if element not in (self.element(dtype) for dtype in ("bf16", "i8", "ui8")) or _is_argument(x):
             return x
-        if (self.platform or client.platform()) != "cpu":
+        if self.target != "cpu":
             return x
         if element == self.element("bf16"):
             return hlo.reduce_precision(x, 8, 7)

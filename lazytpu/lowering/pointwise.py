@@ -5,7 +5,8 @@ from __future__ import annotations
 from lazytpu.ir import pointwise as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
-from lazytpu.ir.types import COMPLEX_OF, dtype_of, is_complex, is_float, shape_of
+from lazytpu.ir.types import COMPLEX_OF, FLOATS8, dtype_of, is_complex, is_float, shape_of
+from lazytpu.lowering import float8
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rewrites import guarded
 from lazytpu.lowering.rules import RULES, lowers
@@ -72,7 +73,6 @@ DIRECT = {
     "zeta": "chlo.zeta",
     "select": "stablehlo.select",
     "clamp": "stablehlo.clamp",
-    "bitcast_convert": "stablehlo.bitcast_convert",
 }
 
 
@@ -91,14 +91,32 @@ def compare(e: Emission, op: ops.CompareOp, lhs: ir.Value, rhs: ir.Value) -> ir.
     return e.compare(op.direction.data, lhs, rhs, dtype_of(op.operand_type(0)))
 
 
+@lowers(ops.BitcastConvertOp)
+def bitcast_convert(e: Emission, op: ops.BitcastConvertOp, x: ir.Value) -> ir.Value:
+    source, target = dtype_of(op.operand_type(0)), dtype_of(op.result_type())
+    if (source, target) == ("f64", "i64") and e.target == "tpu":
+        # Directly, libtpu 0.0.42 takes the halves for unsigned and refuses what reads them.
+        x = e.create("stablehlo.bitcast_convert", [x], e.tensor("ui64", shape_of(op.operand_type(0))))
+    return e.create("stablehlo.bitcast_convert", [x], e.result(op))
+
+
 @lowers(ops.ConvertOp)
 def convert(e: Emission, op: ops.ConvertOp, x: ir.Value) -> ir.Value:
     source, target = dtype_of(op.operand_type(0)), dtype_of(op.result_type())
+    if source in FLOATS8:
+        x, source = float8.decode(e, x, source), "f32"
+    if target in FLOATS8:
+        return float8.encode(e, _converted(e, x, source, "f32"), target)
+    return _converted(e, x, source, target)
+
+
+def _converted(e: Emission, x: ir.Value, source: str, target: str) -> ir.Value:
+    shape = ir.RankedTensorType(x.type).shape
     if is_complex(source) and target == "i1":
-        return e.compare("NE", x, e.constant(0, source, shape_of(op.operand_type(0))), source)
+        return e.compare("NE", x, e.constant(0, source, shape), source)
     if source == "i1" and (is_float(target) or is_complex(target)):
         # Not a convert: XLA makes `a * convert(p)` a select, and then infinity times false is 0.
-        one, none = (e.constant(number, target, shape_of(op.result_type())) for number in (1, 0))
-        return e.create("stablehlo.select", [x, one, none], e.result(op))
+        one, none = (e.constant(number, target, shape) for number in (1, 0))
+        return e.create("stablehlo.select", [x, one, none], one.type)
     # StableHLO leaves complex to real open; numbers to i1 are x != 0 in StableHLO itself.
     return e.convert(hlo.real(x) if is_complex(source) and target not in COMPLEX_OF.values() else x, target)

@@ -18,7 +18,7 @@ from lazytpu.lowering.rules import lowers
 from lazytpu.runtime.client import ir
 from lazytpu.runtime.client import stablehlo as hlo
 
-_NARROW = frozenset(("f8e4m3fn", "f8e5m2", "f16", "bf16"))
+_NARROW = frozenset(("f16", "bf16"))
 
 
 def _accumulator(kind: str, dtype: str) -> str:

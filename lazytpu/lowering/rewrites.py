@@ -3,9 +3,12 @@
 (a / b) / c becomes a / (b * c), and log(exp(a)) becomes a: fine for numbers near 1, but b * c may overflow or vanish,
 which gives 0 or an infinity where each op by itself, and the CPU, give an ordinary number. XLA has no switch for it. So
 the inner result is rounded to the precision that it has: an op that changes nothing, and that XLA does not look into.
+The compiler of a TPU has no rounding of float64: there it is a barrier, which costs fusions.
 
-Several quotients by one repeated divisor become products with its reciprocal. In float32 the last bit may be another
-then, as docs/modes.md says; in 16 bits, where every bit is promised, that is kept from it, too.
+A quotient by a constant, or by a repeated divisor, becomes a product with the reciprocal, which is rounded once more,
+and which is 0 for a large divisor: 3e38 / 1e38 would be 0. XLA would move a rounding of what is repeated to before its
+repetition; so the divisor becomes one that depends on the dividend: where that is NaN, and so the quotient, it is NaN
+too. Not on a TPU, which has no division but by reciprocals.
 """
 
 from __future__ import annotations
@@ -45,12 +48,20 @@ def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence
     if inner is None:
         return operands
     dtype = dtype_of(op.operands[0].type)
-    if isinstance(op, ops.DivOp) and dtype in ("f16", "bf16"):
-        return [_rounded(x, dtype) for x in operands]
-    return [
-        _rounded(x, dtype) if isinstance(_maker(operand), inner) else x
+    operands = [
+        _apart(e, x, dtype) if isinstance(_maker(operand), inner) else x
         for operand, x in zip(op.operands, operands, strict=True)
     ]
+    if isinstance(op, ops.DivOp) and _is_inverted(op.operands[1], dtype) and e.target != "tpu":
+        dividend, divisor = operands
+        not_a_number = e.compare("NE", dividend, dividend, dtype)
+        return [dividend, hlo.select(not_a_number, dividend, divisor)]
+    return operands
+
+
+def _is_inverted(divisor: SSAValue, dtype: str) -> bool:
+    """Whether XLA may find that a divisor is repeated: it looks through all that is computed pointwise."""
+    return (dtype in _BITS or dtype in _PART) and isinstance(divisor.owner, Operation)
 
 
 def _maker(value: SSAValue) -> Operation | None:
@@ -59,7 +70,10 @@ def _maker(value: SSAValue) -> Operation | None:
     return value.owner if isinstance(value.owner, Operation) else None
 
 
-def _rounded(x: ir.Value, dtype: str) -> ir.Value:
+def _apart(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
+    """x, which XLA does not look into."""
+    if dtype == "f64" and e.target == "tpu":
+        return e.create("stablehlo.optimization_barrier", [x], x.type)
     if is_complex(dtype):
         bits = _BITS[_PART[dtype]]
         return hlo.complex(hlo.reduce_precision(hlo.real(x), *bits), hlo.reduce_precision(hlo.imag(x), *bits))

@@ -32,28 +32,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from lazytpu.ir import binary, unary
-from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
-from lazytpu.ir.builder import Builder
-from lazytpu.ir.collectives import CollectiveOp
-from lazytpu.ir.constants import ConstantOp, DenseConstantOp
-from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp
-from lazytpu.ir.indexing import ScatterOp
 from lazytpu.ir.module import add_options
 from lazytpu.ir.random import RandomBitsOp
 from lazytpu.ir.shape import BarrierOp, BroadcastInDimOp
-from lazytpu.ir.sorting import SortOp
 from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, is_complex
+from lazytpu.passes.barriers import ALONE, KEEP_BARRIERS, set_barrier
 from lazytpu.passes.graph import Bits
-
-KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
-"What the pass of XLA that takes barriers out calls itself (jaxlib 0.10.2)."
-
-ALONE = (
-    *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),
-    *(CallOp, BarrierOp, ConstantOp, DenseConstantOp),
-)
-"Ops whose results are there in full, whatever is done with them, or are nothing to compute."
 
 LONG = (
     *(TemplateOp, RandomBitsOp),
@@ -93,14 +78,14 @@ def _bound(block: Block, limit: int) -> bool:
     place = 0
     for op in block.ops:
         operands = tuple(op.operands)
-        if not isinstance(op, (*ALONE, ReturnOp)):
+        if not isinstance(op, (*ALONE, CallOp, ReturnOp)):
             weight = min(limit, _weight(op))
             while (together := _union(op, fused)).bit_count() + weight > limit:
                 largest = max(op.operands, key=lambda operand: fused.get(operand, 0).bit_count())
                 if fused[largest].bit_count() * MANY < limit:
                     break
                 source = _source(largest)
-                _set_barrier(block, source)
+                set_barrier(block, source)
                 del fused[largest]
                 fused.pop(source, None)
             mine = ((1 << weight) - 1) << place
@@ -129,16 +114,7 @@ def _weight(op: Operation) -> int:
 
 def _source(value: SSAValue) -> SSAValue:
     """What a value repeats, if something computes that; else the value."""
-    while isinstance(value.owner, BroadcastInDimOp) and not isinstance(value.owner.operand.owner, (*ALONE, Block)):
+    there = (*ALONE, CallOp, Block)
+    while isinstance(value.owner, BroadcastInDimOp) and not isinstance(value.owner.operand.owner, there):
         value = value.owner.operand
     return value
-
-
-def _set_barrier(block: Block, value: SSAValue) -> None:
-    """Let whatever uses a value take it from behind a barrier."""
-    maker = value.owner
-    assert isinstance(maker, Operation)
-    b = Builder(block, maker.next_op)
-    with b.at(maker.location):
-        behind = b.barrier(value)
-    value.replace_uses_with_if(behind, lambda use: use.operation is not behind.owner)

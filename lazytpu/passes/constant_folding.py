@@ -30,13 +30,10 @@ from xdsl.pattern_rewriter import PatternRewriter
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
-from lazytpu.ir.types import Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
+from lazytpu.ir.types import FLOATS8, Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
 from lazytpu.passes.failure import note
 from lazytpu.passes.folding import ELEMENTWISE, MOVES
 from lazytpu.passes.patterns.rewriting import replace, splat
-
-# Their arithmetic is not specified by IEEE 754 and differs between backends.
-LEFT_ALONE = frozenset(("f8e4m3fn", "f8e5m2"))
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,8 @@ class ConstantFoldingPass(ModulePass):
                     raise
 
     def _fold(self, op: TensorOp) -> None:
-        if any(dtype_of(value) in LEFT_ALONE for value in (*op.operands, *op.results)):
-            return
+        if any(dtype_of(value) in FLOATS8 for value in (*op.operands, *op.results)):
+            return  # numpy converts them in another way than `lowering/float8.py`
         small = all(numel(shape_of(value)) <= self.limit for value in (*op.operands, *op.results))
         splats = all(isinstance(x.owner, ConstantOp) for x in op.operands)
         elementwise, move = ELEMENTWISE.get(type(op)), MOVES.get(type(op))

@@ -80,6 +80,7 @@ BUILT_IN: Mapping[str, Registered] = {
         _built_in("split-tokens", "layout", targets=("tpu",)),
         _built_in("pack-scalars", "layout", targets=("tpu",)),
         _built_in("assign-layout", "layout", targets=("tpu",), given=("generation",)),
+        _built_in("keep-compared", "final", targets=("cpu",)),
         _built_in("bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),
         _built_in("shard-reductions", "collectives", targets=("tpu",)),

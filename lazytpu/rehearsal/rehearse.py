@@ -24,7 +24,7 @@ from lazytpu.engine.undo import before_trace, root_of
 from lazytpu.frontend.names import slot_names
 from lazytpu.frontend.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
-from lazytpu.ir.types import numpy_dtype
+from lazytpu.ir.types import array_dtype
 from lazytpu.rehearsal.keeping import Kept
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
@@ -73,7 +73,7 @@ class Imagined(Buffer):
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Zeros, made when somebody asks."""
         if self._array is None:
-            dtype = numpy_dtype(dtypes.name(self._layout.dtype))
+            dtype = array_dtype(dtypes.name(self._layout.dtype))
             self._array = client.to_device(np.zeros(self._layout.memory_shape, dtype))
         return self._array
 
@@ -86,7 +86,7 @@ class RehearsalRecorder(Recorder):
 
     __slots__ = ("_begun_before", "_engine", "_late", "_made", "_parts", "_reading", "_recurs")
 
-    def __init__(self, engine: Engine, outer: Recorder) -> None:
+    def __init__(self, engine: Engine, outer: Recorder, platform: str) -> None:
         self._parts: list[Part] = []
         self._late: list[Part] = []
         self._begun_before: int | None = None
@@ -95,6 +95,7 @@ class RehearsalRecorder(Recorder):
         self._reading = False
         self._made: list[weakref.ref[Value]] = []
         super().__init__(State(None, None, None, 0, 0, 0), self._note, answers=engine.answers)
+        self.platform = platform
         self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
 
     def begin_call(self) -> None:
@@ -140,7 +141,8 @@ class RehearsalRecorder(Recorder):
             shared = before is not None and trace.values[root]() is not None
             if isinstance(before, Imagined):
                 before, shared = before.original, shared or before.shared
-            value.buffer = Imagined(value.layout, before, shared, value.buffer and value.buffer.array)
+            computed = value.buffer.array if isinstance(value.buffer, Buffer) else None
+            value.buffer = Imagined(value.layout, before, shared, computed)
             self._made.append(weakref.ref(value))
         for buffer in buffers:
             buffer.pins -= 1
@@ -175,13 +177,33 @@ class RehearsalRecorder(Recorder):
                 before.pins += 1  # that one of its values is dead proves nothing (R5)
 
 
-def rehearse(step: Callable[[], Any]) -> list[Part]:
+def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[Part]:
+    """The programs of one call, in lazy mode, of a function that changes nothing but what it makes: one, unless it
+    reads. What was recorded before is run first. Raises what the call raises, and NotImplementedError for an op that
+    `platform` lacks."""
+    engine, outer = wiring.start(), recorder()
+    outer.cut(MARK)
+    mine = RehearsalRecorder(engine, outer, platform)
+    mine.choose_mode("lazy")
+    stash_in_thread(STASH, mine)
+    result: Any = None
+    try:
+        mine.begin_call()
+        result = call()
+        return mine.end_call()
+    finally:
+        del result
+        stash_in_thread(STASH, outer)
+        mine.put_back()
+
+
+def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[Part]:
     """The programs of a step that is called again and again, as they are when two calls are alike. Its caller holds
     what the last call returned. What was recorded before is run first. Raises what the step raises, with everything as
-    it was before."""
+    it was before, and NotImplementedError for an op that `platform` lacks."""
     outer = recorder()
     outer.cut(MARK)
-    kept, mine = Kept(), RehearsalRecorder(wiring.start(), outer)
+    kept, mine = Kept(), RehearsalRecorder(wiring.start(), outer, platform)
     stash_in_thread(STASH, mine)
     before: list[tuple[State, Any, Any]] | None = None
     parts: list[Part] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lazytpu.engine.recompiles.wording import program_name
-from lazytpu.engine.translate import translate
+from lazytpu.engine.translate import Translated, translate
 from lazytpu.inspect.graphs import Graph
+from lazytpu.inspect.stages import Stages
 from lazytpu.inspect.tpu.compiling import report_stablehlo, report_text
 from lazytpu.inspect.tpu.report import ProgramReport, TpuReport
 from lazytpu.lowering.text import stablehlo_text
@@ -17,31 +19,47 @@ from lazytpu.rehearsal.rehearse import Part, rehearse
 from lazytpu.runtime.tpu_compiler import Topology
 
 
-def report(work: Any, topology: str, *args: Any, **kwargs: Any) -> TpuReport:
+def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:
     """The report of a step (a function, called with the arguments) or of a program of `lazytpu.graphs()`."""
-    Topology.parse(topology)  # before the work begins
-    if isinstance(work, Graph):
-        return report_text(work.text(), topology, name=work.name)
-    if not callable(work):
-        raise TypeError(f"lazytpu.tpu_report takes a function, or a program of lazytpu.graphs(), not {work!r}")
-    parts = rehearse(functools.partial(work, *args, **kwargs))
-    if not parts:
-        raise ValueError(f"{getattr(work, '__name__', work)} leaves nothing on the device that a program would compute")
-    return TpuReport(topology, tuple(_of_part(part, topology) for part in parts))
+    topology = str(Topology.parse(topology))  # before the work begins
+    with Stages(progress) as tell:
+        if isinstance(work, Graph):
+            tell(f"compiling {work.name} for {topology}")
+            return report_text(work.text(), topology, name=work.name)
+        if not callable(work):
+            raise TypeError(f"lazytpu.tpu_report takes a function, or a program of lazytpu.graphs(), not {work!r}")
+        name, calls = getattr(work, "__name__", str(work)), itertools.count(1)
+
+        def step() -> Any:
+            tell(f"recording {name}, call {next(calls)}")
+            return work(*args, **kwargs)
+
+        parts = rehearse(step)
+        if not parts:
+            raise ValueError(f"{name} leaves nothing on the device that a program would compute")
+        return TpuReport(topology, tuple(_of_part(i, parts, topology, tell) for i in range(len(parts))))
 
 
-def _of_part(part: Part, topology: str) -> ProgramReport:
-    records = part.records
-    name, target = program_name(records), Target.parse(topology)
-    made = translate(
-        records,
+def _of_part(index: int, parts: Sequence[Part], topology: str, tell: Callable[[str], None]) -> ProgramReport:
+    part = parts[index]
+    name = program_name(part.records)
+    about = f"program {index + 1} of {len(parts)} ({name}, {len(part.records):,} ops)"
+    tell(f"{about}: passes")
+    module = translated(part, Target.parse(topology)).module
+    tell(f"{about}: compiling for {topology}")
+    return report_stablehlo(stablehlo_text(module, locations=True), topology, name=name)
+
+
+def translated(part: Part, target: Target) -> Translated:
+    """A rehearsed program, as it is made for a generation of TPUs."""
+    return translate(
+        part.records,
         part.live,
         part.dead,
         part.names,
-        name=name,
+        name=program_name(part.records),
         bounds_check=options.bounds_check,
         target=target,
         platform="tpu",
         memory_limit=options.memory_limit,
     )
-    return report_stablehlo(stablehlo_text(made.module, locations=True), topology, name=name)

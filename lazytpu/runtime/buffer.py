@@ -18,7 +18,7 @@ class DeviceMemory:
     """Bytes of device memory that buffers hold: `live` now, and the `peak` since the start or `reset_peak`.
 
     The peak includes the temporaries of running programs by XLA's analysis (`note_execution`). Counted, not measured,
-    so it is the same on every platform. `limit` is what no run can exceed, `exhausted` how often memory was too small.
+    so it is the same on every platform. `limit` is what no run may exceed, `exhausted` how often memory was too small.
     Each update is one read and one write of a slot, which the interpreter does not interrupt, so no lock is needed.
     """
 
@@ -32,13 +32,13 @@ class DeviceMemory:
         self.exhausted = 0
 
     def note_execution(self, temporaries: int, outputs: int, aliased: int) -> None:
-        """Call before a run's results become buffers: what was alive, plus outputs in memory of their own, plus
-        temporaries, is what this run needs.
+        """Call before a run's results, or data of the host, become buffers: what was alive, plus outputs in memory of
+        their own, plus temporaries, is what this needs.
 
         Raises OutOfMemory when that is more than there can be: XLA would find out too late, with the inputs donated.
         """
         needed = self.live + outputs - aliased + temporaries
-        if needed > self.peak:
+        if needed > self.peak or needed > self.limit:  # the limit may be less than there was before it was set
             if needed > self.limit:
                 raise OutOfMemory("the program", f"RESOURCE_EXHAUSTED: it needs {needed} bytes of {self.limit:.0f}")
             new = outputs - aliased + temporaries

@@ -24,8 +24,8 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
-from lazytpu.options import options
-from lazytpu.runtime.errors import CompileError, LoadError, PlatformError, run_error
+from lazytpu.options import options, plugins
+from lazytpu.runtime.errors import LoadError, PlatformError, compile_error, run_error
 from lazytpu.runtime.processor import without_half_arithmetic
 
 __all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
@@ -45,6 +45,7 @@ _ADVICE = {
     "gpu": "Install a jax with support for this GPU (pip install 'jax[cuda]')",
     "cpu": "Unset JAX_PLATFORMS, or add cpu to it",
 }
+_ADVICE |= dict.fromkeys(("cuda", "rocm"), _ADVICE["gpu"])
 
 
 # ---- the client
@@ -66,9 +67,25 @@ def client() -> Any:
             return xla_bridge.get_backend(wanted)
     except RuntimeError as error:
         raise PlatformError(
-            f"LAZYTPU_PLATFORM asks for {wanted or 'what jax would use'}, but jax has no such platform here: {error}. "
-            f"{_ADVICE.get(wanted or '', _ADVICE['gpu'])}, or unset LAZYTPU_PLATFORM to run on what there is."
+            f"{_asked(wanted)}, but jax has no such platform here: {error}. {_advice(wanted)}, or unset "
+            f"{'LAZYTPU_PLATFORM' if wanted else 'JAX_PLATFORMS'} to run on what there is."
         ) from error
+
+
+def _asked(wanted: str | None) -> str:
+    """What asks for a platform, in words."""
+    if wanted:
+        return f"LAZYTPU_PLATFORM asks for {wanted}"
+    asked: str | None = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
+    return f"JAX_PLATFORMS asks for {asked}" if asked else "nothing asks for a platform"
+
+
+def _advice(wanted: str | None) -> str:
+    asked: str = wanted or jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
+    path = plugins().get(asked)
+    if path is not None:
+        return f"PJRT_NAMES_AND_LIBRARY_PATHS names {path}, which has to be a library that can be loaded"
+    return _ADVICE.get(asked, "Name a platform that it has")
 
 
 @contextmanager
@@ -102,9 +119,9 @@ def devices() -> list[Any]:
 AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.topologies`
 
 
-def device_list(count: int) -> Any:
-    """The first `count` devices, as `compile` of a client takes them."""
-    return _jax.DeviceList(tuple(devices()[:count]))
+def device_list(count: int, among: Sequence[Any] = ()) -> Any:
+    """The first `count` devices, or of those `among` them, as `compile` of a client takes them."""
+    return _jax.DeviceList(tuple((among or devices())[:count]))
 
 
 @cache
@@ -204,14 +221,18 @@ def compile_module(module: ir.Module, *, name: str = "program", device: int = 0,
     try:
         executable = client().compile_and_load(module, device_list, wanted)
     except (XlaError, ValueError) as error:
-        raise CompileError(name, str(error)) from error
+        raise compile_error(name, str(error)) from error
     COMPILATIONS.add(time.perf_counter() - start)
     return executable
 
 
-def compile_options(device: int, options: Options, partitions: int = 1, replicas: int = 1) -> Any:
-    """XLA's options for a program on partitions * replicas devices, from `device` on, with debug options by name."""
-    ids = [each.id for each in devices()[device : device + partitions * replicas]]
+def compile_options(
+    device: int, options: Options, partitions: int = 1, replicas: int = 1, among: Sequence[Any] = ()
+) -> Any:
+    """XLA's options for a program on partitions * replicas devices, from `device` on, with debug options by name; the
+    devices are `among` those that are named, or those of this process."""
+    among = among or devices()
+    ids = [each.id for each in among[device : device + partitions * replicas]]
     # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
     # programs begin and end; torch rounds after every op.
     overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
@@ -221,7 +242,7 @@ def compile_options(device: int, options: Options, partitions: int = 1, replicas
         device_assignment=np.array(ids).reshape(replicas, partitions),
         env_options_overrides=overrides,
         detailed_logging=False,
-        backend=client(),
+        backend=among[0].client,
     )
 
 

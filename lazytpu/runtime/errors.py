@@ -21,6 +21,13 @@ class CompileError(RuntimeError):
         super().__init__(f"XLA could not compile {program}: {reason}")
 
 
+class Unsupported(CompileError, NotImplementedError):
+    """XLA refused a module because its client lacks what the module needs: a function, or an op on this platform."""
+
+    def __init__(self, program: str, reason: str) -> None:
+        super().__init__(program, f"{reason}. This client of XLA lacks it: compute it on the CPU, from x.cpu()")
+
+
 class LoadError(RuntimeError):
     """XLA refused the bytes of a compiled program."""
 
@@ -53,6 +60,13 @@ def is_full(reason: str) -> bool:
     text = reason.lower()
     of_core = ("vmem" in text or "smem" in text) and "hbm" not in text
     return "resource_exhausted" in text and not of_core
+
+
+def compile_error(program: str, reason: str) -> CompileError:
+    """The exception for a refused module: `Unsupported` when XLA says that it has no such thing. A client behind the
+    PJRT C API has the functions of its own library, and none that jaxlib brings for the CPU, as LAPACK's."""
+    lacks = reason.startswith("UNIMPLEMENTED") or "No FFI handler registered" in reason
+    return (Unsupported if lacks else CompileError)(program, reason)
 
 
 def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:

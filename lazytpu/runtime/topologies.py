@@ -1,14 +1,17 @@
 """Compiling for TPUs that are not there: libtpu needs the name of a topology, and no device.
 
 Checked against libtpu 0.0.42.1. What is here is for processes of its own (`lazytpu.runtime.cache.ahead`,
-`lazytpu.runtime.tpu_child`): one that is aimed at a topology can run nothing.
+`lazytpu.runtime.tpu_child`, the sweep of tools/conformance): one that is aimed at a topology can run nothing, and the
+compiler may end any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jax.experimental import topologies
 
@@ -23,13 +26,29 @@ def aim_at(topology: str) -> None:
     """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
     nothing. To be called before anything else of `client`. Raises PlatformError when libtpu, which compiles, is not
     installed, or knows no such topology."""
+    client.AIM.extend(_devices(topology))
+
+
+@cache
+def _devices(topology: str) -> list[Any]:
     try:
-        client.AIM.extend(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
     except (XlaError, RuntimeError, ValueError) as error:
         raise PlatformError(
             f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "
             "(pip install 'lazytpu[tpu]'); it names topologies as v6e:2x2, v5e:2x4 or v5p:2x2x1."
         ) from error
+
+
+def check_compiles(module: ir.Module, topology: str, *, name: str) -> None:
+    """Compile a module for one device of a topology, in a process that goes on running programs where it does. What
+    ends the compiler ends the process. Raises PlatformError as `aim_at`, and CompileError that calls it `name`."""
+    chips = _devices(topology)
+    chosen = compile_options(0, options_of(module), among=chips)
+    try:
+        chips[0].client.compile(module, executable_devices=client.device_list(1, chips), compile_options=chosen)
+    except (XlaError, ValueError) as error:
+        raise CompileError(name, str(error)) from error
 
 
 def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:

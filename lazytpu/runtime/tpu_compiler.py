@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from lazytpu.runtime.analysis import Memory
-from lazytpu.runtime.cache.fingerprint import flags
+from lazytpu.runtime.cache.fingerprint import flags, library
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.client import ir, mlir_context
 from lazytpu.runtime.errors import CompileError, PlatformError
@@ -61,14 +61,15 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """Raises ValueError that says what a topology is called."""
-        found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", text)
+        """The topology of a name; that of a generation alone, "v6e", stands for its smallest. Raises ValueError that
+        says what a topology is called."""
+        found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", full_name(text))
         generation, shape = (found[1], tuple(map(int, found[2].split("x")))) if found else ("", ())
         dimensions, largest, _ = _GENERATIONS.get(generation, (0, 0, 0))
         if len(shape) != dimensions or not 1 <= prod(shape) <= largest:
             raise ValueError(
                 f"{text!r} is no TPU topology: a generation and its chips in each dimension, v5e:4x4 and v6e:2x2 "
-                "(up to 256 chips), v5p:2x2x1 (up to 8,960), tpu7x:2x2x1 (up to 9,216)"
+                "(up to 256 chips), v5p:2x2x1 (up to 8,960), tpu7x:2x2x1 (up to 9,216); v6e alone is the smallest"
             )
         return cls(generation, shape)
 
@@ -90,6 +91,12 @@ class Topology:
 
     def __str__(self) -> str:
         return f"{self.generation}:{'x'.join(map(str, self.shape))}"
+
+
+def full_name(topology: str) -> str:
+    """A topology's name in lower case; a generation alone, "v6e", stands for its smallest."""
+    name = topology.strip().lower()
+    return smallest(name) if name in _GENERATIONS else name
 
 
 def smallest(generation: str) -> str:
@@ -180,20 +187,23 @@ def _key(module: bytes, request: Mapping[str, Any]) -> str:
     made = {
         **request,
         "version": VERSION,
-        "libtpu": _libtpu(),
+        "libtpu": libtpu(),
         "jaxlib": metadata.version("jaxlib"),
         "flags": [flags("XLA_FLAGS"), flags("LIBTPU_INIT_ARGS")],
     }
     return hashlib.sha256(json.dumps(made, sort_keys=True).encode() + b"\n" + module).hexdigest()
 
 
-def _libtpu() -> str:
-    """Which libtpu there is; the one of TPU_LIBRARY_PATH goes before the installed one, as in jax."""
-    path = os.environ.get("TPU_LIBRARY_PATH", "")
-    if os.path.isfile(path):
-        found = os.stat(path)
-        return f"{path} {found.st_size} {found.st_mtime_ns}"
-    if importlib.util.find_spec("libtpu") is None:
+def libtpu() -> str:
+    """Which libtpu there is, the version of the installed one; the one of TPU_LIBRARY_PATH goes before it, as in jax.
+
+    Raises PlatformError when there is none.
+    """
+    path, spec = os.environ.get("TPU_LIBRARY_PATH", ""), importlib.util.find_spec("libtpu")
+    own = [] if spec is None else list(spec.submodule_search_locations or ())  # jax sets the path to the installed one
+    if os.path.isfile(path) and os.path.dirname(path) not in own:
+        return library(path)
+    if spec is None:
         raise PlatformError(
             "compiling for a TPU takes libtpu, Google's compiler and runtime, which is not installed here: "
             "pip install 'lazytpu[tpu]' (200 MB; no TPU is needed to compile)"

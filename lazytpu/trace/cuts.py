@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 READ: Final = "host read"
 STEP: Final = "optimizer.step()"
@@ -36,11 +36,39 @@ class Cut:
 
 
 class Cuts(tuple[Cut, ...]):
-    """Cuts, oldest first; as text, one a line."""
+    """Cuts, oldest first; as text one a line, and what repeats once, with how often it came."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or "no cuts"
+        return "\n".join(line for row in _folded(list(map(str, self))) for line in _lines(row)) or "no cuts"
 
     __repr__ = __str__
+
+
+Row: TypeAlias = "str | tuple[int, tuple[Row, ...]]"  # a line, or rows that came so often one after the other
+
+
+def _folded(rows: list[Row]) -> list[Row]:
+    """Rows with what repeats folded, the shortest first: a loop over layers within a loop over steps."""
+    for length in range(1, len(rows) // 2 + 1):
+        kept: list[Row] = []
+        at = 0
+        while at < len(rows):
+            block, count = rows[at : at + length], 1
+            while rows[at + count * length : at + (count + 1) * length] == block:
+                count += 1
+            kept.append((count, tuple(block)) if count > 1 else rows[at])
+            at += count * length if count > 1 else 1
+        if len(kept) < len(rows):
+            return _folded(kept)
+    return rows
+
+
+def _lines(row: Row) -> list[str]:
+    if isinstance(row, str):
+        return [row]
+    count, rows = row
+    if len(rows) == 1:
+        return [f"{line} ({count} times)" for line in _lines(rows[0])]
+    return [f"{count} times:", *(f"  {line}" for inner in rows for line in _lines(inner))]

@@ -68,7 +68,8 @@ class Recorder:
 
     `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
     where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
-    kernels look at after recording one. `cuts` are the last ones that were not of this kind.
+    kernels look at after recording one. `cuts` are the last ones that were not of this kind. `platform` is where its
+    programs are to run, when that is not where programs of this process do.
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class Recorder:
         "numbers",
         "own_mode",
         "plan_of",
+        "platform",
         "root",
         "roots",
         "slots",
@@ -116,6 +118,7 @@ class Recorder:
         self.plan_of = plan_of
         self.lose_trace = lose_trace
         self.answers = answers
+        self.platform: str | None = None
         self.cuts: deque[Cut] = deque(maxlen=KEPT)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None

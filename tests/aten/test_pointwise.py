@@ -282,6 +282,7 @@ def test_gradients_of_activations(dtype: torch.dtype) -> None:
     found.append(Case(A.log_sigmoid_backward.default, (g, x, A.log_sigmoid_forward(x)[1])))
     found.append(Case(A.glu_backward.default, (g[:15].reshape(3, 5), w[:30].reshape(3, 10), 1)))
     found.append(Case(A.native_dropout_backward.default, (g, x > 0, 2.0)))
+    found.append(Case(A.native_dropout_backward.default, (torch.arange(31), x > 0, 2.0)))
     check_all(found)
 
 

@@ -21,27 +21,25 @@ def row(op: str, dtype: str = "float32", k: int = 3, passed: int = 3, **more: An
     }  # fmt: skip
 
 
-def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path):
     from tools.conformance import rows, sweep
 
-    monkeypatch.setattr(sweep, "work", fake_worker.work)
     results = tmp_path / "results.jsonl"
     jobs = [(op, "float32", 3, 0) for op in ("add", "dies", "mul", "hangs", "sub")]
-    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 2
+    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True, work=fake_worker.work) == 2
     answers = {op: found for (op, *_), found in rows.finished(results).items()}
     assert {op for op, found in answers.items() if not found["failures"]} == {"add", "mul", "sub"}
     assert answers["dies"]["failures"][0]["message"] == "the worker process died with exit code 3"
     assert answers["hangs"]["failures"][0]["message"] == "took more than 5 s"
 
 
-def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path):
     from tools.conformance import rows, sweep
 
-    monkeypatch.setattr(sweep, "work", fake_worker.work)
     results = tmp_path / "results.jsonl"
     results.write_text(json.dumps(row("add")) + '\n{"op": "mul", "dty')  # killed while it wrote
     jobs = [("add", "float32", 3, 0), ("mul", "float32", 3, 0)]
-    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True) == 0
+    assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True, work=fake_worker.work) == 0
     assert len(results.read_text().splitlines()) == 3
     assert [op for op, *_ in rows.finished(results)] == ["add", "mul"]
 

@@ -288,6 +288,7 @@ def test_a_dump_is_written_of_a_known_trace(empty_cache: Path, fresh_trie: Calla
     with options(dump=tmp_path / "dump"):
         _step().cpu()
     assert sorted(path.suffixes for path in (tmp_path / "dump").iterdir()) == [
+        [".about", ".txt"],
         [".imported", ".mlir"],
         [".json"],
         [".lazytpu", ".mlir"],

@@ -108,6 +108,15 @@ def test_numbers_are_looked_at_every_time() -> None:
     assert y.tolist() == [100] * 4
 
 
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_a_number_that_overflows_is_refused_of_any_size_but_one(device: str) -> None:
+    for shape in ((0,), (3,), (2, 2)):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            torch.full(shape, 1e30, dtype=torch.float16, device=device)
+    for shape in ((), (1,), (1, 1)):
+        torch.full(shape, 1e30, dtype=torch.float16, device=device)
+
+
 def test_the_checks_draw_nothing() -> None:
     state = torch.get_rng_state()
     torch.zeros(40, device="tpu").normal_(1.0, 2.0)

@@ -35,8 +35,11 @@ def count() -> int:
 def test_off_by_default() -> None:
     assert lazytpu.options.cpu_fallback is False
     before = count()
-    with pytest.raises(NotImplementedError, match=r"fallback_tests\.plus"):
+    with pytest.raises(NotImplementedError, match=r"(?s)fallback_tests\.plus.*LAZYTPU_CPU_FALLBACK=1 .* on the CPU"):
         OPS.plus(torch.ones(2, device="tpu"), [])
+    with pytest.raises(NotImplementedError, match=r"fallback_tests\.alias") as raised:
+        OPS.alias(torch.ones(2, device="tpu"))
+    assert "CPU" not in str(raised.value), "a view cannot be made there"
     assert count() == before
 
 

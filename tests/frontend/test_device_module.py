@@ -138,3 +138,53 @@ def test_data_parallel_over_one_device() -> None:
     assert y.device.type == "tpu"
     y.sum().backward()
     assert model.module.weight.grad.tolist() == [[4.0] * 3] * 2
+
+
+def test_capability_is_what_the_accelerator_says() -> None:
+    found = tpu.get_device_capability("tpu:0")
+    assert found == torch.accelerator.get_device_capability()
+    for dtype in found["supported_dtypes"]:
+        assert torch.ones(2, dtype=dtype, device="tpu").to(torch.complex64).tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="one device"):
+        tpu.get_device_capability(1)
+
+
+def test_capability_of_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lazytpu.runtime.client.platform", lambda: "tpu")
+    assert torch.complex128 not in tpu.get_device_capability()["supported_dtypes"]
+
+
+def test_utilization_is_a_percentage() -> None:
+    (torch.ones(300, 300, device="tpu") @ torch.ones(300, 300, device="tpu")).cpu()
+    assert 0 <= tpu.utilization() <= 100
+    with pytest.raises(RuntimeError, match="one device"):
+        tpu.utilization(2)
+
+
+MIB = 1 << 20
+
+
+def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
+    kept = torch.ones(MIB, device="tpu")
+    lazytpu.sync()
+    torch.zeros(64 * MIB, dtype=torch.uint8).to("tpu")  # the peak so far is no limit
+    tpu.set_per_process_memory_fraction((tpu.memory_allocated() + 8 * MIB) / tpu.mem_get_info()[1])
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match="data from the host"):
+            torch.zeros(4 * MIB).to("tpu")
+        with pytest.raises(torch.OutOfMemoryError, match="too small to run"):
+            (torch.ones(4 * MIB, device="tpu") + kept.sum()).cpu()
+        assert (kept + 1).sum().item() == 2 * MIB, "what fits still runs"
+        assert tpu.get_per_process_memory_fraction() < 0.5
+    finally:
+        tpu.set_per_process_memory_fraction(1.0)
+    assert torch.zeros(4 * MIB).to("tpu").sum().item() == 0
+    assert tpu.get_per_process_memory_fraction() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("fraction", "error"), [(1, TypeError), ("0.5", TypeError), (1.5, ValueError), (-0.1, ValueError)]
+)
+def test_what_is_no_fraction(fraction: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"must be `float`|Allowed range: 0~1"):
+        tpu.set_per_process_memory_fraction(fraction)  # pyright: ignore[reportArgumentType]

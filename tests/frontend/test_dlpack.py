@@ -1,33 +1,73 @@
-"""DLPack: only a copy on the CPU can be exported."""
+"""DLPack: a consumer gets a copy on the CPU, with the values of the moment, which nothing changes afterwards."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import jax
 import numpy as np
 import pytest
 import torch
 
+import lazytpu
+from lazytpu.frontend import dlpack
 
-def test_tpu_tensors_are_refused() -> None:
-    x = torch.ones(3).to("tpu")
-    for export in (
-        x.__dlpack__,
-        x.__dlpack_device__,
-        lambda: torch.utils.dlpack.to_dlpack(x),
-        lambda: np.from_dlpack(x),
-    ):
-        with pytest.raises(BufferError, match=r"Export a copy on the CPU instead: tensor\.cpu\(\)"):
+IMPORTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "numpy": np.from_dlpack,
+    "numpy, by device": lambda x: np.from_dlpack(x, device="cpu"),
+    "numpy, a copy": lambda x: np.from_dlpack(x, copy=True),
+    "jax": jax.dlpack.from_dlpack,
+    "torch": torch.from_dlpack,
+    "a capsule": lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)),
+    "a capsule of __dlpack__": lambda x: torch.utils.dlpack.from_dlpack(x.__dlpack__(dl_device=(1, 0), copy=True)),
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_consumers_get_the_values(name: str, dtype: torch.dtype) -> None:
+    x = torch.arange(6).view(2, 3).to("tpu").to(dtype).t()  # a view of what is pending
+    made = IMPORTS[name](x)
+    assert np.array_equal(np.asarray(made), x.cpu().numpy())
+    assert x.__dlpack_device__() == (1, 0), "XLA runs on the CPU here"
+
+
+def test_what_was_exported_does_not_change() -> None:
+    """The memory of the parameter is donated to its new value, step after step."""
+    weight = torch.ones(1000, device="tpu")
+    exported = np.from_dlpack(weight), jax.dlpack.from_dlpack(weight), torch.from_dlpack(weight)
+    for _ in range(5):
+        weight.add_(1)
+        lazytpu.mark_step()
+    lazytpu.sync()
+    assert weight[0].item() == 6 and all(np.asarray(made).max() == 1 for made in exported)
+    exported[2][0] = 7
+    assert weight[0].item() == 6, "nor does writing to it change the tensor"
+
+
+def test_what_cannot_be_exported() -> None:
+    x = torch.ones(3, device="tpu")
+    refused: dict[str, Callable[[], object]] = {
+        "copy=False asks for none": lambda: np.from_dlpack(x, copy=False),
+        "copy=False asks": lambda: torch.utils.dlpack.to_dlpack(x, copy=False),
+        "to the CPU alone": lambda: x.__dlpack__(dl_device=(2, 0)),
+        "require gradient": x.clone().requires_grad_().__dlpack__,
+        "conjugate bit": x.to(torch.complex64).conj().__dlpack__,
+        "torch.strided": x.to_sparse().__dlpack__,
+    }
+    for message, export in refused.items():
+        with pytest.raises(BufferError, match=message):
             export()
-    with pytest.raises(BufferError):
-        x.__dlpack__(dl_device=(1, 0), copy=False)
 
 
-def test_a_copy_on_the_cpu_can_be_asked_for() -> None:
-    class Consumer:
-        def __init__(self, tensor: torch.Tensor) -> None:
-            self.capsule = tensor.__dlpack__(dl_device=(1, 0), copy=True)
-
+def test_where_the_device_is_no_cpu_the_copy_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlpack, "_on_host", lambda: False)
     x = torch.arange(3.0).to("tpu")
-    assert torch.utils.dlpack.from_dlpack(Consumer(x).capsule).tolist() == [0, 1, 2]
+    assert x.__dlpack_device__() == (12, 0)
+    for export in (lambda: np.from_dlpack(x), lambda: torch.utils.dlpack.to_dlpack(x)):
+        with pytest.raises(BufferError, match=r"device='cpu' of numpy\.from_dlpack\), or export tensor\.cpu\(\)"):
+            export()
+    assert np.from_dlpack(x, device="cpu").tolist() == [0, 1, 2]
 
 
 def test_cpu_tensors_are_exported_as_before() -> None:

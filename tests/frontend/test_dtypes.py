@@ -14,7 +14,7 @@ MAKES: dict[str, Callable[[], torch.Tensor]] = {
     "chalf": lambda: torch.ones(2, device="tpu").chalf(),
     "a promotion": lambda: torch.ones(2, dtype=torch.float16, device="tpu") * 1j,
     "a view": lambda: torch.view_as_complex(torch.ones(2, 2, dtype=torch.float16, device="tpu")) * 2,
-    "eight bits": lambda: torch.ones(2, device="tpu").to(torch.float8_e5m2),
+    "four bits": lambda: torch.empty(2, dtype=torch.float4_e2m1fn_x2, device="tpu"),
 }
 
 

@@ -14,7 +14,7 @@ from lazytpu.ir.attention import Attention
 from lazytpu.ir.binary import BinaryOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.dialect import OPS
-from lazytpu.ir.types import DTYPES, tensor_type
+from lazytpu.ir.types import DTYPES, FLOATS8, tensor_type
 from lazytpu.ir.unary import UnaryOp
 
 Build = Callable[..., object]
@@ -67,7 +67,9 @@ def _numbers(dtype: str) -> Sequence[complex]:
     floats = [0.0, -0.0, 1.0, 0.1, -2.5, 1e-5, 3.0e38, math.nan, math.inf, -math.inf]
     if dtype.startswith("c"):
         return [complex(re, im) for re in (0.1, -0.0, math.nan) for im in (math.inf, -0.0, 1 / 3)]
-    return floats[:-2] if dtype == "f8e4m3fn" else floats
+    if dtype == "f8e8m0fnu":
+        return [1.0, 2.0**-127, 3.0e38, math.nan]  # powers of two alone
+    return floats[:-2] if dtype in FLOATS8 - {"f8e5m2"} else floats
 
 
 def _constants() -> list[Sample]:

@@ -11,6 +11,7 @@ from xdsl.parser import Parser
 
 from lazytpu.ir.types import (
     DTYPES,
+    FLOATS8,
     bitwidth,
     canonical,
     dtype_of,
@@ -30,8 +31,7 @@ from lazytpu.ir.types import (
 )
 
 SPELLED = {
-    "f8e4m3fn": "f8E4M3FN",
-    "f8e5m2": "f8E5M2",
+    **{name: f"f8{name[2:].upper()}" for name in FLOATS8},
     "c64": "complex<f32>",
     "c128": "complex<f64>",
 }
@@ -90,7 +90,7 @@ def test_sizes_become_plain_integers():
 @pytest.mark.parametrize("dtype", ["float32", "i128", "f80", ""])
 def test_an_unknown_dtype_lists_the_known_ones(dtype: str):
     for function in (element_type, bitwidth, numpy_dtype):
-        with pytest.raises(ValueError, match="is not a dtype name; expected one of f8e4m3fn, f8e5m2, f16"):
+        with pytest.raises(ValueError, match="is not a dtype name; expected one of f8e4m3fn, f8e5m2, f8e4m3fnuz"):
             function(dtype)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lazytpu.lowering import emit, stablehlo_text
+from lazytpu.runtime.evaluate import evaluate
 from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 
 
@@ -26,6 +27,25 @@ def test_dot_general(dtype):
         assert_close(batched, np.einsum("bik,bjk->bij", x, y), factor=4)
         assert_close(outer, np.einsum("aik,bjk->aibj", x, y), factor=4)
         assert_close(inner, np.einsum("abc,abc->", x, x), factor=10)
+
+
+def test_products_of_long_integers_for_a_tpu():
+    """It has none: they are sums of products of elements, the same numbers."""
+    x, y = values("i64", (2, 3, 4)), values("i64", (2, 5, 4), seed=1)
+
+    def build(b, x, y):
+        return [
+            b.dot_general(x, y, [0], [0], [2], [2]),
+            b.dot_general(x, y, [], [], [2], [2]),
+            b.dot_general(x, x, [], [], [0, 1, 2], [0, 1, 2]),
+            b.dot_general(x, x, [1], [1], [2, 0], [2, 0]),
+            b.dot_general(x, y, [2, 0], [2, 0], [], []),
+        ]
+
+    module = emit(module_of(build, ("i64", x.shape), ("i64", y.shape)), platform="tpu")
+    assert "dot_general" not in stablehlo_text(module)
+    for found, wanted in zip(evaluate(module, [x, y]), interpreted(build, x, y), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lazytpu.lowering.templates import convolutions, windows
+from lazytpu.lowering.templates import convolutions, linalg, rotations, windows
 
 WINDOWS = [
     ((2, 8, 8), windows.Window((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))),
@@ -97,3 +97,60 @@ def test_weight_gradient(
     for way in (convolutions._weight_gradient, convolutions._weight_gradient_on_cpu):
         got = call(way, x, grad, window=swapped, groups=groups, precision="highest")
         np.testing.assert_allclose(got, pull(grad)[0], rtol=1e-4, atol=1e-3)
+
+
+def matrices(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    real = rng.standard_normal(shape)
+    return (real + 1j * rng.standard_normal(shape) if "complex" in dtype else real).astype(dtype)
+
+
+def singular(dtype: str) -> np.ndarray[Any, Any]:
+    """A batch of ordinary, singular, graded, huge, tiny matrices, and one of zeros."""
+    a = matrices((6, 6, 6), dtype)
+    a[1, :, 3], a[1, :, 5] = a[1, :, 1], a[1, :, 0]
+    a[2] *= np.logspace(0, -6, 6)
+    a[3:] *= np.array([1e18, 1e-18, 0], a.real.dtype)[:, None, None]
+    return a
+
+
+CASES = [(matrices((1, 1), "float32"), True), (matrices((2, 2), "float32"), False), (matrices((3, 5), "float32"), True)]
+CASES += [(matrices((5, 3), "float32"), False)] + [
+    (singular(each), True) for each in ("float32", "complex64", "float64")
+]
+
+
+@pytest.mark.parametrize(("a", "full"), CASES, ids=lambda x: f"{x.dtype}{x.shape}" if isinstance(x, np.ndarray) else "")
+def test_svd_by_rotations(a: np.ndarray[Any, Any], full: bool) -> None:
+    """As accurate as LAPACK's, in its dtype: factors are unitary, also where singular values are 0."""
+    with jax.enable_x64(True):
+        u, values, vh, again = map(np.asarray, call(both, jnp.asarray(a), full=full))
+    k, eps = min(a.shape[-2:]), np.finfo(a.dtype).eps
+    assert (u.dtype, values.dtype, vh.dtype) == (a.dtype, a.real.dtype, a.dtype)
+    wanted = np.linalg.svd(a.astype(np.complex128), compute_uv=False)
+    largest = np.where(wanted[..., :1] == 0, 1, wanted[..., :1])
+    for found in (values, again):
+        np.testing.assert_allclose(found / largest, wanted / largest, atol=20 * eps, rtol=0)
+    product = (u[..., :k] * values[..., None, :]) @ vh[..., :k, :]
+    np.testing.assert_allclose(product / largest[..., None], a / largest[..., None], atol=20 * eps, rtol=0)
+    for unitary in (np.swapaxes(u, -1, -2), vh):
+        product = unitary @ np.conj(np.swapaxes(unitary, -1, -2))
+        np.testing.assert_allclose(product, np.broadcast_to(np.eye(product.shape[-1]), product.shape), atol=50 * eps)
+
+
+def both(a: jax.Array, full: bool) -> tuple[jax.Array, ...]:
+    return *rotations.svd(a, full), rotations.svdvals(a)
+
+
+def test_rotations_of_what_is_not_finite_end() -> None:
+    a = jnp.stack([random(4, 4).at[1, 2].set(value) for value in (nan, inf)])
+    assert np.isnan(call(rotations.svdvals, a)).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (2, 20, 20)], ids=str)
+def test_lu_by_columns(shape: tuple[int, ...]) -> None:
+    with jax.enable_x64(True):
+        a = jnp.stack([jnp.asarray(x) for x in (matrices(shape, "float64"), np.ones(shape), np.zeros(shape))])
+        for got, wanted in zip(call(linalg._eliminated, a), call(linalg._lu, a), strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, atol=1e-12)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from lazytpu.ir.dialect import OPS
+from lazytpu.lowering import emit, stablehlo_text
 from lazytpu.lowering.pointwise import DIRECT
-from tests.lowering.harness import assert_close, compiled, interpreted, values
+from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 
 X = np.array([-2.5, -1.5, -0.75, -0.25, -0.0, 0.0, 0.3, 0.5, 1.5, 2.5])
 UNIT = np.array([-0.9, -0.5, -0.1, 0.0, 0.2, 0.7])
@@ -68,7 +69,7 @@ BINARY = {
 
 
 def test_every_elementwise_op_has_a_rule():
-    elementwise = {"compare", "convert"} | set(DIRECT)
+    elementwise = {"bitcast_convert", "compare", "convert"} | set(DIRECT)
     assert set(DIRECT) <= set(OPS)
     families = ("lazytpu.ir.pointwise", "lazytpu.ir.unary", "lazytpu.ir.binary")
     assert {name for name, op in OPS.items() if op.__module__ in families} == elementwise
@@ -302,3 +303,20 @@ def test_infinity_times_false_is_nan(run):
     x = np.array([np.inf, -np.inf, np.nan, 2.0], np.float32)
     (actual,) = run(lambda b, v, p: b.mul(v, b.convert(p, "f32")), x, np.zeros(4, bool))
     assert_close(actual, np.array([np.nan, np.nan, np.nan, 0.0], np.float32))
+
+
+def test_what_a_tpu_lacks_of_float64_is_spelt_otherwise():
+    def build(b, x):
+        return [b.bitcast_convert(x, "i64"), b.div(b.div(x, x), x)]
+
+    module = module_of(build, ("f64", (2,)))
+    there, here = (stablehlo_text(emit(module, platform=platform)) for platform in ("tpu", "cpu"))
+    assert "(tensor<2xf64>) -> tensor<2xui64>" in there and "ui64" not in here
+    assert "optimization_barrier" in there and "reduce_precision" not in there
+    assert "reduce_precision" in here and "optimization_barrier" not in here
+
+
+def test_a_tpu_has_no_complex128():
+    module = module_of(lambda b, x: b.add(x, x), ("c128", (2,)))
+    with pytest.raises(NotImplementedError, match="no complex128: use complex64"):
+        emit(module, platform="tpu")

@@ -13,7 +13,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.frontend import ports, trace_ends
-from lazytpu.trace import loops
+from lazytpu.trace import cuts, loops
 
 
 def line_of(function: Callable[..., object], text: str) -> int:
@@ -57,6 +57,44 @@ def test_marks_reads_and_steps() -> None:
     x * 3
     lazytpu.sync()
     assert last().startswith(f"synchronize() at {__file__}:")
+
+
+def test_repeats_are_folded() -> None:
+    layers, steps = 12, 4
+    x = torch.ones(4, 3).to("tpu")
+    lazytpu.sync()
+
+    def train() -> None:
+        for _ in range(steps):
+            for _ in range(layers):
+                (x * 2).sum().item()  # read
+            x + 1
+            lazytpu.mark_step()  # mark
+
+    train()
+    read = f"host read at {__file__}:{line_of(train, '# read')}, '(x * 2).sum().item()  # read': 2 ops ran"
+    mark = f"mark_step() at {__file__}:{line_of(train, '# mark')}, 'lazytpu.mark_step()  # mark': 1 op ran"
+    told = lazytpu.explain_cut(steps * (layers + 1))
+    assert len(told) == steps * (layers + 1), "only the text is folded"
+    assert str(told).splitlines() == ["4 times:", f"  {read} (12 times)", f"  {mark}"]
+    assert str(lazytpu.explain_cut(3)).splitlines() == [f"{read} (2 times)", mark]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("abc", ["a", "b", "c"]),
+        ("aab", ["a (2 times)", "b"]),
+        ("ababa", ["2 times:", "  a", "  b", "a"]),
+        ("cabcabd", ["2 times:", "  c", "  a", "  b", "d"]),
+        ("xaabaaby", ["x", "2 times:", "  a (2 times)", "  b", "y"]),
+        ("aabcaabcdaabcaabcd", ["2 times:", "  2 times:", "    a (2 times)", "    b", "    c", "  d"]),
+    ],
+)
+def test_folding(rows: str, lines: list[str]) -> None:
+    assert [line for row in cuts._folded(list(rows)) for line in cuts._lines(row)] == lines
 
 
 def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,3 +47,29 @@ def test_quotients_and_their_gradients_to_the_bit(dtype: torch.dtype) -> None:
 
     for fused, strict in zip(gradients("fused"), gradients("strict"), strict=True):
         assert torch.equal(fused, strict)
+
+
+DIVISORS: dict[str, Callable[[torch.Tensor], torch.Tensor | float]] = {
+    "a number": lambda row: row[0].item(),
+    "one element": lambda row: row[0],
+    "a row": lambda row: row,
+    "a column, repeated": lambda row: row[:1].expand(64, 1),
+    "computed of what is repeated": lambda row: row.expand(64, -1) * 1.0,
+}
+
+
+@pytest.mark.parametrize("mode", ["strict", "fused"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.complex64], ids=str)
+def test_no_quotient_is_a_product_with_a_reciprocal(mode: str, dtype: torch.dtype) -> None:
+    """The reciprocal of each of these divisors is below the normal numbers of its dtype."""
+    large = torch.finfo(dtype).max / 4
+    generator = torch.Generator().manual_seed(0)
+    x, row = (torch.rand(n, generator=generator, dtype=torch.float64) * large + large for n in ((64, 9), (9,)))
+    x, row = x.to(dtype), row.to(dtype)
+    with lazytpu.mode(mode):
+        on_device, there = x.to("tpu"), row.to("tpu")
+        lazytpu.sync()
+        quotients = {name: on_device / divisor(there) for name, divisor in DIVISORS.items()}
+    rtol = (4 if dtype.is_complex else 1) * torch.finfo(dtype).eps
+    for name, divisor in DIVISORS.items():
+        torch.testing.assert_close(quotients[name].cpu(), x / divisor(row), rtol=rtol, atol=0)

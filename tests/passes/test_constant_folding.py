@@ -116,7 +116,6 @@ def stays(dtype: str, op: str, *numbers: str, result: str | None = None) -> None
         ("f32", "pow", ("2.0", "0.5")),
         ("complex<f32>", "mul", ("(1.0, 2.0)", "(3.0, 4.0)")),
         ("complex<f32>", "div", ("(1.0, 2.0)", "(3.0, 4.0)")),
-        ("f8E4M3FN", "add", ("1.0", "2.0")),
     ],
 )
 def test_what_is_open_or_rounds_in_several_ways_stays(dtype: str, op: str, numbers: tuple[str, ...]) -> None:
@@ -193,3 +192,15 @@ def test_limit_in_elements(limit: int, left: int) -> None:
     )
     records = run_pipeline(folded, passes=f"constant-folding{{limit={limit}}},dce", verify=True)
     assert records[-1].ops_after == left + 1
+
+
+def test_floats_of_8_bits_are_converted_by_the_lowering_alone() -> None:
+    keeps(
+        "constant-folding",
+        "",
+        """
+        %0 = lazytpu.constant 500.0 : tensor<4xf32>
+        %1 = lazytpu.convert %0 : (tensor<4xf32>) -> tensor<4xf8E4M3FN>
+        func.return %1 : tensor<4xf8E4M3FN>
+        """,
+    )

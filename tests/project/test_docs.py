@@ -23,15 +23,25 @@ MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
     "make test": f"make test {MAKE} --dry-run",
+    ". .venv/bin/activate": f". {sys.prefix}/bin/activate",
+    # What its build takes from the index of packages is in the environment of the tests.
+    "pip install .": f"PYTHONWARNINGS= pip install --dry-run --no-deps --no-build-isolation {ROOT}",
     "make bench": f"make bench {MAKE} --dry-run",  # each benchmark runs in tests/benchmarks
     "python benchmarks/table.py --write docs/performance.md": "python benchmarks/table.py --help",
     "make conformance": f"make conformance {MAKE} K=1 ARGS='--only ^abs --dtypes float32'",
+    "make tpu-column": f"make tpu-column {MAKE} CHIPS=v6e K_COMPILED=1 ARGS='--only ^abs --dtypes float32'",
     "make coverage": f"make coverage {MAKE}",
     'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl': (
         'python -m tools.conformance sweep --only "^addcmul$" --results addcmul.jsonl -k 1 --dtypes float32'
     ),
     "lazytpu-show cost graphs/001-main.imported.mlir": "lazytpu-show cost --help",  # the tests have no libtpu
     "python examples/train_gpt.py": f"python examples/train_gpt.py {TINY} --out gpt.pt",
+    "python -m lazytpu.doctor": "python -m lazytpu.doctor --list",  # tests/doctor has the checks
+    "python -m lazytpu.doctor transfers training --json report.json": (
+        "python -m lazytpu.doctor machine --json report.json"
+    ),
+    "python -m lazytpu.doctor templates": "python -m lazytpu.doctor templates --list",
+    "make doctor-plugin": f"make doctor-plugin {MAKE} --dry-run",
     "python examples/digits.py": "python examples/digits.py --epochs 1",
 }
 

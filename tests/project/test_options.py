@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lazytpu.options import SETTINGS, Options, options
+from lazytpu.inspect import opt, show
+from lazytpu.options import SETTINGS, Options, Values, options, plugins
 from lazytpu.passes.target import NAMES
 
 
@@ -58,6 +63,85 @@ def test_targets_are_those_of_the_passes():
             assert options.target == name
 
 
+def test_plugins_are_platforms(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "plug:/a/b.so,other:/c.so")
+    assert plugins() == {"plug": "/a/b.so", "other": "/c.so"}
+    assert Options({"LAZYTPU_PLATFORM": "plug"}).platform == "plug"
+
+
+ODD = ("", " ", "0", "-1", "1e999", "9" * 400, "9" * 5000, "nan", "é", "None", "1.5 GiB,")
+ODD_PATHS = ("~nobody/x", "/etc/passwd", "x" * 5000)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_wrong_variable_waits_for_the_first_use(name: str):
+    """`import torch` reads the variables in every program: whatever they hold, nothing is raised there."""
+    for value in ODD + ODD_PATHS:
+        made = Options({f"LAZYTPU_{name.upper()}": value})
+        if made._wrong:
+            with pytest.raises(ValueError) as raised:
+                made.check()
+            assert str(raised.value).startswith(f"LAZYTPU_{name.upper()} is {value.strip()!r}; allowed: ")
+            assert getattr(made, name) == SETTINGS[name].default
+        setattr(made, name, SETTINGS[name].default)
+        made.check()
+
+
+def test_all_wrong_variables_are_told_at_once():
+    with pytest.raises(ValueError, match=r"(?s)^LAZYTPU_MODE is 'eager'; .*; LAZYTPU_DEBUG is '9'; allowed: 0 to 4"):
+        Options({"LAZYTPU_MODE": "eager", "LAZYTPU_DEBUG": "9"}).check()
+
+
+def test_a_variable_that_is_no_setting_gets_a_hint():
+    with pytest.warns(UserWarning, match=r"^LAZYTPU_DEBGU is no setting of lazytpu; did you mean LAZYTPU_DEBUG\?$"):
+        Options({"LAZYTPU_DEBGU": "1"}).check()
+    with pytest.warns(UserWarning, match=r"^LAZYTPU_XYZ is no setting of lazytpu; settings are mode, debug, "):
+        Options({"LAZYTPU_XYZ": "1"}).check()
+
+
+FIRST_USE = """
+import torch
+print(torch.ones(2) + 1, torch.device("tpu"), torch.tpu.is_available())
+import lazytpu
+for use in (lambda: torch.ones(2, device="tpu"), lambda: torch.ones(2).to("tpu"), lazytpu.mark_step, lazytpu.metrics):
+    try:
+        use()
+    except ValueError as error:
+        print(error)
+lazytpu.options.mode = "strict"
+print((torch.ones(2, device="tpu") + 1).tolist())
+"""
+
+
+def test_other_programs_do_not_meet_a_wrong_variable():
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_USE],
+        env={**os.environ, "LAZYTPU_MODE": "eager", "LAZYTPU_MOED": "lazy"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    imported, *told, right = done.stdout.splitlines()
+    assert imported == "tensor([2., 2.]) tpu True"
+    assert len(told) == 4 and all(line.startswith("LAZYTPU_MODE is 'eager'; allowed: debug, strict") for line in told)
+    assert right == "[2.0, 2.0]"
+    assert "LAZYTPU_MOED is no setting of lazytpu; did you mean LAZYTPU_MODE?" in done.stderr
+
+
+@pytest.mark.parametrize("main", [opt.main, show.main])
+def test_the_commands_tell_a_wrong_variable(
+    main: Callable[[list[str]], int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+):
+    monkeypatch.setitem(options._wrong, "target", ValueError("LAZYTPU_TARGET is 'v1'"))
+    module = tmp_path / "module.mlir"
+    module.write_text("builtin.module {}")
+    assert main([str(module)] if main is opt.main else ["stats", str(module)]) != 0
+    assert capsys.readouterr().err.endswith(": LAZYTPU_TARGET is 'v1'\n")
+
+
 BAD = {
     "mode": ("eager", "debug, strict, fused or lazy"),
     "debug": ("5", "0 to 4"),
@@ -79,7 +163,7 @@ BAD = {
 def test_bad_values_name_the_setting_and_what_is_allowed(name: str):
     value, allowed = BAD[name]
     with pytest.raises(ValueError, match=rf"^LAZYTPU_{name.upper()} is '{value}'; allowed: .*{allowed}"):
-        Options({f"LAZYTPU_{name.upper()}": value})
+        Options({f"LAZYTPU_{name.upper()}": value}).check()
     made = Options({})
     with pytest.raises(ValueError, match=rf"^lazytpu.options.{name} is '{value}'; allowed: .*{allowed}"):
         setattr(made, name, value)
@@ -132,6 +216,7 @@ def test_unknown_names_list_the_known_ones():
 
 
 def test_every_setting_is_a_slot_with_a_documented_meaning():
-    assert set(SETTINGS) == set(Options.__slots__)
+    assert set(SETTINGS) == {name for name in Options.__slots__ if not name.startswith("_")}
+    assert set(SETTINGS) == set(Values.__annotations__)
     assert all(setting.meaning and setting.allowed for setting in SETTINGS.values())
     assert "trace_limit=" in repr(options)

@@ -286,3 +286,27 @@ def test_a_tensor_that_two_share_is_shared_afterwards():
     rehearse(step)
     x.add_(1)
     assert x.tolist() == y.tolist() == [2, 2, 2]
+
+
+def test_memory_that_nobody_wrote_is_an_operand():
+    x = torch.empty(3, device="tpu")
+    (part,) = rehearse(lambda: x + 1)
+    assert operations(part) == ["add.Tensor"]
+    x.fill_(2)  # it can still be written
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_what_a_tpu_lacks_is_refused_by_the_call():
+    x = torch.ones(3, 3, device="tpu")
+
+    def step() -> torch.Tensor:
+        with pytest.raises(NotImplementedError, match=r"linalg_eig\.default: XLA has no eigen.*torch\.linalg\.eigh"):
+            torch.linalg.eig(x)
+        with pytest.raises(NotImplementedError, match=r"no complex128.*Use float32 or complex64"):
+            torch.fft.fft(x.double())
+        return x + 1
+
+    (part,) = rehearse(step)
+    assert "eig" not in str(operations(part))
+    torch.testing.assert_close(torch.linalg.eig(x)[0].cpu(), torch.linalg.eig(x.cpu())[0])  # here there are
+    assert rehearse(lambda: torch.linalg.eig(x), platform="cpu")

@@ -41,6 +41,19 @@ def report() -> TpuReport:
     return lazytpu.tpu_report(Training().step, topology="v6e:4x4")
 
 
+def test_stages_are_told_when_asked_for(capsys: pytest.CaptureFixture[str]):
+    def step() -> torch.Tensor:
+        return torch.ones(128, 128, device="tpu") @ torch.ones(128, 128, device="tpu")
+
+    lazytpu.tpu_report(step, topology="v6e", progress=True)
+    *calls, passes, compiling = capsys.readouterr().err.splitlines()
+    assert calls[0] == "lazytpu: recording step, call 1" and len(calls) == 2
+    assert passes == "lazytpu: program 1 of 1 (step, 3 ops): passes"
+    assert compiling == "lazytpu: program 1 of 1 (step, 3 ops): compiling for v6e:2x2"
+    lazytpu.tpu_report(step)
+    assert capsys.readouterr().err == ""
+
+
 def test_the_report_is_of_the_step_on_that_topology(report: TpuReport):
     (program,) = report.programs
     assert (program.name, str(program.program.topology), program.devices) == ("step", "v6e:4x4", 1)
@@ -105,7 +118,7 @@ def test_it_takes_a_function_or_a_program():
     with pytest.raises(TypeError, match=r"takes a function, or a program of lazytpu\.graphs\(\), not 3"):
         lazytpu.tpu_report(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="is no TPU topology"):
-        lazytpu.tpu_report(print, topology="v6e")
+        lazytpu.tpu_report(print, topology="v6")
     with pytest.raises(ValueError, match="leaves nothing on the device"):
         lazytpu.tpu_report(lambda: None)
 

@@ -45,6 +45,15 @@ def test_a_platform_that_is_not_there():
     assert "Install libtpu on a machine with a TPU" in result.stderr
 
 
+@pytest.mark.parametrize("variable", ["JAX_PLATFORMS", "LAZYTPU_PLATFORM"])
+def test_a_plugin_that_is_not_there(variable):
+    code = "from lazytpu.runtime import client; client.platform()"
+    result = python(code, **{variable: "plug", "PJRT_NAMES_AND_LIBRARY_PATHS": "other:/a.so,plug:/nowhere/plugin.so"})
+    assert f"PlatformError: {variable} asks for plug" in result.stderr
+    assert "PJRT_NAMES_AND_LIBRARY_PATHS names /nowhere/plugin.so" in result.stderr
+    assert f"or unset {variable}" in result.stderr
+
+
 def test_the_cpu_can_be_asked_for():
     result = python("from lazytpu.runtime import client; print(client.platform())", LAZYTPU_PLATFORM="cpu")
     assert result.stdout.strip() == "cpu", result.stderr
@@ -121,6 +130,20 @@ def test_compile_errors_keep_xlas_words():
     assert caught.value.program == "step 3"
     assert "no_such_target" in caught.value.reason
     assert client.COMPILATIONS.count == before
+
+
+def test_what_a_client_lacks_is_not_implemented():
+    """As LAPACK's functions are not, where the CPU's client is a plugin."""
+    with client.mlir_context():
+        module = ir.Module.parse(
+            """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+              %0 = stablehlo.custom_call @lapack_nothing(%x) {api_version = 4 : i32} : (tensor<2xf32>) -> tensor<2xf32>
+              return %0 : tensor<2xf32>
+            }"""
+        )
+    with pytest.raises(NotImplementedError, match=r"lapack_nothing.* This client of XLA lacks it") as caught:
+        client.compile_module(module, name="step 3")
+    assert isinstance(caught.value, CompileError)
 
 
 def test_compile_options_reach_xla(tmp_path):

@@ -96,7 +96,12 @@ def test_topologies(text: str, chips: int, devices: int, smallest: str):
     assert (found.chips, found.devices, str(found), str(found.smallest)) == (chips, devices, text, smallest)
 
 
-@pytest.mark.parametrize("text", ["v6e", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2"])
+@pytest.mark.parametrize(("text", "full"), [("v6e", "v6e:2x2"), (" V5P ", "v5p:2x2x1"), ("V5e:4x4", "v5e:4x4")])
+def test_a_generation_alone_is_its_smallest_topology(text: str, full: str):
+    assert str(Topology.parse(text)) == full
+
+
+@pytest.mark.parametrize("text", ["tpu", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2"])
 def test_what_is_no_topology(text: str):
     with pytest.raises(ValueError, match="is no TPU topology: a generation and its chips"):
         compile_for_tpu(MODULE, text)

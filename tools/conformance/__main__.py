@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from tools.conformance import __doc__ as SUMMARY
+from tools.conformance.rows import CHIPS, LOWERED
 
 RESULTS = Path("out/conformance.jsonl")
+COMPILED = Path("out/compiled")
 
 
 def main() -> int:
@@ -21,39 +24,53 @@ def main() -> int:
     run = commands.add_parser("sweep", help="run what the results file does not have yet")
     run.add_argument("-k", type=int, default=10, help="samples of each op in float32 at most; 0 for all (10)")
     run.add_argument("-j", type=int, default=3, help="samples of each op at each other dtype at most (3)")
-    run.add_argument("--dtypes", default="", help="comma-separated; all nine without")
-    run.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
-    run.add_argument("--seed", type=int, default=0, help="other values (0)")
-    run.add_argument("--processes", type=int, default=2, help="worker processes (2)")
-    run.add_argument("--limit", type=float, default=240, help="seconds that one op may take at one dtype (240)")
-    run.add_argument("--quiet", action="store_true", help="no progress bar")
+    column = commands.add_parser("compile", help="compile the programs of each op for a chip that is not here")
+    column.add_argument("chip", choices=(*CHIPS, *LOWERED), help="a TPU, or a GPU, for which programs are lowered only")
+    column.add_argument("-k", type=int, default=3, help="samples of different structure at most (3)")
+    for command in (run, column):
+        command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
+        command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
+        command.add_argument("--seed", type=int, default=0, help="other values (0)")
+        command.add_argument("--processes", type=int, default=2, help="worker processes (2)")
+        command.add_argument("--limit", type=float, default=240, help="seconds that one op may take at one dtype (240)")
+        command.add_argument("--quiet", action="store_true", help="no progress bar")
     show = commands.add_parser("show", help="what failed, with the reasons that are known")
     table = commands.add_parser("table", help="write the published table")
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
     for command in (run, show, table):
         command.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
+    for command in (column, table):
+        command.add_argument("--compiled", type=Path, default=COMPILED, help=f"a results file per chip ({COMPILED})")
     asked = parser.parse_args()
-    if asked.command == "sweep":
+    if asked.command in ("sweep", "compile"):
         return _sweep(asked)
     from tools.conformance import report
 
     if asked.command == "show":
         return report.show(asked.results)
-    return report.write(asked.results, asked.docs)
+    return report.write(asked.results, asked.compiled, asked.docs)
 
 
 def _sweep(asked: argparse.Namespace) -> int:
     from tools.conformance.rows import DTYPES
-    from tools.conformance.sweep import jobs_of, sweep
+    from tools.conformance.sweep import jobs_of, sweep, work
 
     dtypes = tuple(asked.dtypes.split(",")) if asked.dtypes else DTYPES
     unknown = set(dtypes) - set(DTYPES)
     if unknown:
         print(f"no such dtype: {', '.join(sorted(unknown))}; there are {', '.join(DTYPES)}", file=sys.stderr)
         return 2
-    jobs = jobs_of(dtypes, asked.only, {"float32": asked.k, "": asked.j}, asked.seed)
-    failed = sweep(jobs, asked.results, asked.processes, asked.limit, asked.quiet)
-    Console().print(f"{len(jobs):,} entries are in {asked.results}; {failed} of those just run failed")
+    if asked.command == "compile":
+        from tools.conformance import compiling
+
+        compiling.prepare()
+        samples, results = {"": asked.k}, asked.compiled / f"{asked.chip}.jsonl"
+        role = partial(compiling.work, chip=asked.chip)
+    else:
+        samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
+    jobs = jobs_of(dtypes, asked.only, samples, asked.seed)
+    failed = sweep(jobs, results, asked.processes, asked.limit, asked.quiet, role)
+    Console().print(f"{len(jobs):,} entries are in {results}; {failed} of those just run failed")
     return 0
 
 

@@ -16,6 +16,7 @@ from tools.conformance.compare import GRADIENTS, Mismatch
 from tools.conformance.samples import Placed, noncontiguous, tensors, tree_map
 
 if TYPE_CHECKING:
+    from tools.conformance.entries import Entry
     from tools.conformance.trial import Trial
 
 Check = Callable[["Trial"], Generator[None, None, None]]
@@ -75,9 +76,13 @@ def gradients(t: Trial, call: Any, device: str) -> list[torch.Tensor | None] | N
     results = [r for r in tensors(t.sample.output_process_fn_grad(made)) if r.requires_grad]
     if not leaves or not results:
         return None
-    random = torch.Generator().manual_seed(t.entry.start(COTANGENTS))
-    cotangents = [torch.randn(r.shape, dtype=r.dtype, generator=random).to(device) for r in results]
-    return list(torch.autograd.grad(results, leaves, cotangents, allow_unused=True))
+    return list(torch.autograd.grad(results, leaves, cotangents_of(results, t.entry, device), allow_unused=True))
+
+
+def cotangents_of(results: list[torch.Tensor], entry: Entry, device: str) -> list[torch.Tensor]:
+    """Random numbers like the results."""
+    random = torch.Generator().manual_seed(entry.start(COTANGENTS))
+    return [torch.randn(r.shape, dtype=r.dtype, generator=random).to(device) for r in results]
 
 
 def inplace(t: Trial) -> Generator[None, None, None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tools.conformance.column import cell, mark, section
+
 ORDER = ("forward", "backward", "inplace", "out", "strided", "view", "errors", "process")
 INTRO = """# Conformance
 
@@ -26,7 +28,9 @@ check passes for every sample:
 Results that are random, or memory that nobody wrote, have no values to compare: of these the metadata is
 (marked ° below). No op runs on the CPU: one that lazytpu does not have raises `NotImplementedError`.
 """
-LEGEND = "✓ every check passes · else the checks that fail · – not comparable · empty where the CPU does not have it\n"
+LEGEND = """✓ every check passes · else the checks that fail · – not comparable · empty where the CPU does not have it ·
+under a chip: ✓ its compiler takes what it was given, else the dtypes that are refused, or fail
+"""
 
 
 def page(made: dict[str, Any]) -> str:
@@ -38,6 +42,7 @@ def page(made: dict[str, Any]) -> str:
         *_summary(made["summary"]),
         "",
         *_overloads(made["overloads"]),
+        *section(made["compiled"], made["versions"].get("libtpu", "")),
         "## What is missing\n",
         *_missing(made["missing"]),
         "",
@@ -46,7 +51,7 @@ def page(made: dict[str, Any]) -> str:
         "",
         "## Every op\n",
         LEGEND,
-        *_every(made["ops"], list(made["summary"])),
+        *_every(made["ops"], list(made["summary"]), made["compiled"]),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -97,13 +102,8 @@ def _missing(missing: list[dict[str, Any]]) -> list[str]:
     lines = ["| op | dtypes | checks | whose | reason |", "|---|---|---|---|---|"]
     for (op, whose, reason), by_dtype in groups.items():
         checks = [c for c in ORDER if any(c in failed for failed in by_dtype.values())]
-        lines.append(f"| `{op}` | {', '.join(by_dtype)} | {', '.join(checks)} | {whose} | {_cell(reason)} |")
+        lines.append(f"| `{op}` | {', '.join(by_dtype)} | {', '.join(checks)} | {whose} | {cell(reason)} |")
     return lines
-
-
-def _cell(text: str) -> str:
-    text = text if len(text) <= 240 else text[:237] + "…"
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _not_compared(ops: dict[str, dict[str, Any]]) -> list[str]:
@@ -111,16 +111,17 @@ def _not_compared(ops: dict[str, dict[str, Any]]) -> list[str]:
     for op, entries in ops.items():
         found = [dtype for dtype, entry in entries.items() if entry["status"] == "not compared"]
         if found:
-            lines.append(f"| `{op}` | {', '.join(found)} | {_cell(entries[found[0]]['reason'])} |")
+            lines.append(f"| `{op}` | {', '.join(found)} | {cell(entries[found[0]]['reason'])} |")
     return lines if len(lines) > 2 else ["Nothing."]
 
 
-def _every(ops: dict[str, dict[str, Any]], dtypes: list[str]) -> list[str]:
-    lines = ["| op | " + " | ".join(dtypes) + " |", "|" + "---|" * (1 + len(dtypes))]
+def _every(ops: dict[str, dict[str, Any]], dtypes: list[str], chips: dict[str, Any]) -> list[str]:
+    lines = ["| op | " + " | ".join([*dtypes, *chips]) + " |", "|" + "---|" * (1 + len(dtypes) + len(chips))]
     for op, entries in ops.items():
         cells = [_status(entries.get(dtype)) for dtype in dtypes]
-        mark = "°" if any(entry.get("metadata_only") for entry in entries.values()) else ""
-        lines.append(f"| `{op}`{mark} | " + " | ".join(cells) + " |")
+        cells += [mark(entries, chip) for chip in chips]
+        random = "°" if any(entry.get("metadata_only") for entry in entries.values()) else ""
+        lines.append(f"| `{op}`{random} | " + " | ".join(cells) + " |")
     return lines
 
 

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from tools.conformance import column
 from tools.conformance.gaps import Gap, load, reason
 from tools.conformance.page import page
-from tools.conformance.rows import DTYPES, finished
-
-Rows = dict[tuple[str, str], dict[str, Any]]
-
-
-def latest(results: Path) -> Rows:
-    """One row for each op and dtype, of the sweep with the most samples."""
-    rows: Rows = {}
-    for (op, dtype, k, _), row in finished(results).items():
-        old = rows.get((op, dtype))
-        if old is None or not k or 0 < old["k"] <= k:
-            rows[op, dtype] = row
-    return rows
+from tools.conformance.rows import DTYPES, Rows, latest
 
 
 def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, int]]) -> dict[str, Any]:
@@ -59,6 +50,7 @@ def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, i
         "overloads": overloads,
         "missing": missing,
         "ops": ops,
+        "compiled": {},
     }
 
 
@@ -95,18 +87,24 @@ def stale(rows: Rows, gaps: tuple[Gap, ...]) -> list[Gap]:
     return [gap for gap in gaps if not any(gap.covers(*failure) for failure in failures)]
 
 
-def write(results: Path, folder: Path) -> int:
-    """docs/conformance.json and docs/conformance.md; 1 when there is nothing to write them of."""
+def write(results: Path, chips: Path, folder: Path) -> int:
+    """docs/conformance.json and docs/conformance.md; 1 when there is nothing to write them of. What neither the results
+    nor those of `chips` are about stays as it is published."""
     rows, gaps, console = latest(results), load(), Console()
-    if not rows:
+    published = folder / "conformance.json"
+    old: dict[str, Any] = json.loads(published.read_text()) if published.exists() else {}
+    if not rows and not (old and chips.is_dir()):
         console.print(f"{results} has no results; make conformance writes them")
         return 1
-    made = document(rows, gaps, overload_counts())
-    (folder / "conformance.json").write_text(dumps(made))
+    made = document(rows, gaps, overload_counts()) if rows else copy.deepcopy(old)
+    column.add(made, chips, old)
+    if find_spec("libtpu") is not None:
+        made["versions"]["libtpu"] = version("libtpu")
+    published.write_text(dumps(made))
     (folder / "conformance.md").write_text(page(made))
     unexplained = sum(not m["whose"] for m in made["missing"])
     console.print(f"{len(rows):,} entries; {len(made['missing'])} failures, {unexplained} of them without a reason")
-    for gap in stale(rows, gaps):
+    for gap in stale(rows, gaps) if rows else []:
         console.print(f"no failure needs the gap of {gap.ops}: {gap.reason}")
     return 0
 

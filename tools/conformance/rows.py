@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
+CHIPS = ("v6e", "v5e")
+"TPUs that programs are compiled for, though they are not here."
+LOWERED = ("cuda",)
+"Platforms that programs are lowered for, to StableHLO: their compilers need the device."
+CALL = "call"
+"What the calls of an entry are called among the checks of its row, where programs are compiled only."
 Job = tuple[str, str, int, int]  # op, dtype, samples at most, seed
+Rows = dict[tuple[str, str], dict[str, Any]]
 
 
 @dataclass
@@ -44,4 +51,14 @@ def finished(results: Path) -> dict[Job, dict[str, Any]]:
         except ValueError:
             continue
         rows[row["op"], row["dtype"], row["k"], row["seed"]] = row
+    return rows
+
+
+def latest(results: Path) -> Rows:
+    """One row for each op and dtype, of the sweep with the most samples."""
+    rows: Rows = {}
+    for (op, dtype, k, _), row in finished(results).items():
+        old = rows.get((op, dtype))
+        if old is None or not k or 0 < old["k"] <= k:
+            rows[op, dtype] = row
     return rows

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -17,18 +18,20 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tools.conformance.entries import entries
+from tools.conformance.entries import Entry, entries
 from tools.conformance.rows import Job, Row, finished
 from tools.conformance.trial import conduct
 
 START_SECONDS = 300.0  # to import torch, jax and the database on a busy machine
 ENTRIES_A_WORKER = 120  # programs stay in memory, 6 MB an entry: a worker then starts afresh
+Work = Callable[[Connection], None]
+"What a worker process does with its end of a pipe."
 
 
 class Worker:
-    """A process that answers one row for each job. `limit`: seconds it may take for one."""
+    """A process that answers one row for each job. `limit`: seconds it may take for one; `work`: what it does."""
 
-    def __init__(self, limit: float):
+    def __init__(self, limit: float, work: Work):
         self.limit, self.jobs = limit, 0
         self.job: Job | None = None  # none before it is ready
         context = multiprocessing.get_context("spawn")  # a forked process may not use the device
@@ -50,7 +53,12 @@ class Worker:
 
 
 def work(pipe: Connection) -> None:
-    """What a worker process does: rows for jobs, until the pipe ends."""
+    """What a worker process of the suite does."""
+    answer(pipe, conduct)
+
+
+def answer(pipe: Connection, conduct: Callable[[Entry, int], Row]) -> None:
+    """Rows for jobs, until the pipe ends; `conduct` takes an entry and how many samples at most."""
     import torch
 
     import lazytpu
@@ -73,7 +81,7 @@ def work(pipe: Connection) -> None:
         pipe.send(asdict(row))
 
 
-def sweep(jobs: list[Job], results: Path, processes: int, limit: float, quiet: bool) -> int:
+def sweep(jobs: list[Job], results: Path, processes: int, limit: float, quiet: bool, work: Work = work) -> int:
     """Run the jobs that the results do not have yet. Returns how many of these failed."""
     results.parent.mkdir(parents=True, exist_ok=True)
     done = finished(results)
@@ -87,7 +95,7 @@ def sweep(jobs: list[Job], results: Path, processes: int, limit: float, quiet: b
         try:
             while todo or any(w.job for w in workers):
                 while len(workers) < min(processes, len(todo) + sum(bool(w.job) for w in workers)):
-                    workers.append(Worker(limit))
+                    workers.append(Worker(limit, work))
                 for row in _collect(workers, todo):
                     file.write(json.dumps(row) + "\n")
                     file.flush()

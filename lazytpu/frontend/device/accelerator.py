@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.device import device_module, device_port, memory_stats
+from lazytpu.frontend.device import device_module, memory_stats
 
 
 def synchronize(device: Any = None, /) -> None:
@@ -35,8 +35,7 @@ def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
 
 def get_device_capability(device: Any = None, /) -> dict[str, Any]:
     """The dtypes that tensors of the device may have, under "supported_dtypes"."""
-    device_module.index_of(device)
-    return {"supported_dtypes": device_port.device().dtypes()}
+    return device_module.get_device_capability(device)
 
 
 def empty_host_cache() -> None:

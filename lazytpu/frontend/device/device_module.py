@@ -16,6 +16,7 @@ from lazytpu.frontend.device.device_port import Properties
 from lazytpu.frontend.device.generators import TpuGenerator, default_generator
 from lazytpu.frontend.device.memory_stats import (
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -26,6 +27,7 @@ from lazytpu.frontend.device.memory_stats import (
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from lazytpu.frontend.device.streams import TpuEvent as Event
 from lazytpu.frontend.device.streams import TpuStream as Stream
@@ -44,8 +46,10 @@ __all__ = [
     "device_of",
     "empty_cache",
     "get_amp_supported_dtype",
+    "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
     "init",
@@ -68,11 +72,13 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
     "stream",
     "synchronize",
+    "utilization",
 ]
 
 OutOfMemoryError = torch.OutOfMemoryError
@@ -161,6 +167,28 @@ def get_device_properties(device: Any = None) -> Properties:
 def get_device_name(device: Any = None) -> str:
     """The device as XLA calls it, for example "TPU v5 lite"; starts the engine."""
     return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> dict[str, Any]:
+    """What `torch.accelerator.get_device_capability` says: the dtypes that tensors of the device may have, under
+    "supported_dtypes". There is no version of the hardware, as `torch.cuda` has; starts the engine."""
+    from lazytpu.frontend.device import device_port
+
+    index_of(device)
+    return {"supported_dtypes": device_port.device().dtypes()}
+
+
+def utilization(device: Any = None) -> int:
+    """Percent of the time since the last call, at least 1/6 second, in which the device ran programs of this process.
+
+    The engine measures some runs of each program and counts the others as long; of other processes it knows nothing.
+    0 before the first tensor.
+    """
+    from lazytpu.frontend.device import device_port
+
+    index_of(device)
+    found = device_port.installed()
+    return 0 if found is None else found.busy_percent()
 
 
 class device:

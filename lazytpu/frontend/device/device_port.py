@@ -26,8 +26,24 @@ class Device(Protocol):
         """The device as XLA describes it."""
         ...
 
+    def platform(self) -> str:
+        """Where programs run: "tpu", "gpu" or "cpu"."""
+        ...
+
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes that tensors of the device may have."""
+        ...
+
+    def busy_percent(self) -> int:
+        """Percent of the time since it was asked before in which programs ran."""
+        ...
+
+    def memory_fraction(self) -> float:
+        """The part of the device's memory that this process may take."""
+        ...
+
+    def allow_memory(self, fraction: float) -> None:
+        """Let this process take that part of the device's memory, and no more."""
         ...
 
     def free_bytes(self) -> int:

@@ -60,6 +60,25 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return found.free_bytes(), found.properties().total_memory
 
 
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Let this process take at most `fraction` (0 to 1) of the device's memory; what would take more raises
+    torch.OutOfMemoryError, and what is there already stays. Starts the engine.
+
+    Raises TypeError for what is no float, and ValueError outside of 0 to 1.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    device_port.device().allow_memory(fraction)
+
+
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of the device's memory that this process may take: 1.0 unless it was set."""
+    found = device_port.installed()
+    return 1.0 if found is None else found.memory_fraction()
+
+
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """A table of what is alive, by category and source line: that of `lazytpu.memory()`; starts the engine."""
     return device_port.device().summary()

@@ -89,8 +89,10 @@ class _Kind:
 def _key(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _Kind(value.dtype, value.dim(), min(value.numel(), 2))
-    if name in ("size", "steps"):  # how many elements there are does not count
-        return () if name == "size" else min(value, 2)
+    if name == "steps":  # as for tensors: whether there are none, one or more
+        return min(value, 2)
+    if name == "size":
+        return (min(math.prod(value), 2),) if value else ()
     return tuple(_key(name, v) for v in value) if isinstance(value, list | tuple) else value
 
 
@@ -108,7 +110,7 @@ def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: 
             count = 0 if ranges and not extra else value.elements
             return torch.zeros([count] * max(value.rank, count != 1), dtype=value.dtype)
         if isinstance(value, tuple):
-            return [0] if ranges and not value else [small(v) for v in value]
+            return [0] if ranges else [small(v) for v in value]  # distributions take one: the size
         return value
 
     try:

@@ -34,6 +34,14 @@ _REFUSALS = re.compile(
 _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
 # An accelerator computes in them what the CPU has no kernel for; it is refused only what float32 is refused, too.
 _HALVES = (torch.float16, torch.bfloat16)
+# What a factory may not make at random, or count out.
+_STORED = (
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+)
 # transformers counts the tokens of experts by histc of integers on every device but the CPU, whose kernel has none.
 UNASKED = re.compile(r"aten\.histc\.")
 
@@ -50,7 +58,8 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     if huge and count(bound, results) <= FEW:
         _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
     pointwise = is_pointwise(op)
-    if pointwise or (not UNASKED.match(str(op)) and next(tensors_of(bound.values()), None) is not None):
+    asked = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
+    if pointwise or (asked and not UNASKED.match(str(op))):
         error = _refusal(op, bound, results)
         if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
             wider = {name: _wider(value) for name, value in bound.items()}

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.device import device_port
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import OVERRIDES, override
 
@@ -33,28 +32,11 @@ def check_errors(**arguments: Any) -> tuple[()]:
     return ()
 
 
-def _require_general_eigenvalues(name: str) -> None:
-    platform = device_port.device().properties().platform
-    if platform == "tpu":
-        raise NotImplementedError(
-            f"{name}: XLA has no eigenvalues of general matrices on a TPU. Use torch.linalg.eigh where the matrix is "
-            "symmetric or Hermitian, or compute them on the CPU: x.cpu()"
-        )
-
-
 @override("aten.linalg_eig.default")
 def eig(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvectors in column-major order."""
-    _require_general_eigenvalues("torch.linalg.eig")
     values, vectors = aten.linalg_eig.default(self)
     return values, column_major(tuple(vectors.shape), vectors.dtype)
-
-
-@override("aten._linalg_eigvals.default")
-def eigvals(self: torch.Tensor) -> torch.Tensor:
-    """As torch's meta function has it."""
-    _require_general_eigenvalues("torch.linalg.eigvals")
-    return aten._linalg_eigvals.default(self)
 
 
 @override("aten._linalg_svd.default")

@@ -73,6 +73,16 @@ def dirichlet_grad(x: torch.Tensor, alpha: torch.Tensor, total: torch.Tensor) ->
     return torch.empty_like(aten.add.Tensor(aten.add.Tensor(x, alpha), total))
 
 
+@override("aten._standard_gamma_grad.default")
+def standard_gamma_grad(self: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """torch has no meta function of it: the broadcast shape, in row-major order."""
+    if self.dtype not in (torch.float32, torch.float64):
+        raise NotImplementedError(f"\"_standard_gamma_grad_cpu\" not implemented for '{_name(self.dtype)}'")
+    if self.dtype != output.dtype:
+        raise RuntimeError(f"Found dtype {_name(output.dtype)} but expected {_name(self.dtype)}")
+    return torch.empty(torch.broadcast_shapes(self.shape, output.shape), dtype=self.dtype, device="meta")
+
+
 def _check_parts(first: torch.Tensor, second: torch.Tensor) -> None:
     """Both parts of a complex number are floats of one dtype (`complex_check_floating`, `complex_check_dtype`)."""
     accepted = (torch.float16, torch.float32, torch.float64)

@@ -36,6 +36,13 @@ def extremum_along(self: torch.Tensor, dim: int, keepdim: bool = False) -> None:
         raise IndexError(f"Expected reduction dim {dim} to have non-zero size.")
 
 
+@refusal("aten._scaled_mm.default")
+def scaled_product(self: torch.Tensor, mat2: torch.Tensor, **others: Any) -> None:
+    if self.dim() == mat2.dim() == 2 and self.shape[1] != mat2.shape[0]:
+        shapes = f"{self.shape[0]}x{self.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]}"
+        raise RuntimeError(f"mat_a and mat_b shapes cannot be multiplied ({shapes})")
+
+
 @refusal("aten.sort.default", "aten.sort.stable")
 def sort(self: torch.Tensor, dim: int = -1, **order: Any) -> None:
     if self.is_complex():

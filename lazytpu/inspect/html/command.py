@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lazytpu.inspect.step.commands import add_generation, add_model, add_passes, pipeline_of, reason_of
+from lazytpu.inspect.about import About
+from lazytpu.inspect.files import largest
+from lazytpu.inspect.step.commands import add_generation, add_model, add_passes, load_passes, reason_of, written_with
 from lazytpu.passes.generations import GENERATIONS
 
 if TYPE_CHECKING:
@@ -23,21 +25,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
     made.add_argument("-o", "--output", type=Path, metavar="OUT", help="FILE with .html, by default")
-    add_passes(made)
+    add_passes(made, default="those of --generation, whose times are shown")
     made.add_argument(
         "--cost", type=Path, metavar="JSON", help="what lazytpu-show cost --json FILE printed, in place of asking"
     )
     add_generation(made)
     add_model(made)
     made.set_defaults(run=run)
-
-
-def largest(folder: Path) -> Path:
-    """The largest imported module of a dump. Raises ValueError when there is none."""
-    found = sorted(folder.glob("*.imported.mlir"), key=lambda path: path.stat().st_size)
-    if not found:
-        raise ValueError(f"{folder} holds no .imported.mlir; run the script with LAZYTPU_DUMP={folder} to write some")
-    return found[-1]
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -48,27 +42,33 @@ def run(asked: argparse.Namespace) -> int:
     from lazytpu.inspect.step.reading import read
     from lazytpu.passes.failure import PassError
 
-    file = largest(asked.file) if asked.file.is_dir() else asked.file
+    file = largest(asked.file)
     text, name, changes = file.read_text(), file.name.partition(".")[0], []
+    about, pipeline = About.parse(written_with(file, "about") or ""), None
+    load_passes(asked)
     if asked.passes or file.name.endswith(".imported.mlir"):
+        pipeline = asked.passes or asked.generation
         try:
-            changes, text = history(text, pipeline_of(asked), file.name)
+            changes, text = history(text, pipeline, file.name)
         except PassError as error:
             raise ValueError(str(error)) from error
-    cost = _cost(asked, file, name.partition("-")[2] or name)
+    cost = _cost(asked, file, name.partition("-")[2] or name, "" if pipeline is None else asked.passes)
     model = Model(read(text, name), GENERATIONS[asked.generation])
     out: Path = asked.output or file.with_name(f"{name}.html")
-    out.write_text(page(model, changes, why=reason_of(file), cost=cost), encoding="utf-8")
+    html = page(model, changes, why=reason_of(file), cost=cost, about=about, pipeline=pipeline)
+    out.write_text(html, encoding="utf-8")
     print(f"{out}: {out.stat().st_size:,} bytes, {len(model.step.ops):,} ops; open it in a browser")
     return 0
 
 
-def _cost(asked: argparse.Namespace, file: Path, name: str) -> Cost | None:
-    """What the TPU's compiler says: of the file that was given, or asked now; None for the model's times."""
+def _cost(asked: argparse.Namespace, file: Path, name: str, passes: str | None) -> Cost | None:
+    """What the TPU's compiler says of what is shown: in the file that was given, or asked now; None for the model's
+    times."""
     from lazytpu.inspect.html.cost import Cost  # here: these load xDSL and jax
     from lazytpu.inspect.tpu.compiling import ask
+    from lazytpu.runtime.tpu_compiler import libtpu
 
     if asked.cost is not None:
         return Cost.parse(asked.cost.read_text(), name)
-    report = None if asked.model else ask(file.read_text(), asked.generation, name=name)
-    return None if report is None else Cost(report.as_dict()["programs"][0])
+    report = None if asked.model else ask(file.read_text(), asked.generation, name=name, passes=passes)
+    return None if report is None else Cost(report.as_dict()["programs"][0], f"libtpu {libtpu()}")

@@ -17,6 +17,8 @@ class Cost:
     """One program of a cost report (docs/tpu-report.md says what its fields are)."""
 
     program: Mapping[str, Any]
+    compiler: str = "the TPU's compiler"
+    "Who says so, with its version when that is known."
 
     @classmethod
     def parse(cls, text: str, name: str) -> Cost:

@@ -51,7 +51,9 @@ def page_data(
         "summary": summary | (cost.summary() if cost is not None else {}),
         "why": why,
         "advice": cost.advice() if cost is not None else [],
-        "arguments": [[a.name, a.type, a.bytes, int(a.aliased)] for a in step.arguments],
+        "arguments": [
+            [a.name, a.type, a.bytes, a.update if a.update is None else step.results[a.update]] for a in step.arguments
+        ],
         "ops": ops,
         "places": places.names,
         "sources": [_source(name) for name in places.names],
@@ -60,7 +62,7 @@ def page_data(
         "lines": lines,
         "memory": cost.memory() if cost is not None else _memory(model),
         "alive": cost.largest() if cost is not None else _alive_at_peak(model),
-        "graph": _graph(model, {place: us for place, us, _, _ in lines}, places if cost is not None else {}),
+        "graph": _graph(model, {place: (us, kind) for place, us, _, kind in lines}, places if cost is not None else {}),
         "passes": [_change(change) for change in changes],
     }
 
@@ -126,18 +128,20 @@ def _alive_at_peak(model: Model) -> list[list[Any]]:
     return [[f"{op.kind} {op.place}", op.bytes, op.number] for op in largest if op.bytes]
 
 
-def _graph(model: Model, times: dict[int, float], places: dict[str, int]) -> dict[str, Any]:
-    """Nodes [name, ops, time, backward] in order, and edges [from, to, bytes]. Of lines among `places` the time is that
-    of `times`, else the model's."""
+def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, int]) -> dict[str, Any]:
+    """Nodes [name, ops, time, kind of the dearest op] in order, and edges [from, to, bytes]. Of lines among `places`
+    time and kind are those of `lines`, else the model's."""
     by = "cluster" if model.step.clusters else "line"
     graph: Any = grouped(model, by)
+
+    def work(group: Group) -> tuple[float, str]:
+        kind = model.step.ops[group.dearest].kind
+        return lines.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
+
     groups: list[Group] = [graph.nodes[node]["group"] for node in graph]
     return {
         "by": by,
-        "nodes": [
-            [g.name, g.ops, times.get(places[g.name], 0.0) if g.name in places else _us(g.seconds), int(g.backward)]
-            for g in groups
-        ],
+        "nodes": [[group.name, group.ops, *work(group)] for group in groups],
         "edges": [[a, b, data["bytes"]] for a, b, data in graph.edges(data=True)],
     }
 

@@ -1,27 +1,33 @@
 // The figures at the head, advice, and the source lines by time.
 {
-  const s = data.summary;
+  const s = data.summary, byModel = s.by === "model" ? "" : ", by the model";
   const card = (value, what) => byId("cards").append(element("div", { className: "card" }, element("b", {}, value), element("span", {}, what)));
   card((s.complete ? "" : "at least ") + micros(s.seconds_us), `a step on a ${s.generation}, estimated`);
-  card(data.ops.length.toLocaleString("en"), `ops in ${s.kernels.toLocaleString("en")} kernels`);
+  card(count(data.ops.length), `ops, ${s.by === "model" ? "fused" : "compiled"} to ${count(s.kernels)}`);
   card(size(s.peak), `memory at its peak, of ${size(s.capacity)}`);
-  card(`${data.arguments.length.toLocaleString("en")}`, `arguments, ${data.arguments.filter(a => a[3]).length} overwritten in place`);
-  card(micros(s.path_us), "longest chain of ops, by the model");
+  card(count(data.arguments.length), `arguments, ${count(data.arguments.filter(a => a[3] !== null).length)} overwritten in place`);
+  card(micros(s.path_us), `longest chain of ops${byModel}`);
   if (s.complete && s.utilisation !== undefined) card((100 * s.utilisation).toFixed(0) + " %", "of the matrix unit's peak");
   if (s.exposed_us > 0) card(micros(s.exposed_us), "waiting for other chips");
   data.advice.forEach(([text, fix, where]) => byId("advice").append(
     element("div", { className: "hint" }, text + " ", element("b", {}, fix), " ", element("code", {}, where))));
 
+  const kinds = new Set([...data.lines.map(line => line[3]), ...data.timeline.map(span => span[6]), ...data.ops.map(op => op[KIND])].map(familyOf));
+  byId("legend").append(...Object.keys(FAMILIES).filter(name => kinds.has(name)).map(name =>
+    element("span", {}, element("i", { style: `background:var(${FAMILIES[name][0]})` }), name)));
+
   const lines = data.lines, total = lines.reduce((sum, line) => sum + line[1], 0) || 1;
   let shown = 14;
   const draw = () => {
-    const rows = lines.slice(0, shown).map(([i, time, count, kind]) => element("div", {
-      className: "bar" + (state.hitPlaces?.has(i) ? " hit" : ""), onclick: () => searchFor(place(i)) },
+    const rows = lines.slice(0, shown).map(([i, time, ops, kind]) => pressable(element("div", { className: "bar" + (state.hitPlaces?.has(i) ? " hit" : "") },
       element("code", { title: place(i) + "\n" + source(i) }, place(i), element("small", {}, " " + source(i))),
       element("i", { style: `width:${100 * time / (lines[0][1] || 1)}%;background:${colour(kind)}` }),
-      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${count} ops`)));
+      element("span", {}, `${micros(time)}, ${s.complete ? `${(100 * time / total).toFixed(0)} %, ` : ""}${count(ops)} ops`)), () => searchFor(place(i))));
+    const focused = [...byId("by-line").children].indexOf(document.activeElement);
     byId("by-line").replaceChildren(...rows);
-    if (lines.length > shown) byId("by-line").append(element("button", { onclick: () => { shown = lines.length; draw(); } }, `all ${lines.length} lines`));
+    if (lines.length > shown) byId("by-line").append(element("button", { onclick: () => { shown = lines.length; draw(); } }, `all ${count(lines.length)} lines`));
+    if (!lines.length) byId("by-line").append("There is no op in this program.");
+    if (focused >= 0) byId("by-line").children[focused]?.focus();
   };
   watchers.push(draw);
 }

@@ -6,10 +6,9 @@
   const canvas = byId("timeline"), below = byId("memory");
   canvas.height = 34 + 46 * Math.max(1, lanes.length);
   let from = 0, to = end;
-  const LEFT = 74;
+  const LEFT = 80;
   const x = (t, width) => LEFT + (t - from) / (to - from) * (width - LEFT - 6);
   const t = (px, width) => from + (px - LEFT) / (width - LEFT - 6) * (to - from);
-  const style = name => getComputedStyle(document.documentElement).getPropertyValue(name);
   const paint = (surface, drawing) => {
     const rect = surface.getBoundingClientRect(), ratio = devicePixelRatio || 1;
     const height = surface.logical ||= surface.height, width = rect.width || 900;
@@ -29,26 +28,27 @@
       pen.fillText(micros(tick), Math.min(at + 3, width - 52), y - 3);
     }
   };
-  const hit = span => !state.hits || (span[5] >= 0 ? kernelHits.has(data.ops[span[5]][KERNEL]) : state.hitPlaces.has(span[4]) || span[3].toLowerCase().includes(state.query));
+  const hit = span => !state.hits || (span[5] >= 0 ? kernelHits.has(data.ops[span[5]][KERNEL]) : state.hitPlaces.has(span[4]) || state.matches(span[3].toLowerCase()));
   let kernelHits = new Set();
   const draw = () => {
     kernelHits = new Set((state.hits || []).map(i => data.ops[i][KERNEL]));
     const chosen = state.selected >= 0 ? data.ops[state.selected][KERNEL] : -2;
+    const inks = new Map(Object.values(FAMILIES).map(([name]) => [name, style(name)])), text = style("--text"), inside = style("--inside");
     paint(canvas, (pen, width, height) => {
       lanes.forEach((lane, row) => {
         const y = 20 + 46 * row;
-        pen.globalAlpha = 1; pen.fillStyle = style("--soft"); pen.fillText(lane, 8, y + 22);
+        pen.globalAlpha = 1; pen.fillStyle = style("--soft"); pen.fillText(lane, 4, y + 22);
         let last = -1, lastColour = "";
         for (const span of perLane.get(lane)) {
           if (span[2] < from || span[1] > to) continue;
           const left = Math.max(x(span[1], width), LEFT), right = Math.min(x(span[2], width), width);
-          const fill = colour(span[6]), faded = !hit(span);
+          const fill = inks.get(colourName(span[6])), faded = !hit(span);
           if (right - left < 0.4 && right < last && fill === lastColour && !state.hits) continue;
           pen.globalAlpha = faded ? 0.12 : 1;
           pen.fillStyle = fill;
           pen.fillRect(left, y, Math.max(right - left - (right - left > 3 ? 0.6 : 0), 0.5), 34);
-          if (span[5] >= 0 && data.ops[span[5]][KERNEL] === chosen) { pen.fillStyle = style("--text"); pen.fillRect(left - 1, y - 3, Math.max(right - left, 2), 3); }
-          if (right - left > 60) { pen.save(); pen.beginPath(); pen.rect(left, y, right - left - 4, 34); pen.clip(); pen.fillStyle = "#fff"; pen.fillText(span[3].split(/[ ,]/)[0], left + 4, y + 15); pen.fillText(place(span[4]).split("/").pop(), left + 4, y + 29); pen.restore(); }
+          if (span[5] >= 0 && data.ops[span[5]][KERNEL] === chosen) { pen.fillStyle = text; pen.fillRect(left - 1, y - 3, Math.max(right - left, 2), 3); }
+          if (right - left > 60) { pen.save(); pen.beginPath(); pen.rect(left, y, right - left - 4, 34); pen.clip(); pen.fillStyle = inside; pen.fillText(span[3].split(/[ ,]/)[0], left + 4, y + 15); pen.fillText(place(span[4]).split("/").pop(), left + 4, y + 29); pen.restore(); }
           last = right; lastColour = fill;
         }
       });
@@ -57,7 +57,7 @@
     });
     paint(below, (pen, width, height) => {
       const top = Math.max(...data.memory.map(m => m[1]), 1), y = bytes => height - 8 - bytes / top * (height - 26);
-      pen.fillStyle = style("--soft"); pen.fillText("memory", 8, 30); pen.fillText(size(top), 8, 46);
+      pen.fillStyle = style("--soft"); pen.fillText(data.summary.by === "model" ? "memory" : "temporaries", 4, 30); pen.fillText(size(top), 4, 46);
       pen.beginPath(); pen.moveTo(LEFT, height - 8);
       let before = null;
       for (const [time, bytes] of data.memory) {
@@ -68,10 +68,10 @@
       }
       if (before !== null) pen.lineTo(Math.max(LEFT, Math.min(x(end, width), width - 6)), y(before));
       pen.lineTo(Math.max(LEFT, Math.min(x(end, width), width - 6)), height - 8);
-      pen.fillStyle = "#1769aa55"; pen.fill(); pen.strokeStyle = "#1769aa"; pen.stroke();
+      pen.globalAlpha = 0.3; pen.fill(); pen.globalAlpha = 1; pen.strokeStyle = style("--soft"); pen.stroke();
       const peak = data.memory.reduce((best, m) => m[1] > best[1] ? m : best, [0, -1]);
       const at = x(peak[0], width);
-      if (at >= LEFT && at <= width) { pen.fillStyle = "#d1242f"; pen.fillRect(at, 4, 1.5, height - 12); pen.fillText("peak", Math.min(at + 4, width - 34), 13); }
+      if (at >= LEFT && at <= width) { pen.fillStyle = text; pen.fillRect(at, 4, 1.5, height - 12); pen.fillText("peak", Math.min(at + 4, width - 34), 13); }
     });
   };
   watchers.push(draw);
@@ -91,25 +91,31 @@
     const now = data.memory.filter(m => m[0] <= time).pop();
     tip(event, now && `${size(now[1])} at ${micros(time)}`);
   });
+  const move = (start, wide = to - from) => { from = Math.max(0, Math.min(end - wide, start)); to = from + wide; draw(); };
+  const zoom = (factor, centre) => {
+    const wide = Math.min(end, Math.max(end / 1e5, (to - from) * factor));
+    move(centre - (centre - from) / (to - from) * wide, wide);
+  };
   let pressed = null;
   for (const surface of [canvas, below]) {
     surface.addEventListener("mouseleave", event => tip(event, ""));
     surface.addEventListener("wheel", event => {
       event.preventDefault();
-      const box = surface.getBoundingClientRect(), centre = t(event.clientX - box.left, box.width), factor = Math.exp(event.deltaY * 0.0015);
-      const wide = Math.min(end, Math.max(end / 1e5, (to - from) * factor)), part = (centre - from) / (to - from);
-      from = Math.max(0, Math.min(end - wide, centre - part * wide)); to = from + wide;
-      draw();
+      const box = surface.getBoundingClientRect();
+      zoom(Math.exp(event.deltaY * 0.0015), t(event.clientX - box.left, box.width));
     }, { passive: false });
+    surface.addEventListener("keydown", event => {
+      const wide = to - from, middle = (from + to) / 2, keys = { "+": () => zoom(0.5, middle), "-": () => zoom(2, middle),
+        "0": () => zoom(Infinity, middle), ArrowLeft: () => move(from - wide / 4), ArrowRight: () => move(from + wide / 4) };
+      if (keys[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); keys[event.key](); }
+    });
     surface.addEventListener("mousedown", event => { pressed = { at: event.clientX, from, to, width: surface.clientWidth, moved: false }; });
-    surface.addEventListener("dblclick", () => { from = 0; to = end; draw(); });
+    surface.addEventListener("dblclick", () => zoom(Infinity, 0));
   }
   addEventListener("mousemove", event => {
     if (!pressed) return;
-    const shift = (pressed.at - event.clientX) / (pressed.width - LEFT - 6) * (pressed.to - pressed.from), wide = pressed.to - pressed.from;
     pressed.moved ||= Math.abs(pressed.at - event.clientX) > 3;
-    from = Math.max(0, Math.min(end - wide, pressed.from + shift)); to = from + wide;
-    draw();
+    move(pressed.from + (pressed.at - event.clientX) / (pressed.width - LEFT - 6) * (pressed.to - pressed.from));
   });
   addEventListener("mouseup", event => {
     const span = pressed && !pressed.moved && event.target === canvas ? find(event) : null;
@@ -117,8 +123,8 @@
     pressed = null;
   });
   addEventListener("resize", draw);
-  byId("legend").append(...Object.keys(FAMILIES).filter(name => spans.some(s => familyOf(s[6]) === name)).map(name =>
-    element("span", {}, element("i", { style: `background:${FAMILIES[name][0]}` }), name)));
-  if (data.alive.length) byId("alive").append("Largest at the peak: ", ...data.alive.flatMap(([what, bytes, op], i) =>
-    [i ? ", " : "", op < 0 ? what : element("a", { onclick: () => select(op) }, what), ` ${size(bytes)}`]));
+  const alike = new Map();
+  for (const [what, bytes, op] of data.alive) { const key = `${what} ${size(bytes)}`; alike.set(key, [...(alike.get(key) || []), op]); }
+  if (alike.size) byId("alive").append("Largest at the peak: ", ...[...alike].flatMap(([what, [op, ...more]], i) =>
+    [i ? ", " : "", more.length ? `${more.length + 1} × ` : "", op < 0 ? what : pressable(element("a", {}, what), () => select(op))]));
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from lazytpu.inspect.files import COMPILED, IMPORTED, largest
 from lazytpu.inspect.highlight import console
 from lazytpu.options import options
 from lazytpu.passes.generations import GENERATIONS
@@ -34,10 +35,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     graph.add_argument("--by", default=None, help="line, cluster, kernel or op; by default clusters if there are some")
     graph.add_argument("--dot", action="store_true", help="for GraphViz: | dot -Tsvg -o step.svg")
     passes = commands.add_parser("passes", help="what each pass of a pipeline does to a module")
-    passes.add_argument("file", type=Path, metavar="FILE", help="NNN-name.imported.mlir of LAZYTPU_DUMP")
-    add_passes(passes)
+    passes.add_argument("file", type=Path, metavar="FILE|DIR", help="NNN-name.imported.mlir of LAZYTPU_DUMP")
+    add_passes(passes, default="the pipeline of LAZYTPU_TARGET or CPU")
     passes.add_argument("--diff", metavar="PASS", action="append", help='print what it changed; "all" for every pass')
-    passes.set_defaults(run=_passes)
+    passes.set_defaults(run=lambda asked: _passes(_with_module(asked, IMPORTED)))
     why = commands.add_parser("why", help="why programs were made")
     why.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     why.set_defaults(run=_why)
@@ -53,12 +54,19 @@ def _add(
     if name == "lines":
         times = "Times are those of the TPU's compiler where it is installed, else of a model of the chip."
     made = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}. {times}")
-    made.add_argument("file", type=Path, metavar="FILE")
+    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
     add_generation(made)
     if name != "graph":
         made.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"rows, {SHOWN} by default; 0 for all")
-    made.set_defaults(run=run)
+    kind = IMPORTED if name == "lines" else COMPILED  # for the lines a compiler is asked that has passes of its own
+    made.set_defaults(run=lambda asked: run(_with_module(asked, kind)))
     return made
+
+
+def _with_module(asked: argparse.Namespace, kind: str) -> argparse.Namespace:
+    """What was asked, of the module that the path stands for."""
+    asked.file = largest(asked.file, kind)
+    return asked
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
@@ -73,20 +81,19 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", action="store_true", help="do not ask the TPU's compiler, also if it is installed")
 
 
-def add_passes(parser: argparse.ArgumentParser) -> None:
+def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds `--passes` and `--load` to the parser of a command."""
-    parser.add_argument("-p", "--passes", help="as for lazytpu-opt; by default the pipeline of LAZYTPU_TARGET or CPU")
+    parser.add_argument("-p", "--passes", help=f"as for lazytpu-opt; by default {default}")
     parser.add_argument("--load", action="append", default=[], metavar="FILE|MODULE", help="import passes first")
 
 
-def pipeline_of(asked: argparse.Namespace) -> str:
-    """The pipeline that a command was given, with passes of its own loaded. Raises ValueError for what has none."""
+def load_passes(asked: argparse.Namespace) -> None:
+    """Import the passes that a command was given. Raises ValueError for what has none."""
     if asked.load:
         from lazytpu.inspect.catalogue import load  # here: it loads xDSL
 
         for source in asked.load:
             load(source)
-    return asked.passes or options.target or "cpu"
 
 
 def _model(asked: argparse.Namespace) -> Model:
@@ -209,9 +216,9 @@ def _passes(asked: argparse.Namespace) -> int:
     from lazytpu.inspect.step.history import history
     from lazytpu.passes.failure import PassError
 
-    pipeline = pipeline_of(asked)
+    load_passes(asked)
     try:
-        changes, _ = history(asked.file.read_text(), pipeline, asked.file.name)
+        changes, _ = history(asked.file.read_text(), asked.passes or options.target or "cpu", asked.file.name)
     except PassError as error:
         raise ValueError(str(error)) from error
     out, table = console(), _table("pass", "ms", "ops", "", "lines changed", "kinds")
@@ -238,11 +245,16 @@ def _passes(asked: argparse.Namespace) -> int:
     return 0
 
 
+def written_with(path: Path, what: str) -> str | None:
+    """The text NNN-name.WHAT.txt beside a dumped file; None when that is not there."""
+    stem = re.sub(r"\.(imported|lazytpu|stablehlo)?\.?(mlir|json)$", "", path.name)
+    told = path.with_name(f"{stem}.{what}.txt")
+    return told.read_text().rstrip() if told.exists() else None
+
+
 def reason_of(path: Path) -> str | None:
     """Why the program of a dumped file was made, as its dump says; None when that is not there."""
-    stem = re.sub(r"\.(imported|lazytpu|stablehlo)?\.?(mlir|json)$", "", path.name)
-    told = path.with_name(f"{stem}.why.txt")
-    return told.read_text().rstrip() if told.exists() else None
+    return written_with(path, "why")
 
 
 def _why(asked: argparse.Namespace) -> int:

@@ -18,13 +18,14 @@ UNKNOWN = "no source line"
 
 @dataclass(slots=True)
 class Group:
-    """Ops that are shown as one: the first of them says where in the step it is."""
+    """Ops that are shown as one: the first says where in the step they are, the dearest what kind of work they do."""
 
     name: str
     first: int
     ops: int = 0
     seconds: float = 0.0
     backward: bool = False
+    dearest: int = -1
 
 
 def grouped(model: Model, by: str) -> nx.DiGraph:
@@ -44,6 +45,8 @@ def grouped(model: Model, by: str) -> nx.DiGraph:
         group: Group = made.nodes[numbers[name]]["group"]
         group.ops += 1
         group.seconds += model.op_seconds[op.number]
+        if group.dearest < 0 or model.op_seconds[op.number] > model.op_seconds[group.dearest]:
+            group.dearest = op.number
     for op in shown:
         for user in op.users:
             a, b = numbers[key(op)], numbers[key(model.step.ops[user])]

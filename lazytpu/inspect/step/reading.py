@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import ParseError
@@ -20,12 +20,17 @@ from lazytpu.ir.text import parse_module, print_module
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of the step. `aliased`: a result takes its memory."""
+    """An argument of the step. `update`: which of the results takes its memory, None if none does."""
 
     name: str
     type: str
     bytes: int
-    aliased: bool
+    update: int | None
+
+    @property
+    def aliased(self) -> bool:
+        """Whether a result takes its memory."""
+        return self.update is not None
 
 
 @dataclass(slots=True)
@@ -179,6 +184,7 @@ class _Reader:
 
 
 def _argument(index: int, kind: Attribute, given: dict[str, Attribute]) -> Argument:
-    name, text = given.get("lazytpu.name"), str(kind)
+    name, alias, text = given.get("lazytpu.name"), given.get("lazytpu.alias"), str(kind)
     shown = name.data if isinstance(name, StringAttr) else f"argument {index}"
-    return Argument(shown, text, tensor_bytes(text), "lazytpu.alias" in given)
+    update = alias.value.data if isinstance(alias, IntegerAttr) else None
+    return Argument(shown, text, tensor_bytes(text), update)

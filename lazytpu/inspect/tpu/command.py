@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+from lazytpu.inspect.files import largest
 from lazytpu.inspect.highlight import console
 from lazytpu.options import options
 
@@ -21,7 +22,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Compiles a module that LAZYTPU_DUMP wrote, of the lazytpu dialect (with source lines) or of "
         "StableHLO, for a TPU that need not be there, and says what it would cost: docs/tpu-report.md.",
     )
-    made.add_argument("file", type=Path, metavar="FILE")
+    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
     made.add_argument("--topology", default=TOPOLOGY, metavar="NAME", help=f"the chips, default {TOPOLOGY}; v5p:2x2x1")
     made.add_argument("--json", action="store_true", help="all figures, for programs")
     made.add_argument(
@@ -35,13 +36,15 @@ def run(asked: argparse.Namespace) -> int:
     """The command; raises ValueError for what is wrong with the file, the topology or libtpu."""
     from xdsl.utils.exceptions import ParseError
 
+    from lazytpu.inspect.stages import Stages
     from lazytpu.inspect.tpu.compiling import report_text  # here: it loads jax and xDSL
     from lazytpu.runtime.errors import CompileError, PlatformError
 
-    chosen = dict(_option(each) for each in asked.option)
+    chosen, file = dict(_option(each) for each in asked.option), largest(asked.file)
     try:
-        with options(cache_dir=options.cache_dir if asked.dir is None else asked.dir):
-            report = report_text(asked.file.read_text(), asked.topology, name=_name(asked.file), options=chosen)
+        with options(cache_dir=options.cache_dir if asked.dir is None else asked.dir), Stages() as tell:
+            tell(f"compiling {_name(file)} for {asked.topology}")
+            report = report_text(file.read_text(), asked.topology, name=_name(file), options=chosen)
     except (ParseError, CompileError, PlatformError) as error:
         raise ValueError(str(error)) from error
     if asked.json:

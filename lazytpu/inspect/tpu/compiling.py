@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from xdsl.utils.exceptions import ParseError
 
+from lazytpu.inspect.stages import Stages
 from lazytpu.inspect.tpu.report import ProgramReport, TpuReport, examine
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering.emit import emit
@@ -28,7 +29,7 @@ def report_stablehlo(text: str, topology: str, *, name: str, options: Options | 
     return examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
 
 
-def ask(text: str, generation: str, *, name: str) -> TpuReport | None:
+def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> TpuReport | None:
     """The report of a module by the TPU's compiler, as `report_text`; None where that is not installed. Raises
     ValueError for what the compiler refuses."""
     if not installed():
@@ -37,21 +38,25 @@ def ask(text: str, generation: str, *, name: str) -> TpuReport | None:
     told = "so that its times are used: minutes for a large step, and kept; --model gives estimates at once"
     print(f"libtpu compiles {name} for {topology}, {told}", file=sys.stderr)
     try:
-        return report_text(text, topology, name=name)
+        with Stages() as tell:
+            tell(f"compiling {name} for {topology}")
+            return report_text(text, topology, name=name, passes=passes)
     except (CompileError, ParseError) as error:
         raise ValueError(f"{error}; --model asks no compiler") from error
 
 
-def report_text(text: str, topology: str, *, name: str, options: Options | None = None) -> TpuReport:
+def report_text(
+    text: str, topology: str, *, name: str, options: Options | None = None, passes: str | None = None
+) -> TpuReport:
     """The report of a module of the lazytpu dialect, or of StableHLO, as dumps hold them.
 
-    The dialect goes through the pipeline of the topology's generation first; what a dump holds went through that of the
-    machine that wrote it. Raises ValueError and ParseError when the text is no module, and what `report_stablehlo`
-    does.
+    The dialect goes through `passes` first, by default the pipeline of the topology's generation; what a dump holds
+    went through that of the machine that wrote it. Raises ValueError and ParseError when the text is no module,
+    and what `report_stablehlo` does.
     """
-    Topology.parse(topology)  # before the work begins
+    topology = str(Topology.parse(topology))  # before the work begins
     if "lazytpu." in re.sub(r"lazytpu\.(name|alias|donate|successor|compile_options)\b", "", text):
         module = parse_module(text, name)
-        run_pipeline(module, passes=Target.parse(topology), verify=False)
+        run_pipeline(module, passes=Target.parse(topology) if passes is None else passes, verify=False)
         text = stablehlo_text(emit(module, name=name, platform="tpu"), locations=True)
     return TpuReport(topology, (report_stablehlo(text, topology, name=name, options=options),))

@@ -59,6 +59,11 @@ class Op:
         return self.raw.integer(9)
 
     @property
+    def in_operands(self) -> bool:
+        """Whether some of a custom call's results lie in the memory of its operands (output_operand_aliasing)."""
+        return bool(self.raw.messages(74))
+
+    @property
     def target(self) -> str:
         """What a custom call calls; empty for another op."""
         return self.raw.text(28)

@@ -49,7 +49,12 @@ class Estimate:
         )
 
 
-def hbm_share(arrays: Sequence[Array]) -> float:
-    """The part of a kernel's operands and results that lies in HBM: as much of its traffic is counted."""
-    every = sum(each.padded_bytes for each in arrays)
-    return sum(each.hbm_bytes for each in arrays) / every if every else 0.0
+def hbm_bytes(estimate: Estimate, op: Op, given: Sequence[Array]) -> float:
+    """Bytes that one run of a kernel moves to and from HBM. The estimate counts elements, wherever they lie: of its
+    bytes those count whose arrays lie in HBM, with the padding of their tiles. Results are written as a whole, unless
+    they lie in operands' memory."""
+    arrays = (*given, *op.results)
+    elements = sum(each.bytes for each in arrays)
+    share = sum(each.hbm_bytes for each in arrays) / elements if elements else 0.0
+    written = 0 if op.in_operands else sum(each.hbm_bytes for each in op.results)
+    return max(estimate.bytes * share, written)

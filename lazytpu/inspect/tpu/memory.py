@@ -9,7 +9,7 @@ from lazytpu.inspect.tpu.hlo import Computation, Hlo, Line
 from lazytpu.runtime.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
-_VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
+_VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
 # Ops whose result is their operand, or holds it.
 _HANDS_ON = frozenset("bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split())
 

@@ -231,7 +231,8 @@ class _Run:
         if rounds is None:
             self.made.unknown.append(op.name)
             rounds = 1
-        self._advance(self._inner(body, self.runs * rounds) * rounds, op)
+        # Of a loop that never runs the costs are those of one round, so that its ops are listed; it takes no time.
+        self._advance(self._inner(body, self.runs * max(rounds, 1)) * rounds, op)
 
     def _branch(self, op: Op) -> None:
         """A conditional takes as long as its longest branch; the costs of all are listed."""
@@ -248,15 +249,16 @@ def _direction(op: Op) -> str:
 
 def trip_count(hlo: Hlo, op: Op) -> int | None:
     """Rounds of a loop: told by the op, or the constant that its condition compares a counter with, which begins at 0
-    and takes steps of 1 in all loops that lowering makes. None when neither is there."""
+    and takes steps of 1 in all loops that lowering makes. None when neither is there, and for a loop that ends by more
+    than one comparison, such as one until convergence."""
     told = op.config.get("known_trip_count", {}).get("n")
     if told is not None:
         return int(told)
     _, condition = (hlo.computations[name] for name in op.called)
-    for each in condition.ops:
-        if each.opcode in ("compare", "fusion"):
-            for name in each.operands:
-                limit = condition.by_name[name].constant
-                if limit is not None:
-                    return limit + (each.raw.text(63) == "LE")
+    ends = [each for each in condition.ops if each.opcode in ("compare", "fusion")]
+    if len(ends) == 1:
+        for name in ends[0].operands:
+            limit = condition.by_name[name].constant
+            if limit is not None:
+                return limit + (ends[0].raw.text(63) == "LE")
     return None

@@ -8,7 +8,7 @@ from math import prod
 
 from lazytpu.inspect.tpu.arrays import Array
 from lazytpu.inspect.tpu.hlo import Computation, Hlo, Op
-from lazytpu.inspect.tpu.kernels import Estimate, hbm_share
+from lazytpu.inspect.tpu.kernels import Estimate, hbm_bytes
 from lazytpu.inspect.tpu.windows import positions
 
 # Ops that take no time: they name, regroup or reinterpret what is there.
@@ -46,11 +46,10 @@ def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
     """The work of an op of a computation, with all that is fused into it."""
     given = [computation.by_name[name].results for name in op.operands]
     if op.opcode != "fusion":
-        arrays = [each for results in (*given, op.results) for each in results]
-        kernel = Estimate.of(op)
+        operands, kernel = [each for results in given for each in results], Estimate.of(op)
         if kernel is not None:
-            return Work(kernel.flops, kernel.bytes * hbm_share(arrays), kernel.flops > 0)
-        moved = sum(each.hbm_bytes for each in arrays)
+            return Work(kernel.flops, hbm_bytes(kernel, op, operands), kernel.flops > 0)
+        moved = sum(each.hbm_bytes for each in (*operands, *op.results))
         return Work(matrix_flops(computation, op), moved, op.opcode in ("convolution", "dot"))
     fused = hlo.computations[op.called[0]]
     flops, matrix = 0.0, False

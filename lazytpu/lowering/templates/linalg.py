@@ -1,10 +1,14 @@
-"""Linear algebra on the last two dimensions, by XLA's own algorithms or LAPACK, as JAX chooses for the platform."""
+"""Linear algebra on the last two dimensions, by XLA's own algorithms or LAPACK, as JAX chooses for the platform; by
+loops of our own where the compiler of a TPU has none, or none that works."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from lazytpu.lowering.templates import rotations
 from lazytpu.lowering.templates.registry import template
 
 
@@ -68,8 +72,38 @@ def triangular_solve(
 @template("lu")
 def lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(L and U in one matrix, pivots counted from 0 as i32, the permutation of rows as i32)."""
+    if a.dtype == jnp.float64 and a.size:  # a TPU has it of 32 bits alone
+        return jax.lax.platform_dependent(a, tpu=_eliminated, default=_lu)
+    return _lu(a)
+
+
+def _lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     factors, pivots, permutation = jax.lax.linalg.lu(a)
     return factors, pivots, permutation
+
+
+def _eliminated(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Column by column, with partial pivoting, all matrices of the batch at once."""
+    *batch, m, n = a.shape
+    row, column = jnp.arange(m, dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
+
+    def step(k: jax.Array, state: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        rest, pivots, permutation = state
+        chosen = jnp.argmax(jnp.where(row >= k, jnp.abs(rest[..., k]), -1), -1, keepdims=True).astype(jnp.int32)
+        exchange = jnp.where(row == k, chosen, jnp.where(row == chosen, k, row))
+        rest = jnp.take_along_axis(rest, exchange[..., None], -2)
+        permutation = jnp.take_along_axis(permutation, exchange, -1)
+        pivots = jnp.where(jnp.arange(pivots.shape[-1]) == k, chosen, pivots)
+        pivot, first = rest[..., k, :], rest[..., k]
+        divisor = pivot[..., k, None]
+        scaled = jnp.where((row > k) & (divisor != 0), first / jnp.where(divisor == 0, 1, divisor), first)
+        below = (row > k)[:, None]
+        rest = rest - jnp.where(below & (column > k), scaled[..., :, None] * pivot[..., None, :], 0)
+        return jnp.where(below & (column == k), scaled[..., :, None], rest), pivots, permutation
+
+    pivots = jnp.zeros((*batch, min(m, n)), jnp.int32)
+    start = (a, pivots, jnp.broadcast_to(row, (*batch, m)))
+    return jax.lax.fori_loop(jnp.int32(0), jnp.int32(min(m, n)), step, start)
 
 
 @template("qr")
@@ -82,6 +116,12 @@ def qr(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array]:
 @template("svd")
 def svd(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(U, singular values in descending order, conjugate transpose of V)."""
+    if not a.size:
+        return _svd(a, full)
+    return jax.lax.platform_dependent(a, tpu=partial(rotations.svd, full=full), default=partial(_svd, full=full))
+
+
+def _svd(a: jax.Array, full: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     u, s, vh = jax.lax.linalg.svd(a, full_matrices=full, compute_uv=True)
     return u, s, vh
 
@@ -89,7 +129,8 @@ def svd(a: jax.Array, *, full: bool = False) -> tuple[jax.Array, jax.Array, jax.
 @template("svdvals")
 def svdvals(a: jax.Array) -> jax.Array:
     """Singular values in descending order."""
-    return jax.lax.linalg.svd(a, compute_uv=False)
+    library = partial(jax.lax.linalg.svd, compute_uv=False)
+    return jax.lax.platform_dependent(a, tpu=rotations.svdvals, default=library) if a.size else library(a)
 
 
 @template("eigh")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from lazytpu.ir.template import Param
@@ -29,8 +28,7 @@ FAMILIES = tuple(m.name for m in pkgutil.iter_modules([os.path.dirname(__file__)
 
 _NAMES = {numpy_dtype(name): name for name in ("f16", "bf16", "f32", "f64", "c64", "c128")}
 _NAMES |= {numpy_dtype(f"{sign}{bits}"): f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64)}
-_NAMES |= {np.dtype(np.bool_): "i1", np.dtype(ml_dtypes.float8_e4m3fn): "f8e4m3fn"}
-_NAMES |= {np.dtype(ml_dtypes.float8_e5m2): "f8e5m2"}
+_NAMES |= {np.dtype(np.bool_): "i1"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,9 +142,9 @@ def _scattered(grad: jax.Array, x: jax.Array, indices: jax.Array, *, window: Win
 
 
 def _selected(grad: jax.Array, x: jax.Array, indices: jax.Array, *, window: Window) -> jax.Array:
-    """XLA's select and scatter, which has no dilated window."""
+    """XLA's select and scatter, which has no dilated window, and on a TPU no float64."""
     apart = all(span <= stride for span, stride in zip(window.spans, window.strides, strict=True))
-    if apart or any(d > 1 for d in window.dilation):
+    if apart or any(d > 1 for d in window.dilation) or x.dtype == jnp.float64:
         return _asked(grad, x, indices, window=window)
 
     def forward(x: jax.Array) -> jax.Array:

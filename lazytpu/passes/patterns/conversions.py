@@ -5,13 +5,16 @@ from __future__ import annotations
 from xdsl.pattern_rewriter import PatternRewriter, op_type_rewrite_pattern
 
 from lazytpu.ir.pointwise import BitcastConvertOp, ConvertOp
-from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, is_unsigned
+from lazytpu.ir.types import FLOATS8, bitwidth, dtype_of, is_complex, is_float, is_unsigned
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace
 
 # Bits of significand (the hidden one included) and of exponent.
 FLOAT_FORMAT = {
     "f8e4m3fn": (4, 4),
     "f8e5m2": (3, 5),
+    "f8e4m3fnuz": (4, 4),
+    "f8e5m2fnuz": (3, 5),
+    "f8e8m0fnu": (1, 8),
     "f16": (11, 5),
     "bf16": (8, 8),
     "f32": (24, 8),
@@ -22,7 +25,11 @@ PARTS = {"c64": "f32", "c128": "f64"}
 
 def is_lossless(source: str, target: str) -> bool:
     """True when every number of dtype `source` is a number of dtype `target` (infinities and NaN included)."""
-    if source == target or source == "i1":
+    if source == target:
+        return True
+    if target in FLOATS8:  # some have no infinity, one no 0
+        return False
+    if source == "i1":
         return True
     if target == "i1":
         return False
@@ -31,7 +38,7 @@ def is_lossless(source: str, target: str) -> bool:
     if is_complex(target):
         return is_lossless(source, PARTS[target])
     if is_float(source):
-        if not is_float(target) or target == "f8e4m3fn":  # f8e4m3fn has no infinity
+        if not is_float(target):
             return False
         return all(a <= b for a, b in zip(FLOAT_FORMAT[source], FLOAT_FORMAT[target], strict=True))
     magnitude = bitwidth(source) - (not is_unsigned(source))
@@ -55,7 +62,7 @@ def composes(source: str, middle: str, target: str) -> bool:
     complex numbers and i1, and from i1 (0 and 1 fit everywhere). To an integer the source must also be of the middle's
     kind, for integers wrap around where floats saturate.
     """
-    if not is_lossless(source, middle):
+    if not is_lossless(source, middle) or (source == target and source in FLOATS8):  # NaN gets other bits on the way
         return False
     by_number = target == "i1" or source == "i1" or _kind(target) != "integer"
     return by_number or _kind(source) == _kind(middle) or source == target

@@ -14,7 +14,7 @@ from lazytpu.ir.constants import ConstantOp, IotaOp
 from lazytpu.ir.indexing import DynamicSliceOp, DynamicUpdateSliceOp
 from lazytpu.ir.pointwise import CompareOp, ConvertOp
 from lazytpu.ir.shape import SliceOp
-from lazytpu.ir.types import Shape, bitwidth, dtype_of, ints, is_integer, is_unsigned, shape_of
+from lazytpu.ir.types import BOOL, FLOATS8, Shape, bitwidth, dtype_of, ints, is_integer, is_unsigned, shape_of
 from lazytpu.passes.patterns.conversions import FLOAT_FORMAT
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
@@ -114,7 +114,7 @@ class ConvertOfIota(Pattern):
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
         inner, result = defined_by(op.operands[0], IotaOp), op.results[0]
-        if inner is None or dtype_of(result) == "i1":  # there is no iota of truths
+        if inner is None or dtype_of(result) in BOOL | FLOATS8:  # of which there is no iota
             return
         last = _last_index(inner)
         if last <= exactly_up_to(dtype_of(inner.results[0])) and last <= exactly_up_to(dtype_of(result)):

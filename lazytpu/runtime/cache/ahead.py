@@ -22,6 +22,7 @@ from lazytpu.runtime.cache import programs, translation
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.signature import signature
+from lazytpu.runtime.tpu_compiler import full_name
 
 # No TPU is looked for, here or at Google's metadata server, and other processes may have libtpu loaded.
 _ALONE = {
@@ -34,16 +35,16 @@ _NO_TOPOLOGY = 3
 
 
 def compile_dump(topology: str, dump: Path, into: Path) -> list[str]:
-    """Compile the programs of a folder that LAZYTPU_DUMP made for a topology such as "v6e:2x2", in a process of its
-    own, into the cache `into`; says what became of each. Flags of XLA_FLAGS and LIBTPU_INIT_ARGS are those of this
-    process.
+    """Compile the programs of a folder that LAZYTPU_DUMP made for a topology such as "v6e:2x2" or "v6e", in a process
+    of its own, into the cache `into`; says what became of each. Flags of XLA_FLAGS and LIBTPU_INIT_ARGS are those of
+    this process.
 
     Raises PlatformError when libtpu is not installed or knows no such topology, and ValueError for a folder without
     programs.
     """
     if not sorted(dump.glob("*.json")):
         raise ValueError(f"{dump} holds no programs; run the script with LAZYTPU_DUMP={dump} to have some")
-    command = [sys.executable, "-m", "lazytpu.runtime.cache.ahead", topology, str(dump), str(into)]
+    command = [sys.executable, "-m", "lazytpu.runtime.cache.ahead", full_name(topology), str(dump), str(into)]
     done = subprocess.run(command, env={**os.environ, **_ALONE}, capture_output=True, text=True)  # libtpu is talkative
     if done.returncode == _NO_TOPOLOGY:
         raise PlatformError(done.stdout.strip())

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from lazytpu.options import plugins
 from lazytpu.runtime import client, processor
 from lazytpu.version import VERSION
 
@@ -38,8 +39,26 @@ def environment() -> Mapping[str, str]:
         found["host"] = f"{host_processor()}, {len(os.sched_getaffinity(0))} cores"
     if found["platform"] == "tpu":
         found["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
-        found["libtpu"] = metadata.version("libtpu")
+        found["libtpu"] = _libtpu()
+    for name, path in sorted(plugins().items()):  # their clients all say the same version, that of the C API
+        found[f"plugin {name}"] = library(path)
     return found
+
+
+def _libtpu() -> str:
+    """Its version; where it is not a package, the file of TPU_LIBRARY_PATH."""
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        return library(os.environ.get("TPU_LIBRARY_PATH", ""))
+
+
+def library(path: str) -> str:
+    """Which file a path is now: another build of a library is another."""
+    if not os.path.isfile(path):
+        return path
+    found = os.stat(path)
+    return f"{path} {found.st_size} {found.st_mtime_ns}"
 
 
 @cache

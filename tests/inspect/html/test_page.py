@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from xdsl.utils.arg_spec import parse_pipeline
 
+from lazytpu.inspect.about import About
 from lazytpu.inspect.graphs import Graph, Texts
+from lazytpu.inspect.html import page as page_module
 from lazytpu.inspect.html.cost import Cost
 from lazytpu.inspect.html.data import page_data
 from lazytpu.inspect.html.page import page
@@ -21,8 +26,11 @@ from lazytpu.inspect.step.reading import read
 from lazytpu.inspect.tpu import compiling
 from lazytpu.inspect.tpu.report import TpuReport
 from lazytpu.ir.text import parse_module, print_module
+from lazytpu.options import options
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.pipeline import Keep, run_pipeline
+from lazytpu.passes.registry import for_target
+from lazytpu.passes.target import Target
 from tests.inspect.step.samples import CLUSTERS, STEP
 from tests.inspect.tpu.recorded import report as recorded
 
@@ -53,6 +61,10 @@ REPORT = {
         }
     ],
 }  # fmt: skip
+
+
+SOURCES = Path(page_module.__file__).parent
+COLOUR = re.compile(r"(--\w+): (#\w+);")
 
 
 def model(text: str = STEP) -> Model:
@@ -106,6 +118,11 @@ def test_data() -> None:
     assert data["alive"][0] == ["max model.py:5", 4 * 4096 * 128, 2]
     assert [node[0] for node in data["graph"]["nodes"]] == data["places"][:4] and len(data["graph"]["edges"]) == 3
     assert data["passes"] == [] and data["summary"]["by"] == "model"
+    assert data["arguments"] == [
+        ["x", "tensor<4096x256xf32>", 4 << 20, None],
+        ["layer.weight", "tensor<256x128xf32>", 1 << 17, 6],
+    ]
+    assert [node[3] for node in data["graph"]["nodes"]] == ["dot_general", "reduce", "dot_general", "sub"]
 
 
 def test_the_source_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +163,41 @@ def test_the_compilers_figures_take_the_place_of_the_models() -> None:
     assert data["advice"] == [["a head of 64", "use 128", "model.py:5 (backward)"]]
 
 
+def test_the_title_names_script_models_and_versions() -> None:
+    about = About("train.py", ("GPT", "Critic"), "cpu", {"lazytpu": "0.1.0", "torch": "2.13.0"})
+    html = page(model(), about=about)
+    assert "<title>train.py: GPT, Critic, step (lazytpu 0.1.0, torch 2.13.0)</title>" in html
+    assert "<h1>train.py: GPT, Critic</h1>" in html and "<h1>step</h1>" in page(model())
+
+
+@pytest.mark.parametrize(
+    ("dumped", "passes", "shown"),
+    [
+        ("cpu", None, "as the pipeline for cpu left it, not as a TPU's would"),
+        ("v5p", None, "as the pipeline for v5p left it"),
+        ("cpu", "v6e", "as the pipeline for v6e left it"),
+        ("v5p", "cse,dce", "as the pipeline cse,dce left it, not as a TPU's would"),
+        ("", None, "as an unknown pipeline left it, not as a TPU's would"),
+    ],
+)
+def test_it_says_which_pipeline_it_shows(dumped: str, passes: str | None, shown: str) -> None:
+    html = page(model(), about=About("train.py", ("GPT",), dumped, {}), pipeline=passes)
+    assert f"{shown}. Times and memory are estimates of a TPU v6e by a model" in unescape(html)
+
+
+def test_a_colour_means_one_thing() -> None:
+    """All of them are variables of the style sheet, and in a scheme no two are the same."""
+    sources = {path.name: path.read_text() for path in SOURCES.iterdir() if path.suffix in (".css", ".js", ".jinja")}
+    light, dark = (dict(COLOUR.findall(line)) for line in re.findall(r":root \{.*?\}", sources["page.css"], re.DOTALL))
+    for scheme in (light, light | dark):
+        assert len(set(scheme.values())) == len(scheme)
+    families = re.findall(r'"(--\w+)", /', sources["common.js"])
+    assert len(families) == len(set(families)) == 6 and set(families) < set(light)
+    rest = "".join(re.sub(r":root \{.*?\}", "", text, flags=re.DOTALL) for text in sources.values())
+    assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!\{)|\b(rgba?|hsla?)\(", rest)
+    assert not any(f"var({family})" in sources["page.css"] for family in families)
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
 def test_what_is_no_report(text: str) -> None:
     with pytest.raises(ValueError, match="this is no report that `lazytpu-show cost --json FILE` printed"):
@@ -179,6 +231,34 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     data = embedded((tmp_path / "004-step.html").read_text())
     assert data["why"] == "a dtype changed" and data["summary"]["by"] == "compiler"
     assert [change["name"] for change in data["passes"]][-1] == "mark-donation"
+
+
+def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def report_text(*_: object, passes: str | None = None, **__: object) -> TpuReport:
+        asked.append(passes)
+        return TpuReport("v5p:2x2x1", (recorded("step"),))
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    (tmp_path / "004-step.about.txt").write_text("script: train.py\nmodels: GPT\ntarget: cpu\nlazytpu: 0.1.0\n")
+    with options(target="gpu"):
+        for given, passes in (([], for_target(Target.parse("v5p"))), (["-p", "cse,dce"], "cse,dce")):
+            assert main(["html", str(path), "--generation", "v5p", *given]) == 0
+            html = (tmp_path / "004-step.html").read_text()
+            ran = [change["name"] for change in embedded(html)["passes"]]
+            assert ran == [spec.name for spec in parse_pipeline(passes)] and "<h1>train.py: GPT</h1>" in html
+            assert f"by libtpu {metadata.version('libtpu')}." in html
+    compiled = tmp_path / "004-step.lazytpu.mlir"
+    compiled.write_text(STEP)
+    assert main(["html", str(compiled)]) == 0
+    assert "as the pipeline for cpu left it" in (tmp_path / "004-step.html").read_text()
+    assert asked == [None, "cse,dce", ""]  # None: those of the generation
 
 
 def test_the_compiler_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

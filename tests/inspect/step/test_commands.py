@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def report_text(text: str, topology: str, *, name: str) -> TpuReport:
+    def report_text(text: str, topology: str, *, name: str, passes: str | None) -> TpuReport:
+        assert passes is None
         asked.append((topology, name))
         return TpuReport(topology, (report("step"),))
 
@@ -151,6 +153,24 @@ def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors(arguments: list[str], told: str, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([arguments[0], str(step), *arguments[1:]]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["lines", "passes", "graph", "path", "clusters"])
+def test_a_folder_stands_for_its_largest_module(
+    command: str, tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "005-step.imported.mlir").write_text("builtin.module {}")
+    kind = "imported" if command in ("lines", "passes") else "lazytpu"
+    assert kind == "imported" or main([command, str(tmp_path)]) == 2, "the module as it was compiled"
+    file = step if kind == "imported" else tmp_path / "006-step.lazytpu.mlir"
+    file.write_text(STEP if kind == "imported" else CLUSTERS)
+    capsys.readouterr()
+    assert _untimed(shown(capsys, command, tmp_path)) == _untimed(shown(capsys, command, file))
+
+
+def _untimed(rows: list[str]) -> list[str]:
+    """Rows without the milliseconds that passes took, and without what these make of the columns' widths."""
+    return [" ".join(re.sub(r"\d+\.\d+", "", row).split()) for row in rows]
 
 
 def test_no_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

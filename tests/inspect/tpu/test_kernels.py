@@ -8,7 +8,9 @@ import pytest
 
 from lazytpu.inspect.tpu.compiling import report_text
 from lazytpu.inspect.tpu.hlo import Line
+from lazytpu.inspect.tpu.work import work
 from lazytpu.ir.attention_work import AttentionSize, KernelWork
+from tests.inspect.tpu.recorded import parsed
 
 KIND = "tensor<1x4x1024x64xbf16>"
 HOW = 'extra = "" causal = true scale = 0.125 precision = default'
@@ -50,9 +52,38 @@ def test_blocks_that_a_mask_hides_are_skipped(size: AttentionSize, blocks: int):
 
 
 def test_what_a_kernel_moves():
-    """Of one side once, of the other a block for each that is computed; sums of rows in f32."""
+    """Of one side once, of the other a block for each that is computed; sums of rows in f32, written to all lanes."""
     size = AttentionSize(1, 2, 1, 1024, 1024, 64, 64, 2)
     forward = size.work("fwd")
     assert forward == KernelWork(
-        2 * 2 * 4 * 512**2 * 128, 2 * 4 * 512**2, 2 * 1024 * 128 * 2 + 2 * 1024 * 4 + 2 * 4 * 512 * 128 * 2
+        2 * 2 * 4 * 512**2 * 128, 2 * 4 * 512**2, 2 * 1024 * 128 * 2 + 2 * 1024 * 4 * 128 + 2 * 4 * 512 * 128 * 2
     )
+    assert size.work("dq").bytes == forward.bytes - 2 * 1024 * 4 * 126  # reads two sums for each row
+
+
+KERNEL = """HloModule m
+
+ENTRY %e (x: bf16[1024,64], y: f32[1024,128]) -> bf16[1024,64] {{
+  %x = bf16[1024,64]{{1,0:T(8,128)}} parameter(0)
+  %y = f32[1024,128]{{1,0:T(8,128)S(1)}} parameter(1)
+  ROOT %k = bf16[1024,64]{{1,0:T(8,128){space}}} custom-call(%x, %y), custom_call_target="tpu_custom_call"{aliasing}, backend_config={{"custom_call_config":{{"cost_estimate":{{"flops":"0","transcendentals":"0","bytes_accessed":"{bytes}"}}}}}}
+}}
+"""  # noqa: E501
+
+ELEMENTS = 2 * 2 * 1024 * 64 + 4 * 1024 * 128
+TILES = 2 * 1024 * 128  # of x or of the result: half of each tile is padding
+
+
+@pytest.mark.parametrize(
+    ("space", "aliasing", "bytes", "moved"),
+    [
+        ("", "", ELEMENTS, 2 * TILES),  # everything once: what lies in HBM, with its padding
+        ("", "", 3 * ELEMENTS, 6 * TILES),  # three times
+        ("S(1)", "", ELEMENTS, TILES),
+        ("", "", 0, TILES),  # the result is written, whatever the estimate says
+        ("", ", output_to_operand_aliasing={{}: (0, {})}", ELEMENTS // 8, 2 * TILES // 8),  # but not a part of x
+    ],
+)
+def test_bytes_of_a_kernel_are_those_in_hbm_with_padding(space: str, aliasing: str, bytes: int, moved: int):
+    module = parsed(KERNEL.format(space=space, aliasing=aliasing, bytes=bytes))
+    assert work(module, module.entry, module.entry.root).hbm_bytes == pytest.approx(moved)

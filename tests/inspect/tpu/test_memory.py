@@ -40,3 +40,10 @@ def test_a_program_may_be_too_large():
     use = memory_use(hlo("step"), MEMORY, "", CAPACITY)
     assert use.fits and use.temporaries == () and use.over_time == ()
     assert not memory_use(hlo("step"), replace(MEMORY, temporaries=CAPACITY), "", CAPACITY).fits
+
+
+def test_values_that_a_loop_carries_are_values():
+    value = next(line for line in text("sparsecore.buffers").splitlines() if line.startswith(" value: <"))
+    carried = text("sparsecore.buffers").replace(value, value.replace(" @", " (phi) @", 1))
+    assert carried != text("sparsecore.buffers")
+    assert temporaries(hlo("sparsecore"), carried) == temporaries(hlo("sparsecore"), text("sparsecore.buffers"))

@@ -54,6 +54,18 @@ def test_a_loop_runs_as_often_as_it_says():
     assert round_trips.end - round_trips.start == pytest.approx(sum(cost_of(made.costs, n).seconds for n in inner))
 
 
+def test_a_loop_that_never_runs_takes_no_time():
+    made = schedule(parsed(text("loop.hlo").replace("constant(7)", "constant(0)")), V6E)
+    assert not [span for span in made.spans if span.op == "while"] and not made.unknown
+    assert cost_of(made.costs, "convolution_tanh_fusion.2").work.flops == 2 * 512**3  # it is still in the program
+
+
+def test_a_loop_that_may_end_before_its_bound_is_of_unknown_length():
+    other = "%compare.9 = pred[]{:T(512)} compare(%get-tuple-element.17, %get-tuple-element.17), direction=NE\n"
+    made = schedule(parsed(text("loop.hlo").replace("  ROOT %compare.0", f"  {other}  ROOT %compare.0")), V6E)
+    assert made.unknown == ["while"]
+
+
 UNKNOWN = "compare(%get-tuple-element.17, %get-tuple-element.17)"
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from jaxlib._hlo import hlo_module_from_text
+from jaxlib._jax import hlo_module_cost_analysis
 
 from lazytpu.inspect.tpu.work import is_free, matrix_flops, work
+from lazytpu.runtime.client import client
 from tests.inspect.tpu.recorded import hlo, parsed
 
 
@@ -64,6 +68,28 @@ ENTRY %e (x: bf16[{x}], w: bf16[{w}]) -> bf16[{y}] {{
 def test_flops_of_products(x: str, w: str, y: str, op: str, flops: float):
     entry = parsed(CONVOLUTION.format(x=x, w=w, y=y, op=op)).entry
     assert matrix_flops(entry, entry.root) == flops
+
+
+def drawn(draw: np.random.Generator) -> str:
+    """A convolution with padding of either sign, strides, sides with holes, and groups."""
+    size, stride, holes, base = (draw.integers(1, most, 2) for most in (5, 4, 3, 4))
+    given, low, high = draw.integers(8, 14, 2), *draw.integers(-1, 6, (2, 2))
+    groups = int(draw.choice([1, 1, 2, 4]))
+    made = ((given - 1) * base + 1 + low + high - ((size - 1) * holes + 1)) // stride + 1
+    pad = "x".join(f"{a}_{b}" for a, b in zip(low, high, strict=True))
+    stride, holes, base = ("x".join(map(str, each)) for each in (stride, holes, base))
+    op = f"window={{size={size[0]}x{size[1]} stride={stride} pad={pad} lhs_dilate={base} rhs_dilate={holes}}}"
+    op = f"convolution(%x, %w), {op}, dim_labels=b01f_01io->b01f, feature_group_count={groups}"
+    x, w, y = (f"3,{given[0]},{given[1]},{4 * groups}", f"{size[0]},{size[1]},4,8", f"3,{made[0]},{made[1]},8")
+    return CONVOLUTION.format(x=x, w=w, y=y, op=op)
+
+
+def test_flops_of_windows_are_those_that_xla_counts():
+    draw = np.random.default_rng(0)
+    for _ in range(60):
+        text = drawn(draw)
+        entry, known = parsed(text).entry, hlo_module_cost_analysis(client(), hlo_module_from_text(text))
+        assert matrix_flops(entry, entry.root) == known.get("flops", 0), text
 
 
 FUSED = """HloModule m

@@ -1,0 +1,26 @@
+"""How busy the device was of late, as the runs of programs say whose times the engine counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PERIOD = 1 / 6
+"Seconds that a figure holds at least: of a shorter period one run would decide."
+
+
+class Utilization:
+    """Percent of the time since the figure before in which programs ran; `device_ms` counts their milliseconds."""
+
+    def __init__(self, device_ms: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._device_ms, self._clock = device_ms, clock
+        self._since, self._counted, self._percent = clock(), device_ms(), 0
+
+    def percent(self) -> int:
+        """0 to 100; the figure before when that is less than `PERIOD` old."""
+        now, counted = self._clock(), self._device_ms()
+        if now - self._since >= PERIOD:
+            busy = counted - self._counted if counted >= self._counted else counted  # the counter was set back
+            self._percent = min(100, round(0.1 * busy / (now - self._since)))
+            self._since, self._counted = now, counted
+        return self._percent

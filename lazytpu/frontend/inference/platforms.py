@@ -1,0 +1,95 @@
+"""What the compiler of a platform lacks. Such an op is refused at its call, on that platform and in a rehearsal for it;
+at a cut it would be a refusal far from the user's line, or, on a TPU, the end of the process.
+
+What a compiler lacks and lazytpu computes in another way is not here: see `lazytpu.lowering.templates`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.device import device_port
+from lazytpu.trace.value import Layout
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Ops (a regular expression) that a platform has not: at one of the dtypes among operands and results, or at all
+    where none is named. `instead` is what the user can do."""
+
+    platform: str
+    ops: str
+    reason: str
+    instead: str
+    dtypes: frozenset[torch.dtype] = frozenset()
+
+    def covers(self, op: str, dtypes: frozenset[torch.dtype]) -> bool:
+        return re.match(self.ops, op) is not None and (not self.dtypes or not self.dtypes.isdisjoint(dtypes))
+
+
+LACKS = (
+    Lack(
+        "tpu",
+        r"aten\.(linalg_eig|_linalg_eigvals)\.",
+        "XLA has no eigenvalues of general matrices on a TPU",
+        "torch.linalg.eigh where the matrix is symmetric or Hermitian, or compute them on the CPU: x.cpu()",
+    ),
+    Lack(
+        "tpu",
+        r"aten\.nextafter",
+        "the compiler of a TPU, which has float64 in two parts, has no next number of it",
+        "float32: x.to(torch.float32), or compute it on the CPU: x.cpu()",
+        frozenset({torch.float64}),
+    ),
+    Lack(
+        "tpu",
+        r"aten\.convolution",
+        "the compiler of a TPU has no convolution of int64",
+        "float32, or float64 for sums above 2^24, or compute it on the CPU: x.cpu()",
+        frozenset({torch.int64}),
+    ),
+    # libtpu 0.0.42: convert, divide, abs, pad, transpose, tanh, power and others end the compiler's process or are
+    # refused by it; add, multiply, exp and sums are not.
+    Lack(
+        "tpu",
+        "",
+        "the compiler of a TPU has no complex128, which float64 becomes in a Fourier transform",
+        "float32 or complex64, to which complex128 is converted before it is moved there, or compute it on the CPU: "
+        "x.cpu()",
+        frozenset({torch.complex128}),
+    ),
+)
+"What every platform lacks."
+
+
+def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform: str | None) -> None:
+    """Raise NotImplementedError when `platform`, or that of the device for None, has not the op at these dtypes;
+    `results` are the layouts of what it gives."""
+    platform = platform or device_port.device().platform()
+    lacks = [lack for lack in LACKS if lack.platform == platform]
+    if not lacks:
+        return
+    dtypes = frozenset(_dtypes([*bound.values(), results]))
+    for lack in lacks:
+        if lack.covers(str(op), dtypes):
+            raise NotImplementedError(f"{op}: {lack.reason}. Use {lack.instead}")
+
+
+def _dtypes(values: Any) -> Iterator[torch.dtype]:
+    """Those of tensors and layouts, and of what a view is a view of."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _dtypes(value)
+        elif isinstance(value, Layout):
+            yield value.dtype
+        elif isinstance(value, torch.Tensor):
+            yield value.dtype
+            held: Any = getattr(value.untyped_storage(), "_value", None)
+            if held is not None:
+                yield held.layout.dtype

@@ -1,0 +1,51 @@
+"""Says on standard error what a work that takes minutes is doing now."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from lazytpu.options import options
+
+
+class Stages:
+    """A context manager that is called with the name of each stage as it begins. On a terminal it shows the stage and
+    its seconds in one line that disappears at the end; elsewhere it prints a line for each stage. `shown` switches it
+    on or off; by default it is on on terminals, and with LAZYTPU_DEBUG of at least 1."""
+
+    def __init__(self, shown: bool | None = None) -> None:
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = terminal or options.debug >= 1 if shown is None else shown
+        self._bar: Progress | None = None
+        if self._shown and terminal:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("lazytpu: {task.description}"),
+                TimeElapsedColumn(),
+                console=Console(file=sys.stderr),
+                refresh_per_second=4,
+                transient=True,
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # not what goes to a file
+            )
+            self._task = self._bar.add_task("begins")
+
+    def __call__(self, stage: str) -> None:
+        if self._bar is not None:
+            self._bar.reset(self._task, description=escape(stage))
+        elif self._shown:
+            print(f"lazytpu: {stage}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Stages:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,80 @@
+"""Programs of entries compiled for a TPU that is not here, and how the table tells of them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazytpu.runtime.tpu_compiler import ALONE
+from tools.conformance import column, compiling, rows, sweep
+from tools.conformance.entries import entries
+from tools.conformance.samples import call_of
+
+# Of each: what the TPU's compiler lacks, or once ended the process at, and how that ends now.
+ENTRIES = {
+    ("add", "bfloat16"): "compiles",
+    ("svd", "float32"): "compiles",
+    ("softmax.with_dtype", "float32"): "compiles",
+    ("frexp", "float64"): "compiles",
+    ("linalg.lu_factor", "float64"): "compiles",
+    ("mm", "int64"): "compiles",
+    ("linalg.eigh", "complex64"): "compiles",  # its gradient reads whether it is unique
+    ("cdouble", "float32"): "refused",
+    ("fft.rfft", "float64"): "refused",
+    ("linalg.eigvals", "float32"): "refused",
+}
+
+
+def test_every_entry_compiles_or_is_refused_at_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    jobs = [(op, dtype, 1, 0) for op, dtype in ENTRIES]
+    results = tmp_path / "v6e.jsonl"
+    sweep.sweep(jobs, results, 1, 240, True, partial(compiling.work, chip="v6e"))
+    found = {(row["op"], row["dtype"]): column.outcome(row) for row in rows.finished(results).values()}
+    assert found == ENTRIES
+
+
+def test_the_smallest_samples_that_differ():
+    (entry,) = entries(("float32",), "^linalg.svd$")
+    calls = [call_of(sample) for _, sample in compiling.smallest_of(entry, 4)]
+    assert len({compiling.structure(call) for call in calls}) == len(calls) == 4
+    sizes = [call[0].numel() for call in calls]
+    assert sizes == sorted(sizes) and sizes[0] > 0
+
+
+def row(op: str, dtype: str = "float32", **checks: tuple[list[int], str]) -> dict[str, Any]:
+    failures = [{"check": c, "error": error, "message": f"{op} is not"} for c, (_, error) in checks.items() if error]
+    counts = {check: count for check, (count, _) in checks.items()}
+    return {"op": op, "dtype": dtype, "k": 3, "seed": 0, "checks": counts, "failures": failures}
+
+
+def test_the_document_says_of_every_chip_what_is_known(tmp_path: Path):
+    results = [
+        row("add", v6e=([2, 2], "")),
+        row("eig", call=([0, 1], "NotImplementedError")),
+        row("svd", process=([0, 1], "RuntimeError")),
+        row("lu", v6e=([1, 2], "CompileError")),
+    ]
+    (tmp_path / "v6e.jsonl").write_text("\n".join(map(json.dumps, results)))
+    names = ("add", "eig", "svd", "lu", "mul")
+    old: dict[str, Any] = {
+        "ops": {name: {"float32": {"compiled": {"v5e": "compiles"}}} for name in names},
+        "compiled": {"v5e": {"summary": {}, "reasons": {}}},
+    }
+    made: dict[str, Any] = {"ops": {name: {"float32": {}} for name in names}}
+    column.add(made, tmp_path, old)
+    outcomes = {name: made["ops"][name]["float32"]["compiled"].get("v6e") for name in names}
+    assert outcomes == {"add": "compiles", "eig": "refused", "svd": "aborts", "lu": "fails", "mul": None}
+    assert {made["ops"][name]["float32"]["compiled"]["v5e"] for name in names} == {"compiles"}
+    assert made["compiled"]["v6e"]["summary"] == {
+        "float32": {"at_most": 3, "compiles": 1, "programs": 5, "refused": 1, "aborts": 1, "fails": 1}
+    }
+    text = "\n".join(column.section(made["compiled"], "0.0.42"))
+    assert "| v6e | float32 | 3 | 5 | 1 | 1 | 1 | 1 |" in text
+    assert "| v6e | refused | `eig` float32 | eig is not |" in text
+    assert column.mark(made["ops"]["lu"], "v6e") == "fails float32"

@@ -1,0 +1,112 @@
+"""`python -m lazytpu.doctor` as a person runs it: a report each time, and the right exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazytpu.doctor.__main__ import main
+from lazytpu.doctor.report import ALL_WORKS, EXITS, NO_DEVICE, SOMETHING_BROKEN, WRONG_COMMAND
+
+pytestmark = pytest.mark.xdist_group("doctor")  # beside each other, children would wait for the cores
+
+
+def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
+    """The exit status and the report."""
+    command = [sys.executable, "-m", "lazytpu.doctor", *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def checks(path: Path) -> dict[str, dict[str, Any]]:
+    """The checks of a file of JSON by name."""
+    return {f"{each['family']}.{each['name']}": each for each in json.loads(path.read_text())["checks"]}
+
+
+def test_a_report_of_the_cpu(tmp_path: Path) -> None:
+    """Of the family that is about processes; the checks of the others are run by test_checks.py."""
+    path = tmp_path / "report.json"
+    status, report = doctor("cache", "--platform", "cpu", "--json", str(path), "--patience", "5")
+    wrong = [each for each in checks(path).values() if each["status"] != "works"]
+    assert (status, wrong) == (ALL_WORKS, []), report
+    assert {each["family"] for each in checks(path).values()} == {"machine", "cache"}
+    assert f"exit status 0: {EXITS[ALL_WORKS]}" in report
+    assert checks(path)["cache.found again"]["detail"] == "1 programs loaded, none compiled"
+
+
+def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    also = ("--also", "tests.doctor.injected", "--json", str(path))
+    status, report = doctor("injected", *also, "--platform", "cpu", PYTHONPATH=os.pathsep.join([os.getcwd(), *_path()]))
+    assert status == SOMETHING_BROKEN
+    found = {name.partition(".")[2]: each for name, each in checks(path).items() if name.startswith("injected.")}
+    statuses = {name: each["status"] for name, each in found.items()}
+    assert statuses == {
+        "works": "works",
+        "refuses": "missing",
+        "raises": "broken",
+        "leaves": "broken",
+        "aborts": "crashed",
+        "hangs": "hung",
+    }
+    assert found["works"]["said"] == "said on the way\n"
+    assert found["refuses"]["detail"] == "no such thing here"
+    assert found["raises"]["detail"] == "ValueError: 1 is not 2" and "injected.py" in found["raises"]["said"]
+    assert found["leaves"]["detail"] == "SystemExit: leaving"
+    assert "SIGABRT; F0000" in found["aborts"]["detail"] and "buffer != nullptr" in found["aborts"]["detail"]
+    assert "ended after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(found["hangs"]["said"].split()[1]), 0)
+    assert "crashed  aborts" in report and "hung     hangs" in report
+
+
+def _path() -> list[str]:
+    return [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+
+
+def test_a_plugin_that_is_not_there() -> None:
+    status, report = doctor(PJRT_NAMES_AND_LIBRARY_PATHS="plug:/nowhere/plugin.so", JAX_PLATFORMS="plug")
+    assert status == NO_DEVICE
+    assert "JAX_PLATFORMS asks for plug" in report and "Failed to open /nowhere/plugin.so" in report
+    assert "What to do: the path of a plugin" in report
+    assert "not run  16 checks" in report  # of transfers
+
+
+def test_libtpu_without_a_chip() -> None:
+    if any(Path("/dev").glob("accel*")) or any(Path("/dev").glob("vfio/[0-9]*")):
+        pytest.skip("this machine has a TPU")
+    status, report = doctor("machine", "--platform", "tpu", TPU_SKIP_MDS_QUERY="1")
+    assert status == NO_DEVICE
+    assert "no TPU chip on the PCI bus" in report and "LAZYTPU_PLATFORM asks for tpu" in report
+    assert "What to do: libtpu finds no chip" in report
+
+
+@pytest.mark.parametrize("arguments", [["kidneys"], ["--platform", "abacus"], ["--also", "no.such.module"], ["--nope"]])
+def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == WRONG_COMMAND
+    assert arguments[-1] in capsys.readouterr().err
+
+
+def test_the_help_says_what_the_exit_status_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {number}  {meaning}" in printed for number, meaning in EXITS.items())
+
+
+def test_the_list_of_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "--list"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert {line.partition(".")[0] for line in printed} == {"machine", "kernels"}

@@ -1,0 +1,89 @@
+"""The samples: every template has one, and those that differ by platform are known as such."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from lazytpu import wiring
+from lazytpu.aten.dtypes import NAMES
+from lazytpu.doctor.checks import transfers
+from lazytpu.doctor.samples import ALIKE, BY_PLATFORM, Given
+from lazytpu.engine.translate import translate
+from lazytpu.frontend.register import activate
+from lazytpu.lowering import template as calls
+from lazytpu.lowering.templates import registry
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.passes.target import Target
+from lazytpu.rehearsal.rehearse import rehearse
+from lazytpu.runtime import client
+
+SAMPLES = {**BY_PLATFORM, **ALIKE}
+# Checked by `checks.kernels`; and what no op of torch is lowered to.
+ELSEWHERE = {"flash_attention", "flash_attention_backward", "attention_by_blocks", "attention_by_blocks_backward"}
+UNUSED = {"betainc"}
+PLATFORMS = ("cpu", "tpu", "cuda")
+
+
+def test_every_template_has_a_sample() -> None:
+    for family in registry.FAMILIES:
+        importlib.import_module(f"lazytpu.lowering.templates.{family}")
+    missing = set(registry.TEMPLATES) - set(SAMPLES) - ELSEWHERE - UNUSED
+    assert not missing, f"lazytpu/doctor/samples.py has no call of torch for {', '.join(sorted(missing))}"
+    assert set(SAMPLES) <= set(registry.TEMPLATES)
+    assert not set(BY_PLATFORM) & set(ALIKE)
+
+
+def test_every_dtype_of_the_device_is_transferred() -> None:
+    assert {getattr(torch, name) for name in transfers.DTYPES} == set(NAMES)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """(name, operands, parameters) of the templates that are lowered."""
+    found: list[tuple[Any, ...]] = []
+
+    def instance(name: str, operands: Any, params: Any, platform: str | None) -> registry.Instance:
+        found.append((name, operands, params))
+        return registry.instance(name, operands, params, platform)
+
+    monkeypatch.setattr(calls, "instance", instance)
+    return found
+
+
+def lower(name: str) -> None:
+    """Lower what the sample records, and compile nothing."""
+    activate()
+    wiring.start()
+    parts = rehearse(lambda: SAMPLES[name](Given("tpu")), platform="cpu")
+    for part in parts:
+        of_trace = (part.records, part.live, part.dead, part.names)
+        translate(*of_trace, name=name, bounds_check=False, target=Target("cpu"), platform="cpu")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_calls_its_template_and_is_known_to_differ(name: str, called: list[tuple[Any, ...]]) -> None:
+    lower(name)
+    own = [call for call in called if call[0] == name]
+    assert own, f"it calls {sorted({call[0] for call in called})}"
+    differs = any(_differs(*call) for call in own)
+    table = "BY_PLATFORM" if differs else "ALIKE"
+    assert name in (BY_PLATFORM if differs else ALIKE), f"{name} belongs into {table} of lazytpu/doctor/samples.py"
+
+
+def _differs(name: str, operands: Any, params: Any) -> bool:
+    try:
+        return len({_text(registry.instance(name, operands, params, platform)) for platform in PLATFORMS}) > 1
+    except NotImplementedError:  # jax has it on some of them only
+        return True
+
+
+def _text(made: registry.Instance) -> str:
+    """What it computes, whatever jax calls its functions, and in which order they come."""
+    with client.mlir_context():
+        text = stablehlo_text(client.ir.Module.parse(made.bytecode))
+    return "\n".join(sorted(re.sub(r"@\w+", "@", text).splitlines()))

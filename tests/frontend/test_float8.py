@@ -1,0 +1,227 @@
+"""Floats of 8 bits: kept, moved and cast as on the CPU, bit for bit; what the CPU computes with them, and no more."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+
+DTYPES = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+]
+EIGHT = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch.float8_"))
+FLOATS = (torch.float32, torch.float16, torch.float64, torch.bfloat16, torch.complex64, torch.complex128)
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64)
+
+
+def every(dtype: torch.dtype) -> torch.Tensor:
+    """All 256 bit patterns, on the CPU."""
+    return torch.arange(256, dtype=torch.uint8).view(dtype)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """What a tensor holds, as bytes on the CPU; NaN of bfloat16 are one, since XLA keeps a sign that torch drops."""
+    if tensor.dtype is torch.bfloat16:
+        tensor = torch.where(tensor.isnan(), torch.nan, tensor)
+    return tensor.cpu().contiguous().view(torch.uint8)
+
+
+@EIGHT
+def test_down(dtype: torch.dtype) -> None:
+    numbers = every(dtype)
+    there = numbers.to("tpu")
+    assert there.dtype is dtype and there.element_size() == 1 and torch.equal(bits(there), bits(numbers))
+    for wider in (*FLOATS, torch.bool, *DTYPES):
+        assert torch.equal(bits(there.to(wider)), bits(numbers.to(wider))), wider
+    whole = numbers[numbers.float().abs() < 100]  # what C++ leaves undefined is left out
+    for wider in INTEGERS:
+        assert torch.equal(bits(whole.to("tpu").to(wider)), bits(whole.to(wider))), wider
+
+
+def dense() -> torch.Tensor:
+    """float32 of every sign, exponent and upper half of a mantissa, and what lies just beside and between them."""
+    high = torch.arange(1 << 16, dtype=torch.int64) << 16
+    halves = [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+    patterns = torch.cat([high + low for low in halves])
+    return patterns.sub((patterns >= 1 << 31).long() << 32).int().view(torch.float32)
+
+
+@EIGHT
+def test_up(dtype: torch.dtype) -> None:
+    numbers = dense()
+    normal = numbers[(numbers.abs() >= torch.finfo(torch.float32).tiny) | (numbers == 0)]  # XLA:CPU flushes the others
+    short = torch.arange(-(1 << 15), 1 << 15).short()
+    sources = [numbers, normal.double(), normal.double() * (1 + 2**-30), short, torch.tensor([True, False])]
+    sources += [short.view(torch.float16), short.view(torch.bfloat16), short.int() * 65_521, short.long() << 40]
+    for source in sources:
+        assert torch.equal(bits(source.to("tpu").to(dtype)), bits(source.to(dtype))), source.dtype
+
+
+MOVES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "clone": lambda x: x.clone(),
+    "deepcopy": lambda x: copy.deepcopy(x),
+    "copy": lambda x: torch.zeros(256, device=x.device).copy_(x),
+    "copy down": lambda x: torch.zeros_like(x).copy_(torch.arange(256.0, device=x.device)),
+    "cat": lambda x: torch.cat([x, x[:9]]),
+    "stack": lambda x: torch.stack([x, x]),
+    "roll": lambda x: x.roll(5),
+    "index": lambda x: x[torch.tensor([3, 1, 254], device=x.device)],
+    "mask": lambda x: x[torch.arange(256, device=x.device) % 3 == 0],
+    "where": lambda x: torch.where(torch.arange(256, device=x.device) < 128, x, x.roll(1)),
+    "transpose": lambda x: x.view(16, 16).t().contiguous(),
+    "permute": lambda x: x.view(4, 8, 8).permute(2, 0, 1).clone(),
+    "crop": lambda x: x.view(16, 16)[::2, 1::3].clone(),
+    "expand": lambda x: x[3:4].expand(5).contiguous(),
+    "unfold": lambda x: x.unfold(0, 2, 1).clone(),
+    "write": lambda x: x.clone().view(16, 16)[2:5].copy_(x.view(16, 16)[7:10]),
+    "write a number": lambda x: _changed(x, lambda y: y.__setitem__(slice(3, 9), 1.75)),
+    "write float32": lambda x: _changed(x, lambda y: y.__setitem__(slice(0, 7), torch.arange(7.0, device=x.device))),
+    "put": lambda x: _changed(x, lambda y: y.__setitem__(torch.tensor([0, 9], device=x.device), x[100:102].clone())),
+    "fill": lambda x: torch.full((3,), 2.3, dtype=x.dtype, device=x.device),
+    "fill much": lambda x: torch.full((3,), 1e30, dtype=x.dtype, device=x.device),
+    "zeros": lambda x: torch.zeros(3, dtype=x.dtype, device=x.device),
+    "ones": lambda x: x.new_ones(3),
+    "as bits": lambda x: x.view(torch.uint8),
+    "as int16": lambda x: x.view(torch.int16),
+    "as float32": lambda x: x.view(torch.float32).view(torch.uint8),
+    "of bits": lambda x: torch.arange(256, dtype=torch.uint8, device=x.device).view(x.dtype),
+    "embedding": lambda x: torch.nn.functional.embedding(torch.tensor([1, 2], device=x.device), x.view(16, 16)),
+    "equal": lambda x: x == x.roll(1),
+    "nan": lambda x: x.isnan(),
+    "any": lambda x: x.any(),
+    "item": lambda x: x[40].item(),
+    "list": lambda x: str(x.tolist()),
+    "gradient": lambda x: _gradient(x),
+    # The CPU has no kernels for these.
+    "add": lambda x: x + x,
+    "promotion": lambda x: x + torch.ones(256, device=x.device),
+    "less": lambda x: x < x,
+    "sum": lambda x: x.sum(),
+    "softmax": lambda x: x.softmax(0),
+    "flip": lambda x: x.flip(0),
+    "masked_fill": lambda x: x.masked_fill(torch.ones(256, dtype=torch.bool, device=x.device), 1),
+    "random": lambda x: torch.randn(3, dtype=x.dtype, device=x.device),
+    "arange": lambda x: torch.arange(3, dtype=x.dtype, device=x.device),
+}
+
+
+def _changed(x: torch.Tensor, change: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+    made = x.clone()
+    change(made)
+    return made
+
+
+def _gradient(x: torch.Tensor) -> torch.Tensor | None:
+    weight = torch.ones(256, device=x.device, requires_grad=True)
+    (weight.to(x.dtype).float() * x.float().nan_to_num(0, 0, 0)).sum().backward()
+    return weight.grad
+
+
+def outcome(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
+    """What a function gives, or the type of its error."""
+    try:
+        made = function(x)
+    except (NotImplementedError, RuntimeError) as error:
+        return type(error)
+    return (made.dtype, made.stride(), bits(made).tolist()) if isinstance(made, torch.Tensor) else made
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e8m0fnu], ids=str)  # several NaN; no sign and no 0
+def test_moves_are_those_of_the_cpu(dtype: torch.dtype) -> None:
+    numbers = every(dtype)
+    for name, function in MOVES.items():
+        assert outcome(function, numbers.to("tpu")) == outcome(function, numbers), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
+def test_products(dtype: torch.dtype) -> None:
+    x, y = torch.randn(8, 16).to(dtype), torch.randn(16, 4).to(dtype)
+    made = x.to("tpu") @ y.to("tpu")
+    assert made.dtype is dtype
+    torch.testing.assert_close(made.float().cpu(), (x.float() @ y.float()).to(dtype).float(), rtol=0.13, atol=0.02)
+
+
+@EIGHT
+def test_saved_and_loaded(dtype: torch.dtype) -> None:
+    file = io.BytesIO()
+    torch.save({"weight": every(dtype).to("tpu")}, file)
+    for place in ("cpu", "tpu"):
+        file.seek(0)
+        assert torch.equal(bits(torch.load(file, map_location=place)["weight"]), bits(every(dtype)))
+
+
+def test_one_byte_an_element() -> None:
+    lazytpu.sync()
+    before = torch.tpu.memory_allocated()  # pyright: ignore[reportAttributeAccessIssue]
+    kept = torch.zeros(1 << 20, device="tpu").add(1).to(torch.float8_e4m3fn)
+    lazytpu.sync()
+    taken = torch.tpu.memory_allocated() - before  # pyright: ignore[reportAttributeAccessIssue]
+    assert kept.nbytes == taken == 1 << 20
+
+
+def test_cast_weights_of_a_model() -> None:
+    """Storage in 8 bits, arithmetic in bfloat16: what a script does for lack of memory."""
+    model = torch.nn.Linear(16, 4)
+    small = copy.deepcopy(model).to("tpu", torch.float8_e4m3fn)
+    x = torch.randn(3, 16)
+    made = torch.nn.functional.linear(x.to("tpu"), small.weight.float(), small.bias.float())
+    expected = torch.nn.functional.linear(
+        x, model.weight.to(torch.float8_e4m3fn).float(), model.bias.to(torch.float8_e4m3fn).float()
+    )
+    torch.testing.assert_close(made.cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("rows", [False, True], ids=["one scale", "a scale a row"])
+def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(32, 64, generator=generator).to(dtype)
+    weight = torch.randn(48, 64, generator=generator).to(dtype).t()
+    scales = (torch.rand(32, 1), torch.rand(1, 48)) if rows else (torch.tensor(0.5), torch.tensor(2.0))
+    for out in (torch.float32, torch.bfloat16, None):
+        given: dict[str, Any] = {"scale_a": scales[0], "scale_b": scales[1], "out_dtype": out}
+        given["bias"] = None if out is None else torch.randn(48, generator=generator).to(out)
+        there = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in given.items()}
+        made = torch._scaled_mm(x.to("tpu"), weight.to("tpu"), **there)
+        expected = torch._scaled_mm(x, weight, **given)
+        assert made.dtype is expected.dtype and made.stride() == expected.stride()
+        torch.testing.assert_close(made.cpu().float(), expected.float(), rtol=0.01, atol=1e-4)
+
+
+WRONG_PRODUCTS: dict[str, Callable[[str], Any]] = {
+    "sizes": lambda device: _scaled(device, (32, 64), (48, 32)),
+    "a scale": lambda device: _scaled(device, (32, 64), (48, 64), scale=torch.rand(3)),
+    "a dtype": lambda device: _scaled(device, (32, 64), (48, 64), dtype=torch.float32),
+    "a scale's dtype": lambda device: _scaled(device, (32, 64), (48, 64), scale=torch.ones((), dtype=torch.float64)),
+}
+
+
+def _scaled(
+    device: str,
+    x: tuple[int, int],
+    weight: tuple[int, int],
+    *,
+    dtype: torch.dtype = torch.float8_e4m3fn,
+    scale: torch.Tensor | None = None,
+) -> torch.Tensor:
+    x_, weight_ = (torch.ones(size).to(dtype).to(device) for size in (x, weight))
+    scale_ = (torch.ones(()) if scale is None else scale).to(device)
+    return torch._scaled_mm(x_, weight_.t(), scale_a=scale_, scale_b=scale_)
+
+
+@pytest.mark.parametrize("name", WRONG_PRODUCTS)
+def test_wrong_scaled_products_are_refused_alike(name: str) -> None:
+    with pytest.raises((RuntimeError, ValueError, NotImplementedError)) as expected:
+        WRONG_PRODUCTS[name]("cpu")
+    with pytest.raises(expected.type):
+        WRONG_PRODUCTS[name]("tpu")

@@ -1,0 +1,100 @@
+"""What is compared is computed once."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazytpu.ir.module import options_of
+from lazytpu.ir.text import print_module
+from lazytpu.passes.barriers import KEEP_BARRIERS
+from lazytpu.passes.pipeline import for_target, run_pipeline
+from lazytpu.passes.target import Target
+from tests.passes.modules import module
+
+X, R, PLACE, P = "tensor<4x8xf32>", "tensor<4xf32>", "tensor<4xi64>", "tensor<4x8xi1>"
+ARGUMENTS = f"%x : {X}, %y : {X}"
+
+
+def barriers(body: str, arguments: str = ARGUMENTS) -> int:
+    """How many the pass sets; a second run sets none."""
+    rewritten = module(arguments, body)
+    run_pipeline(rewritten, passes="keep-compared", verify=True)
+    once = print_module(rewritten)
+    run_pipeline(rewritten, passes="keep-compared", verify=True)
+    assert print_module(rewritten) == once
+    count = once.count("lazytpu.barrier")
+    assert options_of(rewritten) == (KEEP_BARRIERS if count else {})
+    return count
+
+
+def test_the_largest_element_is_equal_to_itself() -> None:
+    rewritten = module(
+        ARGUMENTS,
+        f"""
+        %0 = lazytpu.add %x, %y : {X}
+        %1 = lazytpu.reduce max %0 dims = [1] : ({X}) -> {R}
+        %2 = lazytpu.broadcast_in_dim %1 dims = [0] : ({R}) -> {X}
+        %3 = lazytpu.compare EQ %0, %2 : ({X}, {X}) -> {P}
+        func.return %3 : {P}""",
+    )
+    run_pipeline(rewritten, passes="keep-compared", verify=True)
+    assert options_of(rewritten) == KEEP_BARRIERS
+    rewritten.attributes.clear()
+    expected = module(
+        ARGUMENTS,
+        f"""
+        %0 = lazytpu.add %x, %y : {X}
+        %1 = lazytpu.barrier %0 : {X}
+        %2 = lazytpu.reduce max %1 dims = [1] : ({X}) -> {R}
+        %3 = lazytpu.broadcast_in_dim %2 dims = [0] : ({R}) -> {X}
+        %4 = lazytpu.compare EQ %1, %3 : ({X}, {X}) -> {P}
+        func.return %4 : {P}""",
+    )
+    assert print_module(rewritten) == print_module(expected)
+
+
+def test_what_argreduce_looks_through() -> None:
+    argreduce = f"%v, %i = lazytpu.argreduce max %s dim = 1 : ({X}) -> ({R}, {PLACE})\nfunc.return %i : {PLACE}"
+    assert barriers(f"%s = lazytpu.mul %x, %y : {X}\n{argreduce}") == 1
+    assert barriers(argreduce.replace("%s", "%x")) == 0
+
+
+def test_moved_values_are_kept_where_they_are_made() -> None:
+    body = f"""
+        %s = lazytpu.add %x, %y : {X}
+        %t = lazytpu.transpose %s [1, 0] : ({X}) -> tensor<8x4xf32>
+        %sin = lazytpu.sin %t : tensor<8x4xf32>
+        %2 = lazytpu.compare GE %t, %sin : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xi1>
+        func.return %2 : tensor<8x4xi1>"""
+    assert barriers(body) == 1
+
+
+@pytest.mark.parametrize(
+    "compared",
+    [
+        "%2 = lazytpu.compare NE %s, %s",  # a question about NaN
+        "%2 = lazytpu.compare GT %s, %zero",
+        "%2 = lazytpu.compare GT %s, %y",
+    ],
+)
+def test_comparisons_that_need_none(compared: str) -> None:
+    body = f"""
+        %s = lazytpu.add %x, %y : {X}
+        %zero = lazytpu.constant 0.0 : {X}
+        {compared} : ({X}, {X}) -> {P}
+        %3 = lazytpu.select %2, %s, %y : ({P}, {X}, {X}) -> {X}
+        func.return %3 : {X}"""
+    assert barriers(body) == 0
+
+
+def test_values_used_once_need_none() -> None:
+    body = f"""
+        %s = lazytpu.add %x, %y : {X}
+        %t = lazytpu.mul %x, %y : {X}
+        %2 = lazytpu.compare GT %s, %t : ({X}, {X}) -> {P}
+        func.return %2 : {P}"""
+    assert barriers(body) == 0
+
+
+def test_only_for_the_cpu() -> None:
+    assert "keep-compared" in for_target(Target("cpu")) and "keep-compared" not in for_target(Target("tpu"))
