@@ -26,6 +26,9 @@ NAMES: dict[torch.dtype, str] = {
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
     torch.float8_e8m0fnu: "f8e8m0fnu",
 }
+# Here as well as in ir/types.py: a process that finds its programs in the cache loads no xDSL.
+FLOATS8 = frozenset(dtype for dtype in NAMES if dtype.is_floating_point and dtype.itemsize == 1)
+NAMES_OF_FLOATS8 = frozenset(NAMES[dtype] for dtype in FLOATS8)
 _TORCH = {name: dtype for dtype, name in NAMES.items()}
 
 

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lazytpu.aten.dtypes import NAMES
-from lazytpu.ir.types import FLOATS8
-
-_FLOATS8 = frozenset(dtype for dtype, name in NAMES.items() if name in FLOATS8)
+from lazytpu.aten.dtypes import FLOATS8
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -20,11 +17,11 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         import ml_dtypes
 
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.view(torch.uint8).numpy() if tensor.dtype in _FLOATS8 else tensor.numpy()
+    return tensor.view(torch.uint8).numpy() if tensor.dtype in FLOATS8 else tensor.numpy()
 
 
 def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     """The inverse of `to_numpy`, sharing the array's memory."""
     if dtype is torch.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array).view(dtype) if dtype in _FLOATS8 else torch.from_numpy(array)
+    return torch.from_numpy(array).view(dtype) if dtype in FLOATS8 else torch.from_numpy(array)

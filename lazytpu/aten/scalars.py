@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.ir.types import FLOATS8
+from lazytpu.aten.dtypes import NAMES_OF_FLOATS8
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -18,7 +18,7 @@ KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "co
 
 # A pack is one 1-D array of run-time numbers: which pack a number of some dtype travels in.
 PACK_OF = {
-    **dict.fromkeys(FLOATS8, "f32"),
+    **dict.fromkeys(NAMES_OF_FLOATS8, "f32"),
     "f16": "f32",
     "bf16": "f32",
     "f32": "f32",
@@ -46,7 +46,7 @@ class Scalar:
 
     def materialize(self, b: Builder, dtype: str) -> SSAValue:
         """A 0-d value of `dtype`: a constant, or the run-time number, rounded to `dtype` on the host."""
-        if self.plan is None and dtype in FLOATS8:
+        if self.plan is None and dtype in NAMES_OF_FLOATS8:
             return b.convert(b.constant(held(self.value, "f32"), "f32"), dtype)
         if self.plan is None:
             return b.constant(held(self.value, dtype), dtype)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lazytpu.doctor.__main__ import main
+from lazytpu.doctor.check import load
 from lazytpu.doctor.report import ALL_WORKS, EXITS, NO_DEVICE, SOMETHING_BROKEN, WRONG_COMMAND
 
 pytestmark = pytest.mark.xdist_group("doctor")  # beside each other, children would wait for the cores
@@ -64,9 +65,14 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
     assert found["leaves"]["detail"] == "SystemExit: leaving"
     assert "SIGABRT; F0000" in found["aborts"]["detail"] and "buffer != nullptr" in found["aborts"]["detail"]
     assert "ended after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(found["hangs"]["said"].split()[1]), 0)
+    assert _ended(int(found["hangs"]["said"].split()[1]))
     assert "crashed  aborts" in report and "hung     hangs" in report
+
+
+def _ended(process: int) -> bool:
+    """Whether a process runs no more. In a container nobody may have asked yet how it ended: it is a zombie then."""
+    status = Path(f"/proc/{process}/status")
+    return not status.exists() or "State:\tZ" in status.read_text()
 
 
 def _path() -> list[str]:
@@ -78,7 +84,7 @@ def test_a_plugin_that_is_not_there() -> None:
     assert status == NO_DEVICE
     assert "JAX_PLATFORMS asks for plug" in report and "Failed to open /nowhere/plugin.so" in report
     assert "What to do: the path of a plugin" in report
-    assert "not run  16 checks" in report  # of transfers
+    assert f"not run  {sum(each.family == 'transfers' for each in load().values())} checks" in report
 
 
 def test_libtpu_without_a_chip() -> None:

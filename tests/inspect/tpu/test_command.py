@@ -70,7 +70,7 @@ def test_figures_for_programs(compiled: Any, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("content", "topology", "message"),
     [
-        ("module {}", "v6e", "is no TPU topology"),
+        ("module {}", "v6e:2", "is no TPU topology"),
         ('%0 = "lazytpu.add', "v6e:2x2", "lazytpu-show: "),
         ("module {}", "v6e:2x2", "no function named main"),
     ],
