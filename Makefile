@@ -127,7 +127,7 @@ coverage: $(TESTED)
 	$(BIN)/python -m tools.conformance table --results $(RESULTS) --compiled $(COMPILED) $(ARGS)
 
 calibration: $(TESTED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspect.step.calibration
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspection.step.calibration
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

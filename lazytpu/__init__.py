@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lazytpu.engine.memory import MemoryReport
+    from lazytpu.engine.compiling.warmup import Warmed
+    from lazytpu.engine.memory.alive import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
-    from lazytpu.engine.warmup import Warmed
-    from lazytpu.frontend.modes import Mode
-    from lazytpu.inspect.graphs import Graph
-    from lazytpu.inspect.tpu.report import TpuReport
+    from lazytpu.frontend.recording.modes import Mode
+    from lazytpu.inspection.graphs import Graph
+    from lazytpu.inspection.tpu.report import TpuReport
     from lazytpu.runtime.cache.api import cache
     from lazytpu.runtime.cache.library import Unpacked
     from lazytpu.trace.cuts import Cuts
@@ -64,8 +64,8 @@ def mark_step() -> None:
     on the same shapes finds its program; a new one is compiled.
     """
     activate()
-    from lazytpu.frontend.lines import call_site
-    from lazytpu.frontend.tensors import recorder
+    from lazytpu.frontend.recording.lines import call_site
+    from lazytpu.frontend.recording.tensors import recorder
     from lazytpu.trace.cuts import MARK
 
     recorder().cut(MARK, call_site())
@@ -93,7 +93,7 @@ def set_mode(mode: str) -> None:
 def mode(mode: str) -> Mode:
     """A context manager: the calling thread, and backward passes that it starts, work in `mode` inside the block."""
     activate()
-    from lazytpu.frontend.modes import Mode
+    from lazytpu.frontend.recording.modes import Mode
 
     return Mode(mode)
 
@@ -104,7 +104,7 @@ def explain_cut(last: int = 10) -> Cuts:
     A cut that strict and debug mode make after every op is not among them.
     """
     activate()
-    from lazytpu.frontend.tensors import recorder
+    from lazytpu.frontend.recording.tensors import recorder
     from lazytpu.trace.cuts import Cuts
 
     return Cuts(list(recorder().cuts)[-last:] if last else ())
@@ -131,7 +131,7 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
     from pathlib import Path
 
     from lazytpu import wiring
-    from lazytpu.engine import warmup
+    from lazytpu.engine.compiling import warmup
 
     if callable(work):
         return warmup.run(wiring.start(), sync, work, *args, **kwargs)
@@ -183,7 +183,7 @@ def metrics() -> dict[str, Any]:
     docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
     of programs)."""
     from lazytpu import wiring
-    from lazytpu.aten.gathers import gathers
+    from lazytpu.aten.views.gathers import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 
@@ -219,6 +219,6 @@ def explain() -> Explanation:
 
 def graphs() -> list[Graph]:
     """The programs made so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
-    from lazytpu.inspect.graphs import GRAPHS
+    from lazytpu.inspection.graphs import GRAPHS
 
     return list(GRAPHS)

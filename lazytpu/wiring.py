@@ -7,9 +7,9 @@ from lazytpu.engine.device import Device
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend import ports
 from lazytpu.frontend.device import device_port
-from lazytpu.frontend.lines import user_line
-from lazytpu.frontend.names import model_names, slot_names
-from lazytpu.frontend.owners import owners
+from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.recording.names import model_names, slot_names
+from lazytpu.frontend.storage.owners import owners
 from lazytpu.options import options
 
 ENGINE: Engine | None = None

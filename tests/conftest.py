@@ -51,8 +51,8 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     traces that begin with the same ops share them, with the source lines of whichever was first."""
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
-    from lazytpu.frontend.names import slot_names
-    from lazytpu.frontend.tensors import recorder
+    from lazytpu.frontend.recording.names import slot_names
+    from lazytpu.frontend.recording.tensors import recorder
     from lazytpu.trace.trie import State
     from lazytpu.wiring import start
 

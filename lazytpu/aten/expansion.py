@@ -15,7 +15,7 @@ from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import Signature, bind, signature
-from lazytpu.aten.views import Base, View, read, write
+from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
 if TYPE_CHECKING:

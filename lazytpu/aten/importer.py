@@ -25,10 +25,10 @@ from xdsl.utils.exceptions import VerifyException
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Meta, Outcome, evaluate
-from lazytpu.aten.failures import Check, ImportFailure
+from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
-from lazytpu.aten.views import Base, View, read, write
+from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type

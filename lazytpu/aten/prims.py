@@ -14,20 +14,20 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes
-from lazytpu.aten.casts import cast
 from lazytpu.aten.dims import reduced
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise import number, wide
-from lazytpu.aten.reductions import fold, total
+from lazytpu.aten.pointwise.computing import number, wide
+from lazytpu.aten.reductions.reductions import fold, total
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.schema import bind
+from lazytpu.aten.shape.casts import cast
 from lazytpu.ir.types import dtype_of, is_integer, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
-    from lazytpu.aten.random_draws import Rng
+    from lazytpu.aten.random.draws import Rng
     from lazytpu.ir.builder import Builder
 
 aten = torch.ops.aten

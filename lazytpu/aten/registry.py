@@ -73,8 +73,8 @@ def load() -> dict[str, Rule]:
     """Import every family of this package once, so that all rules are registered; returns the table."""
     if not _families:
         package = importlib.import_module("lazytpu.aten")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"lazytpu.aten.{module.name}")
+        for module in pkgutil.walk_packages(package.__path__, "lazytpu.aten."):
+            importlib.import_module(module.name)
             _families.append(module.name)
     return RULES
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from lazytpu.aten.dtypes import NAMES
-from lazytpu.engine.memory import MemoryReport
-from lazytpu.engine.utilization import Utilization
+from lazytpu.engine.launching.utilization import Utilization
+from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 

@@ -13,27 +13,27 @@ import torch
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
-from lazytpu.aten.failures import Check, ImportFailure
+from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.host_arrays import from_numpy, to_numpy
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
-from lazytpu.engine.answers import Answers
-from lazytpu.engine.background import Background, Job
-from lazytpu.engine.closing import close_at_exit
-from lazytpu.engine.compiled import Compiled
-from lazytpu.engine.compiler import Compiler
+from lazytpu.engine.compiling.background import Background, Job
+from lazytpu.engine.compiling.compiled import Compiled
+from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.device import available, capacity, limit
-from lazytpu.engine.failures import failed_cut, not_imported
-from lazytpu.engine.inflight import Inflight
-from lazytpu.engine.lineage import Failure, Outcome
-from lazytpu.engine.memory import Amount, MemoryReport, Owners, report
+from lazytpu.engine.errors.cuts import failed_cut, not_imported
+from lazytpu.engine.errors.lineage import Failure, Outcome
+from lazytpu.engine.errors.undo import undo
+from lazytpu.engine.launching.answers import Answers
+from lazytpu.engine.launching.closing import close_at_exit
+from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.launching.packs import Packs
+from lazytpu.engine.launching.stepwise import Stepwise
+from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, check_size, of_cut
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.out_of_memory import OutOfMemoryError, check_size, of_cut
-from lazytpu.engine.packs import Packs
-from lazytpu.engine.remembered import recall_rules, remembered
 from lazytpu.engine.resident import fill, gather
-from lazytpu.engine.stepwise import Stepwise
-from lazytpu.engine.undo import undo
+from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.passes.registry import watch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lazytpu.engine.compiled import Compiled
-from lazytpu.engine.lineage import Outcome
+from lazytpu.engine.compiling.compiled import Compiled
+from lazytpu.engine.errors.lineage import Outcome
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.laid_out import result
 from lazytpu.runtime.resident import Pack, Part, pack_of

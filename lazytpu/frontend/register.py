@@ -44,7 +44,7 @@ def register() -> None:
 
         private.setup_backend(NAME, backend_module=MODULE, device_guard=Guard())
         _register_first_use()
-        from lazytpu.frontend import patches
+        from lazytpu.frontend.patches import install as patches
 
         patches.install()
 
@@ -96,8 +96,9 @@ def activate() -> None:
 
             wiring.start()
             _register_kernels()
-            from lazytpu.frontend import autocast, modes, printing
             from lazytpu.frontend.ops import transformer
+            from lazytpu.frontend.patches import autocast, printing
+            from lazytpu.frontend.recording import modes
 
             autocast.install()
             printing.install()
@@ -111,7 +112,6 @@ def activate() -> None:
 def _register_kernels() -> None:
     from lazytpu.frontend import cpu_fallback
     from lazytpu.frontend.device import streams
-    from lazytpu.frontend.kernels import callable_of
     from lazytpu.frontend.ops import (
         attention,
         copies,
@@ -125,6 +125,7 @@ def _register_kernels() -> None:
         splitting,
         strided,
     )
+    from lazytpu.frontend.recording.kernels import callable_of
 
     fallback = torch.library.Library("_", "IMPL")
     aten = torch.library.Library("aten", "IMPL")

@@ -29,7 +29,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.passes.failure import note
+from lazytpu.passes.errors import note
 from lazytpu.passes.patterns import (
     algebra,
     broadcasts,

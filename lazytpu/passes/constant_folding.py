@@ -31,7 +31,7 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.types import FLOATS8, Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
-from lazytpu.passes.failure import note
+from lazytpu.passes.errors import note
 from lazytpu.passes.folding import ELEMENTWISE, MOVES
 from lazytpu.passes.patterns.rewriting import replace, splat
 

@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.dominance import misplaced
 from lazytpu.ir.text import context, print_module
-from lazytpu.passes.failure import PassError, describe, own_notes, without_notes
+from lazytpu.passes.errors import PassError, describe, own_notes, without_notes
 from lazytpu.passes.registry import for_target
 from lazytpu.passes.registry import passes as known_passes
 from lazytpu.passes.target import NAMES, Target

@@ -2,7 +2,7 @@
 
     from lazytpu.passes import register
 
-    @register("cubes", place="simplify", targets=("tpu",))
+    @register("cubes", phase="simplify", targets=("tpu",))
     @dataclass(frozen=True)
     class CubesPass(ModulePass): ...
 
@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from lazytpu.passes.places import ORDER, PLACES
+from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.target import NAMES, Target
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Registered:
 
     name: str
     load: Callable[[], type[ModulePass]]
-    place: str | None = None
+    phase: str | None = None
     targets: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     ours: bool = False
@@ -53,43 +53,45 @@ class Registered:
 
 
 def _built_in(
-    name: str, place: str | None = None, targets: tuple[str, ...] = (), given: tuple[str, ...] = ()
+    path: str, phase: str | None = None, targets: tuple[str, ...] = (), given: tuple[str, ...] = ()
 ) -> Registered:
-    """The pass called `some-name`: the class SomeNamePass of some_name.py, imported when it is first run."""
+    """The pass called `folder/some-name`: the class SomeNamePass of folder/some_name.py, imported when it is first
+    run."""
+    *folder, name = path.split("/")
 
     def load() -> type[ModulePass]:
-        module = import_module(f"lazytpu.passes.{name.replace('-', '_')}")
+        module = import_module(".".join(["lazytpu.passes", *folder, name.replace("-", "_")]))
         return getattr(module, name.title().replace("-", "") + "Pass")
 
-    return Registered(name, load, place, targets, given, ours=True)
+    return Registered(name, load, phase, targets, given, ours=True)
 
 
-# In the order in which those of one place run.
+# In the order in which those of one phase run.
 BUILT_IN: Mapping[str, Registered] = {
     each.name: each
     for each in (
         _built_in("canonicalize"),
-        _built_in("cluster-fusion"),
+        _built_in("clusters/cluster-fusion"),
         _built_in("constant-folding"),
         _built_in("cse"),
         _built_in("dce"),
-        _built_in("decompose-attention", "recorded", targets=("cpu", "gpu")),
+        _built_in("attention/decompose-attention", "recorded", targets=("cpu", "gpu")),
         _built_in("gather-first", "simplify", targets=("tpu",)),
-        _built_in("fuse-attention", "patterns", targets=("tpu",)),
-        _built_in("flash-attention", "patterns", targets=("tpu",)),
-        _built_in("split-tokens", "layout", targets=("tpu",)),
-        _built_in("pack-scalars", "layout", targets=("tpu",)),
-        _built_in("assign-layout", "layout", targets=("tpu",), given=("generation",)),
-        _built_in("keep-compared", "final", targets=("cpu",)),
-        _built_in("bound-fusions", "final", targets=("cpu",)),
+        _built_in("attention/fuse-attention", "patterns", targets=("tpu",)),
+        _built_in("attention/flash-attention", "patterns", targets=("tpu",)),
+        _built_in("layout/split-tokens", "layout", targets=("tpu",)),
+        _built_in("layout/pack-scalars", "layout", targets=("tpu",)),
+        _built_in("layout/assign-layout", "layout", targets=("tpu",), given=("generation",)),
+        _built_in("fusions/keep-compared", "final", targets=("cpu",)),
+        _built_in("fusions/bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),
-        _built_in("shard-reductions", "collectives", targets=("tpu",)),
-        _built_in("overlap-collectives", "collectives", targets=("tpu",), given=("generation",)),
+        _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
+        _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), given=("generation",)),
         _built_in("resident-storage"),
         _built_in("limit-memory"),
     )
 }
-"The passes of lazytpu. One line each; a line with a place puts the pass into the pipeline of its targets."
+"The passes of lazytpu. One line each; a line with a phase puts the pass into the pipeline of its targets."
 
 _registered: dict[str, Registered] = {}  # by others, in the order in which they came
 _watchers: list[Callable[[], None]] = []
@@ -97,22 +99,22 @@ _watchers: list[Callable[[], None]] = []
 Pass = TypeVar("Pass", bound="type[ModulePass]")
 
 
-def register(name: str, *, place: str | None = None, targets: Iterable[str] = ()) -> Callable[[Pass], Pass]:
+def register(name: str, *, phase: str | None = None, targets: Iterable[str] = ()) -> Callable[[Pass], Pass]:
     """Make the decorated class, a subclass of xDSL's `ModulePass`, the pass `name`.
 
-    With a `place`, one of `lazytpu.passes.places.PLACES`, it is part of every program that is made from then on for one
-    of the `targets`: names of platforms ("tpu") and generations ("v6e"), all when none are named. At one place, passes
-    run in the order in which they were registered, after lazytpu's own. Without a place it runs where a pipeline names
+    With a `phase`, one of `lazytpu.passes.phases.PHASES`, it is part of every program that is made from then on for one
+    of the `targets`: names of platforms ("tpu") and generations ("v6e"), all when none are named. In one phase, passes
+    run in the order in which they were registered, after lazytpu's own. Without a phase it runs where a pipeline names
     it: `lazytpu-opt -p`.
 
     A class that is defined again, in a notebook, takes the place of its former self. Raises ValueError when the name
-    is another pass's, and for unknown places and targets.
+    is another pass's, and for unknown phases and targets.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  (used without parentheses)
         raise TypeError(f'register is called with the name of the pass: @register("my-pass"), not {name!r}')
     wanted = (targets,) if isinstance(targets, str) else tuple(targets)
-    if place is not None and place not in PLACES:
-        raise ValueError(f"there is no place {place!r} in the pipeline; the places are {', '.join(PLACES)}")
+    if phase is not None and phase not in PHASES:
+        raise ValueError(f"there is no phase {phase!r} in the pipeline; the phases are {', '.join(PHASES)}")
     for target in wanted:
         if target not in NAMES:
             raise ValueError(f"there is no target {target!r}; targets are {', '.join(NAMES)}")
@@ -125,7 +127,7 @@ def register(name: str, *, place: str | None = None, targets: Iterable[str] = ()
         if former is not None and (former.ours or not _same(former.load(), made)):
             raise ValueError(f"there is a pass named {name!r} already, in {former.load().__module__}")
         made.name = name
-        _registered[name] = Registered(name, lambda: made, place, wanted)
+        _registered[name] = Registered(name, lambda: made, phase, wanted)
         _changed()
         return made
 
@@ -144,10 +146,10 @@ def unregister(name: str) -> None:
 
 @contextmanager
 def registered(
-    made: type[ModulePass], *, place: str | None = None, targets: Iterable[str] = ()
+    made: type[ModulePass], *, phase: str | None = None, targets: Iterable[str] = ()
 ) -> Generator[None, None, None]:
     """Inside the block a pass is registered by its `name`, as `register` does; after it no longer. For tests."""
-    register(made.name, place=place, targets=targets)(made)
+    register(made.name, phase=phase, targets=targets)(made)
     try:
         yield
     finally:
@@ -184,14 +186,14 @@ def passes() -> Mapping[str, Registered]:
     return {**BUILT_IN, **_registered}
 
 
-def at(place: str, target: Target) -> list[Registered]:
-    """The passes that run at a place of the pipeline for a target, in order."""
-    return [each for each in passes().values() if each.place == place and target.among(each.targets)]
+def at(phase: str, target: Target) -> list[Registered]:
+    """The passes that run in a phase of the pipeline for a target, in order."""
+    return [each for each in passes().values() if each.phase == phase and target.among(each.targets)]
 
 
 def for_target(target: Target) -> str:
     """The pipeline that makes programs for a target, in the syntax of `lazytpu-opt -p`: the passes that all share, and
-    at each place those that are registered there for this target."""
+    in each phase those that are registered there for this target."""
     names: list[str] = []
     for entry in ORDER:
         if entry.startswith("<"):
@@ -204,4 +206,4 @@ def for_target(target: Target) -> str:
 def foreign(target: Target) -> list[str]:
     """The passes from outside lazytpu that are part of the pipeline for a target."""
     found = passes().values()
-    return [each.name for each in found if not each.ours and each.place is not None and target.among(each.targets)]
+    return [each.name for each in found if not each.ours and each.phase is not None and target.among(each.targets)]

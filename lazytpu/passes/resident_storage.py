@@ -44,7 +44,7 @@ from xdsl.passes import ModulePass
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, int_array, ints, is_int_array, tensor_type
 from lazytpu.passes.dce import erase_dead
-from lazytpu.passes.joining import Joiner
+from lazytpu.passes.layout.horizontal_fusion import Joiner
 from lazytpu.passes.mark_donation import ALIAS, DONATE, SUCCESSOR
 from lazytpu.passes.updates import Lane, groups
 

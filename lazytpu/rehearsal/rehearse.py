@@ -20,9 +20,9 @@ import numpy as np
 from lazytpu import wiring
 from lazytpu.aten import dtypes
 from lazytpu.engine.engine import Engine
-from lazytpu.engine.undo import before_trace, root_of
-from lazytpu.frontend.names import slot_names
-from lazytpu.frontend.tensors import STASH, recorder
+from lazytpu.engine.errors.undo import before_trace, root_of
+from lazytpu.frontend.recording.names import slot_names
+from lazytpu.frontend.recording.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import array_dtype
 from lazytpu.rehearsal.keeping import Kept

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.recompiles.wording import program_name
-from lazytpu.engine.translate import Translated, translate
-from lazytpu.inspect.graphs import Graph
-from lazytpu.inspect.stages import Stages
-from lazytpu.inspect.tpu.compiling import report_stablehlo, report_text
-from lazytpu.inspect.tpu.report import ProgramReport, TpuReport
+from lazytpu.inspection.graphs import Graph
+from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.tpu.compiling import report_stablehlo, report_text
+from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target

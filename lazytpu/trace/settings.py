@@ -1,4 +1,4 @@
-"""Names of the global switches that a record's `settings` give the values of; `lazytpu.frontend.ambient` reads them."""
+"""Names of the global switches whose values a record's `settings` give; `lazytpu.frontend.recording.ambient` reads them."""
 
 DEFAULT_DTYPE = "default dtype"
 PRECISION = "float32 precision"

@@ -37,7 +37,8 @@ class Record:
     new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
     argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
     to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
-    `settings` are the global switches that decide about it, with their values (see `lazytpu.frontend.ambient`).
+    `settings` are the global switches that decide about it, with their values, read by
+    `lazytpu.frontend.recording.ambient`.
     `in_backward` says whether a backward pass recorded it; `in_step` whether it belongs to a step of a model, or comes
     after a record of one, and not to what prepares data or weights before it; `in_graph` whether autograd keeps it for
     a backward pass.

@@ -15,8 +15,8 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.aten import dtypes
-from lazytpu.aten.gathers import gathers
-from lazytpu.aten.views import Base, View, read, write
+from lazytpu.aten.views.access import Base, View, read, write
+from lazytpu.aten.views.gathers import gathers
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import tensor_type
 from lazytpu.lowering.emit import emit

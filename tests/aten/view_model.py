@@ -6,7 +6,7 @@ import numpy as np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from lazytpu.aten.views import Base, View, read, write
+from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir import constants, indexing, pointwise, shape
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, ints, numpy_dtype, shape_of, tensor_type

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lazytpu.inspect.show import main
+from lazytpu.inspection.show import main
 from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import ahead
 from lazytpu.runtime.cache.store import Store

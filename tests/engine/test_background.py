@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.engine import progress
-from lazytpu.engine.progress import Progress, describe
+from lazytpu.engine.compiling import progress
+from lazytpu.engine.compiling.progress import Progress, describe
 from lazytpu.runtime.errors import CompileError
 from tests.engine.conftest import Gate
 

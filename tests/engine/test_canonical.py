@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazytpu.engine.canonical import NotCanonical, canonical
+from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
@@ -134,8 +134,8 @@ def test_a_number_of_an_unknown_type_is_refused() -> None:
 
 RECORDING = """
 import torch
-from lazytpu.engine.canonical import canonical
-from lazytpu.frontend.tensors import recorder
+from lazytpu.engine.trace_cache.digest import canonical
+from lazytpu.frontend.recording.tensors import recorder
 
 torch.manual_seed(0)
 layer = torch.nn.Linear(4, 3).to("tpu")

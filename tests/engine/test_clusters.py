@@ -14,10 +14,10 @@ from xdsl.dialects.func import FuncOp
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine import clusters
-from lazytpu.engine.compiled import Compiled
-from lazytpu.engine.compiler import Compiler
-from lazytpu.frontend.tensors import recorder
+from lazytpu.engine.compiling.compiled import Compiled
+from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.launching import clusters
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering import emit
 from lazytpu.runtime import client

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend import kernels
+from lazytpu.frontend.recording import kernels
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.program import Program

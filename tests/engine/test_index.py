@@ -13,10 +13,12 @@ import torch
 import lazytpu
 from lazytpu import wiring
 from lazytpu.aten import registry
-from lazytpu.engine import environment, index, recall
-from lazytpu.engine.index import Malformed
-from lazytpu.engine.translate import Translated, translate
-from lazytpu.frontend.tensors import recorder
+from lazytpu.engine.compiling import environment
+from lazytpu.engine.compiling.translate import Translated, translate
+from lazytpu.engine.trace_cache import index
+from lazytpu.engine.trace_cache import lookup as recall
+from lazytpu.engine.trace_cache.index import Malformed
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.options import options
 from lazytpu.passes import registered
 from lazytpu.passes.cse import CsePass

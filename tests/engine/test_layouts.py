@@ -18,9 +18,9 @@ from xdsl.passes import ModulePass
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.frontend.tensors import value_of
+from lazytpu.frontend.recording.tensors import value_of
 from lazytpu.ir.types import shape_of
-from lazytpu.passes.assign_layout import LAYOUT
+from lazytpu.passes.layout.assign_layout import LAYOUT
 from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.registry import registered
 from lazytpu.runtime import client

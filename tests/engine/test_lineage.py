@@ -11,9 +11,9 @@ import torch
 from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
 
 import lazytpu
-from lazytpu.aten.failures import Check
-from lazytpu.engine.lineage import FINE, Failure, Group, Outcome, lineage, note, note_guarded, told
-from lazytpu.frontend.tensors import recorder
+from lazytpu.aten.errors import Check
+from lazytpu.engine.errors.lineage import FINE, Failure, Group, Outcome, lineage, note, note_guarded, told
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.extract import Slots
 
 LATE = ("fused", "lazy", "strict")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.engine.memory import MemoryReport, size
+from lazytpu.engine.memory.alive import MemoryReport, size
 from lazytpu.runtime.buffer import MEMORY, Buffer
 
 HERE = __file__

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.engine.out_of_memory import OutOfMemoryError
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.errors import CompileError, OutOfMemory, RunError, is_full
@@ -61,7 +61,7 @@ def impossible(x: torch.Tensor) -> torch.Tensor:
 
 def without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets an op be recorded that is refused at the call: what runs may need more than the sizes of tensors say."""
-    monkeypatch.setattr("lazytpu.engine.out_of_memory.ROOM", float("inf"))
+    monkeypatch.setattr("lazytpu.engine.memory.out_of_memory.ROOM", float("inf"))
 
 
 def test_a_program_that_cannot_fit_is_refused_before_it_takes_anything(monkeypatch: pytest.MonkeyPatch) -> None:

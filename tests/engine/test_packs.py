@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lazytpu.engine import packs
-from lazytpu.engine.packs import Packs
+from lazytpu.engine.launching import packs
+from lazytpu.engine.launching.packs import Packs
 from lazytpu.runtime import client
 
 

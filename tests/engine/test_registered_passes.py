@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 import lazytpu
-from lazytpu.engine import environment
-from lazytpu.engine.target import target
+from lazytpu.engine.compiling import environment
+from lazytpu.engine.compiling.target import target
 from lazytpu.ir.unary import CosOp, SinOp
 from lazytpu.options import options
 from lazytpu.passes import registered
@@ -44,7 +44,7 @@ def sine() -> float:
 
 def test_programs_that_were_there_are_made_anew() -> None:
     assert sine() == sine() == 0.0
-    with registered(SineToCosine, place="simplify"):
+    with registered(SineToCosine, phase="simplify"):
         assert sine() == 3.0
         assert "sine-to-cosine" in [record.name for record in lazytpu.graphs()[-1].passes]
     assert sine() == 0.0
@@ -71,8 +71,8 @@ def test_the_target_is_the_platform_unless_a_setting_says_otherwise() -> None:
     with options(target="v6e"):
         assert target() == Target("tpu", "v6e")
         assert environment.settings() != here
-        with registered(SineToCosine, place="final", targets=["v6e"]):
+        with registered(SineToCosine, phase="final", targets=["v6e"]):
             assert environment.extended()
     assert not environment.extended()
-    with registered(SineToCosine, place="final", targets=["v6e"]):
+    with registered(SineToCosine, phase="final", targets=["v6e"]):
         assert not environment.extended()

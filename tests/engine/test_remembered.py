@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lazytpu.aten import registry
-from lazytpu.engine import remembered
+from lazytpu.engine.trace_cache import source_facts as remembered
 from lazytpu.runtime.cache.store import CacheWarning, store
 
 

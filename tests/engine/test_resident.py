@@ -12,10 +12,10 @@ import torch
 from torch.testing import assert_close
 
 import lazytpu
-from lazytpu.engine import index
-from lazytpu.engine.index import Malformed
-from lazytpu.engine.translate import translate
-from lazytpu.frontend.tensors import recorder, value_of
+from lazytpu.engine.compiling.translate import translate
+from lazytpu.engine.trace_cache import index
+from lazytpu.engine.trace_cache.index import Malformed
+from lazytpu.frontend.recording.tensors import recorder, value_of
 from lazytpu.options import options
 from lazytpu.passes.pipeline import CPU
 from lazytpu.runtime.errors import RunError

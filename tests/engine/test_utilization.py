@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazytpu.engine.utilization import Utilization
+from lazytpu.engine.launching.utilization import Utilization
 
 
 class Clock:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 import lazytpu
-from lazytpu.frontend.ambient import SWITCHES as KEYED
-from lazytpu.frontend.tensors import recorder
+from lazytpu.frontend.recording.ambient import SWITCHES as KEYED
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 from tests.frontend.switched_programs import ALL, SWITCHES, Statement, Step, backends, differences, program, reset, run
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from lazytpu.frontend import autocast
+from lazytpu.frontend.patches import autocast
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -11,7 +11,7 @@ import torch
 
 import lazytpu
 import lazytpu.frontend.device.device_module as tpu
-from lazytpu.engine.memory import size
+from lazytpu.engine.memory.alive import size
 
 
 def test_it_is_torch_tpu() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend import dlpack
+from lazytpu.frontend.storage import dlpack
 
 IMPORTS: dict[str, Callable[[torch.Tensor], object]] = {
     "numpy": np.from_dlpack,

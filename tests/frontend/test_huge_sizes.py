@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 import lazytpu
-from lazytpu.engine import device, out_of_memory
+from lazytpu.engine import device
+from lazytpu.engine.memory import out_of_memory
 from lazytpu.ir.types import LARGEST, TooLarge, tensor_type
 from lazytpu.runtime.buffer import LARGE, MEMORY
 from lazytpu.runtime.errors import OutOfMemory

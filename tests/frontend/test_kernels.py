@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend import codegen, kernels, ports
-from lazytpu.frontend.tensors import recorder
+from lazytpu.frontend import ports
+from lazytpu.frontend.recording import codegen, kernels
+from lazytpu.frontend.recording.tensors import recorder
 
 aten = torch.ops.aten
 OPS = [

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend.tensors import recorder
+from lazytpu.frontend.recording.tensors import recorder
 
 
 def line_here() -> int:

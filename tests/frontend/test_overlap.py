@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.overlap import (
+from lazytpu.frontend.recording.overlap import (
     Internal,
     Overlap,
     check_no_internal_overlap,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend import kernels, tensors
+from lazytpu.frontend.recording import kernels, tensors
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from lazytpu.frontend import kernels
+from lazytpu.frontend.recording import kernels
 
 Ring = Callable[[], None]
 

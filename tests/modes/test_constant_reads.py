@@ -14,8 +14,8 @@ from torch import nn
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine import answers
-from lazytpu.frontend.tensors import recorder
+from lazytpu.engine.launching import answers
+from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.constants import LITTLE
 
 

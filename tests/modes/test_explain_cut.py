@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend import ports, trace_ends
+from lazytpu.frontend import ports
+from lazytpu.frontend.recording import required_cuts as trace_ends
 from lazytpu.trace import cuts, loops
 
 

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.errors import LoweringError
-from lazytpu.passes.assign_layout import LAYOUT
+from lazytpu.passes.layout.assign_layout import LAYOUT
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
 from tests.passes.modules import module

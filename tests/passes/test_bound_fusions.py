@@ -11,7 +11,7 @@ import torch
 import lazytpu
 from lazytpu.ir.module import options_of
 from lazytpu.ir.text import print_module
-from lazytpu.passes.barriers import KEEP_BARRIERS
+from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import PassError, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client, module_options

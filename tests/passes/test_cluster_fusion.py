@@ -12,9 +12,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.lowering import emit, stablehlo_text
-from lazytpu.passes.cluster_fusion import check_calls, check_partition
-from lazytpu.passes.failure import PassError
-from lazytpu.passes.partition import Partition, partition
+from lazytpu.passes.clusters.cluster_fusion import check_calls, check_partition
+from lazytpu.passes.clusters.partition import Partition, partition
+from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.evaluate import evaluate
 from tests.passes.modules import keeps, module

@@ -6,7 +6,7 @@ import pytest
 
 from lazytpu.ir.attention import Attention
 from lazytpu.ir.text import print_module
-from lazytpu.passes.flash_attention import LEAST, refusal, unfit
+from lazytpu.passes.attention.flash_attention import LEAST, refusal, unfit
 from lazytpu.passes.pipeline import run_pipeline
 from tests.lowering.harness import module_of
 from tests.passes.modules import module, rewrites

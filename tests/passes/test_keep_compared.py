@@ -6,7 +6,7 @@ import pytest
 
 from lazytpu.ir.module import options_of
 from lazytpu.ir.text import print_module
-from lazytpu.passes.barriers import KEEP_BARRIERS
+from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
 from tests.passes.modules import module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.engine.translate import pipeline
+from lazytpu.engine.compiling.translate import pipeline
 from lazytpu.ir.module import options_of
 from lazytpu.ir.text import print_module
 from lazytpu.passes.limit_memory import LIMIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazytpu.ir.module import options_of
-from lazytpu.passes.overlap_collectives import ASYNCHRONOUS, BUCKET
+from lazytpu.passes.collectives.overlap_collectives import ASYNCHRONOUS, BUCKET
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
 from tests.passes.modules import module

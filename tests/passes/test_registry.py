@@ -16,8 +16,8 @@ from xdsl.passes import ModulePass
 
 from lazytpu.passes import register, registered, registry, unregister
 from lazytpu.passes.cse import CsePass
+from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.pipeline import CPU, for_target, parse, run_pipeline
-from lazytpu.passes.places import ORDER, PLACES
 from lazytpu.passes.registry import BUILT_IN, Registered
 from lazytpu.passes.target import Target
 from tests.passes.modules import module
@@ -42,18 +42,18 @@ class Another(Nothing):
 
 
 def test_every_place_is_in_the_order_once() -> None:
-    assert [entry.strip("<>") for entry in ORDER if entry.startswith("<")] == list(PLACES)
+    assert [entry.strip("<>") for entry in ORDER if entry.startswith("<")] == list(PHASES)
     assert all(entry in BUILT_IN for entry in ORDER if not entry.startswith("<"))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_pass_runs_at_its_place_while_it_is_registered(place: str) -> None:
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_pass_runs_at_its_phase_while_it_is_registered(phase: str) -> None:
     before = for_target(CPU)
-    with registered(Nothing, place=place):
+    with registered(Nothing, phase=phase):
         names = for_target(CPU).split(",")
         assert names.count("nothing") == 1
         assert [name for name in names if name != "nothing"] == before.split(",")
-        shared = [entry for entry in ORDER[: ORDER.index(f"<{place}>")] if not entry.startswith("<")]
+        shared = [entry for entry in ORDER[: ORDER.index(f"<{phase}>")] if not entry.startswith("<")]
         assert [n for n in names[: names.index("nothing")] if n in ORDER] == shared
         records = run_pipeline(module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>"), verify=True)
         assert "nothing" in [record.name for record in records]
@@ -61,16 +61,16 @@ def test_a_pass_runs_at_its_place_while_it_is_registered(place: str) -> None:
 
 
 def test_passes_of_one_place_run_in_the_order_they_came() -> None:
-    with registered(Nothing, place="final"), registered(Another, place="final"):
+    with registered(Nothing, phase="final"), registered(Another, phase="final"):
         assert "nothing,another,mark-donation" in for_target(CPU)
 
 
 def test_targets() -> None:
-    with registered(Nothing, place="layout", targets=["v6e", "gpu"]):
+    with registered(Nothing, phase="layout", targets=["v6e", "gpu"]):
         assert "nothing" in for_target(V6E) and "nothing" in for_target(Target("gpu"))
         assert "nothing" not in for_target(CPU) and "nothing" not in for_target(Target("tpu", "v5e"))
         assert registry.foreign(V6E) == ["nothing"] and registry.foreign(CPU) == []
-    with registered(Nothing):  # no place: only where it is named
+    with registered(Nothing):  # no phase: only where it is named
         assert "nothing" not in for_target(V6E) and registry.foreign(V6E) == []
         (each,) = parse("nothing{limit=7}")
         assert each == Nothing(limit=7)
@@ -82,7 +82,7 @@ def test_facts_of_the_target_are_given_as_options() -> None:
 
 
 def test_the_decorator() -> None:
-    @register("decorated", place="patterns", targets="tpu")
+    @register("decorated", phase="patterns", targets="tpu")
     class Decorated(Nothing):
         pass
 
@@ -95,7 +95,7 @@ def test_the_decorator() -> None:
     assert "decorated" not in for_target(V6E)
 
 
-def test_a_class_that_is_defined_again_takes_its_place() -> None:
+def test_a_class_that_is_defined_again_takes_its_phase() -> None:
     classes: list[type[Nothing]] = []
     for _ in range(2):
 
@@ -113,8 +113,8 @@ def test_what_is_refused() -> None:
         pass
     with registered(Nothing), pytest.raises(ValueError, match="a pass named 'nothing' already"):
         register("nothing")(type("Other", (Nothing,), {"name": "nothing"}))
-    with pytest.raises(ValueError, match=r"no place 'end' in the pipeline; the places are recorded, .*final"):
-        register("mine", place="end")
+    with pytest.raises(ValueError, match=r"no phase 'end' in the pipeline; the phases are recorded, .*final"):
+        register("mine", phase="end")
     with pytest.raises(ValueError, match="no target 'v1'; targets are cpu"):
         register("mine", targets=["v1"])
     with pytest.raises(ValueError, match="registered as 'mine', but its `name` is 'nothing'"):
@@ -130,7 +130,7 @@ def test_watchers_are_told() -> None:
     watch = lambda: told.append(for_target(CPU))  # noqa: E731
     registry.watch(watch)
     try:
-        with registered(Nothing, place="final"):
+        with registered(Nothing, phase="final"):
             assert len(told) == 1 and "nothing" in told[0]
         assert len(told) == 2 and "nothing" not in told[1]
     finally:
@@ -141,7 +141,7 @@ PLUGIN = """
 from xdsl.passes import ModulePass
 from lazytpu.passes import register
 
-@register("plugged", place="final")
+@register("plugged", phase="final")
 class PluggedPass(ModulePass):
     def apply(self, ctx, op):
         pass

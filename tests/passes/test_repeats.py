@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazytpu.passes.repeats import Stretch, stretches
+from lazytpu.passes.clusters.repeats import Stretch, stretches
 
 quickly = settings(max_examples=150, deadline=None, derandomize=True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from lazytpu.ir.text import print_module
 from lazytpu.lowering import emit
-from lazytpu.passes.failure import PassError
+from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.evaluate import evaluate
 from tests.passes.modules import module

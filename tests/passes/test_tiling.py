@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.passes.tiling import best, tiled
+from lazytpu.passes.layout.tiling import best, tiled
 
 
 @pytest.mark.parametrize(

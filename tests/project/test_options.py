@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lazytpu.inspect import opt, show
+from lazytpu.inspection import opt, show
 from lazytpu.options import SETTINGS, Options, Values, options, plugins
 from lazytpu.passes.target import NAMES
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.inspect.tpu import compiling
-from lazytpu.inspect.tpu.report import TpuReport
+from lazytpu.inspection.tpu import compiling
+from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.runtime.tpu_compiler import TpuProgram
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
-from lazytpu.engine.translate import translate
+from lazytpu.engine.compiling.translate import translate
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import Part, rehearse_once
 from lazytpu.runtime import topologies

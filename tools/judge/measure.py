@@ -11,8 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lazytpu.aten.importer import import_trace
-from lazytpu.engine.translate import pipeline
-from lazytpu.inspect.tpu.compiling import report_stablehlo
+from lazytpu.engine.compiling.translate import pipeline
+from lazytpu.inspection.tpu.compiling import report_stablehlo
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.module import options_of, set_replicas
 from lazytpu.ir.text import parse_module, print_module
@@ -86,9 +86,9 @@ def without(pipeline: str, name: str) -> str:
 
 
 def optional(target: Target) -> list[str]:
-    """The passes that are there for the gain: all that stand at a place of this target's pipeline, but not those that
+    """The passes that are there for the gain: all that stand in a phase of this target's pipeline, but not those that
     only write out what no kernel computes."""
-    found = [e.name for e in passes().values() if e.place is not None and target.among(e.targets)]
+    found = [e.name for e in passes().values() if e.phase is not None and target.among(e.targets)]
     return [name for name in found if not name.startswith("decompose-")]
 
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazytpu.engine.environment import settings
+from lazytpu.engine.compiling.environment import settings
 from lazytpu.engine.recompiles import policy, reasons
 from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.nearest import Near, Sketch, nearest
 from lazytpu.engine.recompiles.reasons import Growth, New, Old, Setting
-from lazytpu.inspect import debug
+from lazytpu.inspection import debug
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record, State
 

@@ -36,7 +36,7 @@ def _in_child() -> None:
         return
     FORKED = True
     from lazytpu.frontend import ports
-    from lazytpu.frontend.tensors import recorders
+    from lazytpu.frontend.recording.tensors import recorders
 
     refusing: Any = _Refusing()
     device_port.install(refusing)

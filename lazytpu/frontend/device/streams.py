@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.device.facades import facade
-from lazytpu.frontend.lines import call_site
+from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
 from lazytpu.trace.cuts import SYNC
 
@@ -25,7 +25,7 @@ def synchronize() -> None:
     """
     from lazytpu.frontend import ports
     from lazytpu.frontend.device import device_port
-    from lazytpu.frontend.tensors import recorders
+    from lazytpu.frontend.recording.tensors import recorders
 
     if device_port.installed() is not None:
         place = call_site()
@@ -36,7 +36,7 @@ def synchronize() -> None:
 
 def launch() -> None:
     """Run what every thread recorded, without waiting."""
-    from lazytpu.frontend.tensors import recorders
+    from lazytpu.frontend.recording.tensors import recorders
 
     place = call_site()
     for recorder in recorders():

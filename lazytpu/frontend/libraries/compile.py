@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import names, step_ends
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.recording import names, step_ends
 
 
 def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import attention_by_device, transforms
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import ports, tensors
-from lazytpu.frontend.kernels import kernel
-from lazytpu.frontend.lines import call_site
+from lazytpu.frontend import ports
 from lazytpu.frontend.ops.creation import check_device
-from lazytpu.frontend.overlap import check_no_internal_overlap
+from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.recording.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
 from lazytpu.trace.value import EMPTY, Value, again, resident
 

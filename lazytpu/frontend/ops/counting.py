@@ -8,8 +8,8 @@ import torch
 
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.kernels import kernel
 from lazytpu.frontend.ops.data_dependent import nonzero
+from lazytpu.frontend.recording.kernels import kernel
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("lexicographic_order(Tensor rows) -> Tensor")

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import tensors, unwritten
+from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.storage import unwritten
 from lazytpu.trace.value import row_major
 
 

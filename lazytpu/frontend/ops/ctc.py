@@ -11,7 +11,7 @@ import torch
 
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
 Lengths = torch.Tensor | list[int]

@@ -9,7 +9,7 @@ import torch
 import lazytpu.frontend.inference.histograms  # noqa: F401 (its meta functions register)
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import override
-from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")

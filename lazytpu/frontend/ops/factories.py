@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.out import out_kernel
+from lazytpu.frontend.recording.out import out_kernel
 
 _OPTIONS = ["dtype", "layout", "device", "pin_memory"]
 # These fill a tensor of as many elements whatever its shape is.

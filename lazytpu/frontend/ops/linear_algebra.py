@@ -13,8 +13,8 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.linalg import LAPACK
-from lazytpu.frontend.kernels import kernel
 from lazytpu.frontend.ops import least_squares
+from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
 

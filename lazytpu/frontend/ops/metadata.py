@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import storages, tensors, unwritten
+from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.storage import storages, unwritten
 from lazytpu.frontend.torch_private import META, set_storage
 from lazytpu.trace.value import EMPTY, Layout, resident, row_major
 

@@ -8,8 +8,8 @@ import torch
 
 import lazytpu.frontend.inference.convolution
 import lazytpu.frontend.inference.recurrent  # noqa: F401 (their meta functions register)
-from lazytpu.frontend.kernels import kernel
 from lazytpu.frontend.ops import attention, transformer
+from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
 

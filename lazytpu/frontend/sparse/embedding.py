@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lazytpu.frontend.kernels import kernel
+from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.sparse.parts import Kernels
 
 aten = torch.ops.aten

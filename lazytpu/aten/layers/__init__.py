@@ -1,0 +1,1 @@
+"""Normalization, softmax, attention and the cells of recurrent layers."""

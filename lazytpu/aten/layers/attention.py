@@ -1,0 +1,107 @@
+"""Scaled dot-product attention as one op, forward and backward: see lazytpu/ir/attention.py.
+
+query [batch, heads, L, E], key [batch, kv heads, S, E], value [batch, kv heads, S, V]; without the batch dim as well.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.linalg.contractions import ACCUMULATOR
+from lazytpu.aten.random.draws import kept
+from lazytpu.aten.registry import rule
+from lazytpu.ir.attention import Attention
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.aten.scalars import Scalar
+    from lazytpu.ir.builder import Builder
+
+Stream = tuple["SSAValue", "SSAValue"]
+
+
+def _batched(b: Builder, x: SSAValue) -> SSAValue:
+    return x if len(shape_of(x)) == 4 else b.reshape(x, [1, *shape_of(x)])
+
+
+def _attention(
+    b: Builder,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    bias: SSAValue | None,
+    causal: bool,
+    scale: Scalar | None,
+    dropout: tuple[Scalar, Stream] | None = None,
+) -> Attention:
+    """The scale is 1/√E unless given."""
+    own = ACCUMULATOR.get(dtype_of(query), dtype_of(query))
+    factor, number = None, 1 / sqrt(shape_of(query)[-1])
+    if scale is not None and scale.plan is not None:
+        factor, number = b.scalar(scale, own), 1.0
+    elif scale is not None:
+        number = float(scale.value)
+    drop = None if dropout is None else (*kept(b, dropout[0], own), *dropout[1])
+    operands = _batched(b, query), _batched(b, key), _batched(b, value)
+    return Attention(*operands, bias, factor, dropout=drop, causal=causal, scale=number, precision=b.precision)
+
+
+@rule("lazytpu.attention.default", promotable=("scale",))
+def attention(
+    b: Builder,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    bias: SSAValue | None,
+    causal: bool,
+    scale: Scalar | None,
+) -> SSAValue:
+    """The output, [batch, heads, L, V]."""
+    return b.reshape(b.attention(_attention(b, query, key, value, bias, causal, scale)), b.out[0][1])
+
+
+@rule("lazytpu.attention_dropout.default", numbers=("dropout",), promotable=("scale",), random=True)
+def attention_dropout(
+    b: Builder,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    bias: SSAValue | None,
+    causal: bool,
+    scale: Scalar | None,
+    dropout: Scalar,
+    rng: Stream,
+) -> tuple[SSAValue, ...]:
+    """(output, seed, offset): the stream that the backward op draws the same numbers from."""
+    output = b.attention(_attention(b, query, key, value, bias, causal, scale, (dropout, rng)))
+    seed, offset = (b.bitcast_convert(x, "i64") for x in rng)
+    return b.reshape(output, b.out[0][1]), seed, offset
+
+
+@rule("lazytpu.attention_backward.default", numbers=("dropout",), promotable=("scale",))
+def attention_backward(
+    b: Builder,
+    grad: SSAValue,
+    query: SSAValue,
+    key: SSAValue,
+    value: SSAValue,
+    bias: SSAValue | None,
+    seed: SSAValue | None,
+    offset: SSAValue | None,
+    causal: bool,
+    scale: Scalar | None,
+    dropout: Scalar,
+    of_bias: bool,
+) -> tuple[SSAValue | None, ...]:
+    """Gradients of (query, key, value, bias)."""
+    drop = None
+    if seed is not None and offset is not None:
+        drop = dropout, (b.bitcast_convert(seed, "ui64"), b.bitcast_convert(offset, "ui64"))
+    of = _attention(b, query, key, value, bias, causal, scale, drop)
+    of_bias = of_bias and bias is not None
+    made = b.attention_backward(_batched(b, grad), of, of_bias)
+    shaped = [b.reshape(x, shape_of(of_what)) for x, of_what in zip(made, (query, key, value), strict=False)]
+    return *shaped, made[3] if of_bias else None

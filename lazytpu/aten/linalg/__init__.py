@@ -1,0 +1,1 @@
+"""Matrices: products, factorizations, solutions, spectra, distances and Fourier transforms."""

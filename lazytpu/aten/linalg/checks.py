@@ -1,0 +1,43 @@
+"""What a factorization's info says went wrong, as a check of values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.registry import rule
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+# By a word of the op's name, as torch's `_linalg_check_errors` chooses them; where it names an element, these cannot.
+REASONS = {
+    "inv": "A diagonal element is zero, the inversion could not be completed because the input matrix is singular.",
+    "solve": "The solver failed because the input matrix is singular.",
+    "cholesky": "The factorization could not be completed because the input is not positive-definite.",
+    "eig": "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+    "eigenvalues.",
+    "svd": "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+    "singular values.",
+    "lstsq": "The least squares solution could not be computed because the input matrix does not have full rank.",
+    "lu_factor": "A diagonal element of U is zero and using it on lu_solve would result in a division by zero. If you "
+    "still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+}
+
+
+def check_info(b: Builder, info: SSAValue, name: str) -> None:
+    """Let a read of what came with `info` raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name` is
+    the op's, as users know it."""
+    reason = next((text for word, text in REASONS.items() if word in name), None)
+    message = f"{name}: {reason or 'The factorization could not be completed: its info is not 0.'}"
+    linalg = reason is not None and "lu_factor" not in name
+    b.check(b.compare("EQ", info, full(b, 0, info)), message, error="LinAlgError" if linalg else "RuntimeError")
+
+
+@rule("aten._linalg_check_errors.default")
+def linalg_check_errors(b: Builder, info: SSAValue, api_name: str, *, is_matrix: bool) -> tuple[()]:
+    """Nothing but the check."""
+    check_info(b, info, api_name)
+    return ()

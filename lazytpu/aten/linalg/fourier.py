@@ -1,0 +1,100 @@
+"""Discrete Fourier transforms: the three ops that every function of `torch.fft` ends in."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.dims import front
+from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.registry import rule
+from lazytpu.ir.types import COMPLEX_OF, REAL_OF, dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+BLOCK = 3  # dimensions that XLA transforms at once
+
+
+def _order(rank: int, dims: Sequence[int]) -> list[int]:
+    """The permutation that brings `dims` to the end."""
+    return [*(d for d in range(rank) if d not in dims), *dims]
+
+
+def _inverse(permutation: Sequence[int]) -> list[int]:
+    return [permutation.index(d) for d in range(len(permutation))]
+
+
+def _call(b: Builder, x: SSAValue, kind: str, lengths: Sequence[int], dtype: str, shape: Sequence[int]) -> SSAValue:
+    return b.template("fft", [x], [(dtype, tuple(shape))], kind=kind, lengths=tuple(lengths))[0]
+
+
+def _complex(b: Builder, x: SSAValue, dims: Sequence[int], kind: str) -> SSAValue:
+    """Complex to complex over `dims`, not normalised, BLOCK dimensions at a time."""
+    shape = shape_of(x)
+    for i in range(0, len(dims), BLOCK):
+        order = _order(len(shape), dims[i : i + BLOCK])
+        moved = b.transpose(x, order)
+        lengths = [shape[d] for d in dims[i : i + BLOCK]]
+        x = b.transpose(_call(b, moved, kind, lengths, dtype_of(x), shape_of(moved)), _inverse(order))
+    return x
+
+
+def _normalised(b: Builder, x: SSAValue, normalization: int, lengths: Sequence[int]) -> SSAValue:
+    """Divided by nothing (0), by the root of the number of elements (1) or by that number (2): `fft_norm_mode`."""
+    if normalization == 0:
+        return x
+    count = prod(lengths)
+    scale = 1 / (sqrt(count) if normalization == 1 else count)
+    return b.mul(x, full(b, scale, x))
+
+
+@rule("aten._fft_c2c.default")
+def fft_c2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, forward: bool) -> SSAValue:
+    """Complex to complex over `dim`."""
+    shape = shape_of(self)
+    dims = [front(d, len(shape)) for d in dim]
+    if 0 in shape or not dims:
+        return self
+    found = _complex(b, self, dims, "fft" if forward else "ifft")
+    return _normalised(b, found, normalization, [shape[d] for d in dims])
+
+
+@rule("aten._fft_r2c.default")
+def fft_r2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, onesided: bool) -> SSAValue:
+    """Real to complex over `dim`; when `onesided`, the last of these keeps only its n // 2 + 1 first elements."""
+    shape = shape_of(self)
+    dims = [front(d, len(shape)) for d in dim]
+    dtype, result = COMPLEX_OF[dtype_of(self)], b.out[0][1]
+    if 0 in shape:
+        return b.constant(0, dtype, result)
+    if not onesided:
+        found = _complex(b, b.convert(self, dtype), dims, "fft")
+    else:
+        order = _order(len(shape), dims[-1:])
+        moved = b.transpose(self, order)
+        half = [*shape_of(moved)[:-1], shape[dims[-1]] // 2 + 1]
+        found = b.transpose(_call(b, moved, "rfft", [shape[dims[-1]]], dtype, half), _inverse(order))
+        found = _complex(b, found, dims[:-1], "fft")
+    return _normalised(b, found, normalization, [shape[d] for d in dims])
+
+
+@rule("aten._fft_c2r.default")
+def fft_c2r(b: Builder, self: SSAValue, dim: list[int], normalization: int, last_dim_size: int) -> SSAValue:
+    """The inverse of a one-sided transform, with `last_dim_size` elements along the last of `dim`."""
+    shape = shape_of(self)
+    dims = [front(d, len(shape)) for d in dim]
+    dtype, result = REAL_OF[dtype_of(self)], b.out[0][1]
+    if 0 in shape:
+        return b.constant(0, dtype, result)
+    found = _complex(b, self, dims[:-1], "ifft")
+    limits = [last_dim_size // 2 + 1 if d == dims[-1] else n for d, n in enumerate(shape)]
+    order = _order(len(shape), dims[-1:])
+    moved = b.transpose(b.slice(found, [0] * len(shape), limits), order)
+    whole = [*shape_of(moved)[:-1], last_dim_size]
+    found = b.transpose(_call(b, moved, "irfft", [last_dim_size], dtype, whole), _inverse(order))
+    return _normalised(b, found, normalization, [result[d] for d in dims])

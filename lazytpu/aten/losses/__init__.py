@@ -1,0 +1,1 @@
+"""Losses that torch does not decompose into pointwise ops and reductions."""

@@ -1,0 +1,81 @@
+"""Negative log likelihood. The other losses are torch's decompositions into pointwise ops and reductions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.dims import along, without
+from lazytpu.aten.indexing.reading import in_range, pick, take
+from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.registry import rule
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+NONE, MEAN, SUM = 0, 1, 2  # at::Reduction
+
+
+def _targets(b: Builder, target: SSAValue, classes: int, ignore_index: int) -> tuple[SSAValue, SSAValue]:
+    """(class of each example as i32, 0 where ignored; which examples count)."""
+    target = b.convert(target, "i64")
+    valid = b.compare("NE", target, full(b, ignore_index, target))
+    target = b.select(valid, target, full(b, 0, target))
+    return in_range(b, target, classes, "Target is out of bounds."), valid
+
+
+def _class_dim(self: SSAValue) -> int:
+    """[N, C, ...] or [C]."""
+    return min(1, len(shape_of(self)) - 1)
+
+
+@rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def nll_loss_forward(
+    b: Builder, self: SSAValue, target: SSAValue, weight: SSAValue | None, reduction: int, ignore_index: int
+) -> tuple[SSAValue, SSAValue]:
+    """(loss, total weight): -w[t]·x[t] for each example, summed, or divided by Σ w[t] over examples that count."""
+    dtype, dim = dtype_of(self), _class_dim(self)
+    classes, valid = _targets(b, target, shape_of(self)[dim], ignore_index)
+    picked = b.convert(pick(b, self, classes, dim), wide(dtype))
+    zero = full(b, 0, picked)
+    counted = full(b, 1, picked) if weight is None else b.convert(take(b, weight, classes, 0), wide(dtype))
+    counted = b.select(valid, counted, zero)
+    losses = b.select(valid, b.neg(picked) if weight is None else b.neg(b.mul(picked, counted)), zero)
+    if reduction == NONE and shape_of(losses):
+        return b.convert(losses, dtype), b.constant(0, dtype)
+    every = tuple(range(len(shape_of(losses))))
+    loss, weights = b.reduce("add", losses, every), b.reduce("add", counted, every)
+    if reduction == MEAN:
+        loss = b.div(loss, weights)
+    return b.convert(loss, dtype), b.convert(weights, dtype)
+
+
+@rule("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
+def nll_loss_backward(
+    b: Builder,
+    grad_output: SSAValue,
+    self: SSAValue,
+    target: SSAValue,
+    weight: SSAValue | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: SSAValue,
+) -> SSAValue:
+    """-w[t]·g at each example's class, 0 elsewhere.
+
+    Written as a comparison with the class number instead of a scatter into zeros: it fuses with what uses it, and its
+    sum over the classes (log_softmax's backward) is known.
+    """
+    dtype, dim, shape = dtype_of(self), _class_dim(self), shape_of(self)
+    classes, valid = _targets(b, target, shape[dim], ignore_index)
+    grad = b.convert(grad_output, wide(dtype))
+    if reduction == MEAN:
+        grad = b.div(grad, b.convert(total_weight, wide(dtype)))
+    grad = b.neg(b.broadcast_to(grad, without(shape, [dim])))
+    if weight is not None:
+        grad = b.mul(grad, b.convert(take(b, weight, classes, 0), wide(dtype)))
+    grad = b.convert(b.select(valid, grad, full(b, 0, grad)), dtype)
+    hit = b.compare("EQ", b.iota("i32", shape, dim), along(b, classes, shape, [dim]))
+    return b.select(hit, along(b, grad, shape, [dim]), b.constant(0, dtype, shape))

@@ -1,0 +1,129 @@
+"""Hinge losses over several classes, where torch has no decomposition or a wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.dims import along
+from lazytpu.aten.indexing.reading import in_range, pick, take, take_along
+from lazytpu.aten.indexing.scattering import put_along
+from lazytpu.aten.losses.likelihood import MEAN, NONE
+from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.registry import rule
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.aten.scalars import Scalar
+    from lazytpu.ir.builder import Builder
+
+
+def _share(b: Builder, grad_output: SSAValue, rows: int, classes: int, reduction: int) -> SSAValue:
+    """What each term of a row's loss contributes [rows]: the mean over classes, and over rows when it is asked for."""
+    grad = b.broadcast_to(grad_output, [rows])
+    return b.div(grad, full(b, classes * (rows if reduction == MEAN else 1), grad))
+
+
+@rule("aten.multi_margin_loss_backward.default")
+def multi_margin_loss_backward(
+    b: Builder,
+    grad_output: SSAValue,
+    self: SSAValue,
+    target: SSAValue,
+    p: Scalar,
+    margin: Scalar,
+    weight: SSAValue | None = None,
+    reduction: int = MEAN,
+) -> SSAValue:
+    """Of Σⱼ w[t]·max(0, margin - x[t] + x[j])ᵖ / classes over j ≠ t: the slope at each j, and less their sum at t."""
+    shape = _matrix(self)
+    x, classes = b.reshape(self, shape), shape[1]
+    index = in_range(b, b.reshape(target, [shape[0]]), classes, "target out of range")
+    share = _share(b, grad_output, shape[0], classes, reduction)
+    if weight is not None:
+        share = b.mul(share, take(b, weight, index, 0))
+    gap = b.sub(x, along(b, pick(b, x, index, 1), shape, [1]))
+    gap = b.add(gap, b.constant(float(margin.value), dtype_of(x), shape))
+    other = b.compare("NE", b.iota("i32", shape, 1), along(b, index, shape, [1]))
+    active = b.and_(other, b.compare("GT", gap, full(b, 0, gap)))
+    slope = full(b, 1, gap) if p.value == 1 else b.mul(full(b, 2, gap), gap)
+    slope = b.select(active, b.mul(slope, along(b, share, shape, [1])), full(b, 0, gap))
+    at_target = b.neg(along(b, b.reduce("add", slope, [1]), shape, [1]))
+    return b.reshape(b.select(other, slope, at_target), shape_of(self))
+
+
+def _matrix(x: SSAValue) -> tuple[int, int]:
+    """[rows, classes] of an operand that may lack either dimension."""
+    shape = (1, 1, *shape_of(x))
+    return shape[-2], shape[-1]
+
+
+@dataclass
+class _Pairs:
+    """The terms of a multilabel margin loss, one for each [row, target, class]."""
+
+    index: SSAValue
+    "Classes of the targets [rows, classes] (i32), 0 where there are no more."
+    marked: SSAValue
+    "Which classes are targets [rows, classes]."
+    gap: SSAValue
+    "1 - x[target] + x[class]"
+    active: SSAValue
+    "Where the gap is positive, the target is one, and the class is none."
+
+
+def _pairs(b: Builder, x: SSAValue, targets: SSAValue) -> _Pairs:
+    """The targets of a row are those before the first negative one."""
+    rows, classes = shape_of(x)
+    cube = [rows, classes, classes]
+    ended = b.cumulative("max", b.convert(b.compare("LT", targets, full(b, 0, targets)), "i32"), 1)
+    counts = b.compare("EQ", ended, full(b, 0, ended))
+    message, none = "argument #2 'target' is out of range", full(b, -1, targets)
+    b.check(b.compare("GE", targets, none), message, "RuntimeError")
+    targets = b.select(counts, targets, full(b, 0, targets))
+    index = in_range(b, targets, classes, message, error="RuntimeError")
+    chosen = b.broadcast_in_dim(take_along(b, x, 1, index), cube, [0, 1])
+    gap = b.add(b.sub(b.broadcast_in_dim(x, cube, [0, 2]), chosen), b.constant(1, dtype_of(x), cube))
+    counted = b.broadcast_in_dim(counts, cube, [0, 1])
+    same = b.compare("EQ", b.broadcast_in_dim(index, cube, [0, 1]), b.iota("i32", cube, 2))
+    marked = b.reduce("or", b.and_(counted, same), [1])
+    none = b.broadcast_in_dim(b.not_(marked), cube, [0, 2])
+    active = b.and_(b.and_(counted, none), b.compare("GT", gap, full(b, 0, gap)))
+    return _Pairs(index, marked, gap, active)
+
+
+@rule("aten.multilabel_margin_loss_forward.default")
+def multilabel_margin_loss_forward(
+    b: Builder, self: SSAValue, target: SSAValue, reduction: int
+) -> tuple[SSAValue, SSAValue]:
+    """(Σ max(0, 1 - x[t] + x[j]) / classes over each target t and each class j that is none, which are targets).
+
+    torch's decomposition of it counts class 0 for every entry after the last target; the CPU's kernel does not.
+    """
+    rows, classes = _matrix(self)
+    pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
+    terms = b.select(pairs.active, pairs.gap, full(b, 0, pairs.gap))
+    losses = b.reduce("add", b.reduce("add", terms, [2]), [1])
+    losses = b.div(losses, full(b, classes, losses))
+    if reduction != NONE:
+        losses = b.reduce("add", losses, [0])
+    if reduction == MEAN:
+        losses = b.div(losses, full(b, rows, losses))
+    marked = b.convert(b.reshape(pairs.marked, shape_of(target)), dtype_of(self))
+    return b.reshape(losses, b.out[0][1]), marked
+
+
+@rule("aten.multilabel_margin_loss_backward.default")
+def multilabel_margin_loss_backward(
+    b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, is_target: SSAValue
+) -> SSAValue:
+    """The number of active pairs a class is in, counted negative as a target, times the gradient of each."""
+    rows, classes = _matrix(self)
+    pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
+    share = _share(b, grad_output, rows, classes, reduction)
+    terms = b.select(pairs.active, b.broadcast_in_dim(share, shape_of(pairs.gap), [0]), full(b, 0, pairs.gap))
+    of_targets = b.neg(b.reduce("add", terms, [2]))
+    gradient = put_along(b, "add", b.reduce("add", terms, [1]), 1, pairs.index, of_targets)
+    return b.reshape(gradient, shape_of(self))

@@ -1,0 +1,1 @@
+"""Updates of many parameters in one op."""

@@ -1,0 +1,194 @@
+"""`_foreach_*` ops: each is the op of its name on every element of its lists, so each borrows that op's rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+from xdsl.ir import SSAValue
+
+from lazytpu.aten.dispatch import evaluate
+from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import KINDS, Scalar
+from lazytpu.aten.schema import signature
+from lazytpu.ir.types import dtype_of, is_complex, shape_of
+
+if TYPE_CHECKING:
+    from lazytpu.ir.builder import Builder
+
+UNARY = (
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "floor",
+    "frac",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "neg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+    "clone",
+    "zero",
+    "max",
+)
+
+# overload of _foreach_<packet> -> the op of one element. Scalars of maximum and minimum are bounds of clamp
+# (native_functions.yaml: foreach_tensor_clamp_min_scalar_kernel_slow).
+ELEMENT = {
+    **{f"{name}.default": f"{name}.default" for name in UNARY},
+    **{f"{name}.Scalar": f"{name}.Scalar" for name in ("add", "sub", "mul", "div")},
+    **{f"{name}.List": f"{name}.Tensor" for name in ("add", "sub", "mul", "div", "clamp_min", "clamp_max")},
+    **{f"{name}.ScalarList": f"{name}.Scalar" for name in ("add", "sub", "mul", "div")},
+    **{f"{name}.Tensor": f"{name}.Tensor" for name in ("add", "mul", "div")},
+    **{f"{name}.{kind}": f"{name}.default" for name in ("clamp_min", "clamp_max") for kind in ("Scalar", "ScalarList")},
+    **{f"{name}.List": f"{name}.default" for name in ("maximum", "minimum")},
+    **{f"maximum.{kind}": "clamp_min.default" for kind in ("Scalar", "ScalarList")},
+    **{f"minimum.{kind}": "clamp_max.default" for kind in ("Scalar", "ScalarList")},
+    "pow.List": "pow.Tensor_Tensor",
+    "pow.Scalar": "pow.Tensor_Scalar",
+    "pow.ScalarList": "pow.Tensor_Scalar",
+    "pow.ScalarAndTensor": "pow.Scalar",
+    **{f"{name}.{kind}": f"{name}.default" for name in ("addcmul", "addcdiv") for kind in ("Scalar", "ScalarList")},
+    "lerp.List": "lerp.Tensor",
+    "lerp.Scalar": "lerp.Scalar",
+    "lerp.ScalarList": "lerp.Scalar",
+    "norm.Scalar": "linalg_vector_norm.default",
+    "mm.default": "mm.default",
+    "copy.default": "copy.default",
+}
+
+SHAPING = {"ord", "exponent"}  # numbers that decide what is computed: part of the program while they do not vary
+
+
+def overload(name: str) -> OpOverload:
+    """The ATen overload "packet.overload"."""
+    packet, _, kind = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), kind)
+
+
+def apply(b: Builder, op: OpOverload, arguments: dict[str, Any], out: tuple[str, tuple[int, ...]]) -> SSAValue:
+    """`op` on arguments by name; what is not given has its default."""
+    s = signature(op)
+    defaults = {
+        name: Scalar(KINDS[type(value)], value) if name in s.numbers and type(value) in KINDS else value
+        for name, value in s.defaults.items()
+    }
+    return evaluate(b, op, {**defaults, **arguments}, [out]).returns[0]
+
+
+def _foreach(name: str, element: str) -> None:
+    own = signature(overload(f"_foreach_{name}"))
+    op = overload(element)
+    theirs = signature(op).names
+    # An argument goes to the one of its name, or of its position: `scalar` is `other` of add, `min` of clamp_min.
+    target = {n: n if n in theirs else theirs[i] for i, n in enumerate(own.names)}
+
+    @rule(f"aten._foreach_{name}", numbers=own.numbers - SHAPING, promotable=own.numbers & SHAPING)
+    def foreach(b: Builder, **arguments: Any) -> tuple[list[SSAValue]]:
+        outs = list(b.out)
+        return (
+            [
+                apply(b, op, {target[n]: v[i] if isinstance(v, list) else v for n, v in arguments.items()}, out)
+                for i, out in enumerate(outs)
+            ],
+        )
+
+
+for _name, _element in ELEMENT.items():
+    _foreach(_name, _element)
+
+
+def _with_tensor_of_numbers(packet: str) -> None:
+    op = overload(f"{packet}.default")
+
+    @rule(f"aten._foreach_{packet}.Tensor")
+    def foreach(
+        b: Builder, self: list[SSAValue], tensor1: list[SSAValue], tensor2: list[SSAValue], scalars: SSAValue
+    ) -> tuple[list[SSAValue]]:
+        results: list[SSAValue] = []
+        for i, out in enumerate(list(b.out)):
+            value = b.reshape(b.slice(scalars, (i,), (i + 1,)), ())
+            arguments = {"self": self[i], "tensor1": tensor1[i], "tensor2": tensor2[i], "value": value}
+            results.append(apply(b, op, arguments, out))
+        return (results,)
+
+
+_with_tensor_of_numbers("addcmul")
+_with_tensor_of_numbers("addcdiv")
+
+
+@rule("aten._foreach_powsum.Scalar", promotable=("ord",))
+def powsum(b: Builder, self: list[SSAValue], ord: Scalar, dtype: torch.dtype | None) -> tuple[list[SSAValue]]:
+    """The sums of |x|^ord: a norm before its root."""
+    results: list[SSAValue] = []
+    for x, (out, _) in zip(self, list(b.out), strict=True):
+        x = b.convert(x, out if dtype is not None and not is_complex(dtype_of(x)) else wide(dtype_of(x)))
+        size = b.abs(x)
+        meta = (dtype_of(size), shape_of(size))
+        raised = apply(b, torch.ops.aten.pow.Tensor_Scalar, {"self": size, "exponent": ord}, meta)
+        results.append(b.convert(b.reduce("add", raised, range(len(meta[1]))), out))
+    return (results,)
+
+
+@rule("aten._amp_foreach_non_finite_check_and_unscale.default")
+def unscale(
+    b: Builder, self: list[SSAValue], found_inf: SSAValue, inv_scale: SSAValue
+) -> tuple[list[SSAValue], SSAValue]:
+    """Each gradient times inv_scale, and 1 in found_inf if any of them holds an infinity or NaN
+    (`_amp_foreach_non_finite_check_and_unscale_cpu_kernel` in AmpKernels.cpp)."""
+    unscaled: list[SSAValue] = []
+    finite: SSAValue | None = None
+    for grad in self:
+        x = b.convert(grad, wide(dtype_of(grad)))
+        good = b.reduce("and", b.unary("is_finite", x), range(len(shape_of(x))))
+        finite = good if finite is None else b.and_(finite, good)
+        factor = b.broadcast_to(b.convert(b.reshape(inv_scale, ()), dtype_of(x)), shape_of(x))
+        unscaled.append(b.convert(b.mul(x, factor), dtype_of(grad)))
+    if finite is None:
+        return unscaled, found_inf
+    return unscaled, b.select(finite, found_inf, full(b, 1, found_inf))
+
+
+@rule("aten._amp_update_scale.default")
+def update_scale(
+    b: Builder,
+    self: SSAValue,
+    growth_tracker: SSAValue,
+    found_inf: SSAValue,
+    scale_growth_factor: float,
+    scale_backoff_factor: float,
+    growth_interval: int,
+) -> tuple[SSAValue, SSAValue]:
+    """The next loss scale and count of good steps: a step with infinities backs off, `growth_interval` good steps in a
+    row grow, unless the scale would overflow (`_amp_update_scale_cpu_kernel` in AmpKernels.cpp)."""
+    shape = shape_of(self)
+    bad = b.broadcast_to(b.reshape(b.compare("NE", found_inf, full(b, 0, found_inf)), ()), shape)
+    count = b.add(growth_tracker, full(b, 1, growth_tracker))
+    due = b.compare("EQ", count, full(b, growth_interval, count))
+    grown = b.mul(self, full(b, scale_growth_factor, self))
+    grown = b.select(b.and_(due, b.unary("is_finite", grown)), grown, self)
+    scale = b.select(bad, b.mul(self, full(b, scale_backoff_factor, self)), grown)
+    tracker = b.select(b.or_(bad, due), full(b, 0, count), count)
+    return scale, tracker

@@ -1,0 +1,74 @@
+"""Functions of complex numbers where XLA's differ from those of C99: at infinities, at 0, on a branch cut."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.pointwise.computing import full, with_number
+from lazytpu.ir.types import dtype_of, is_complex
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+
+def _parts(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    return b.unary("real", x), b.unary("imag", x)
+
+
+def size(b: Builder, x: SSAValue) -> SSAValue:
+    """|x|: infinite when either part is, even beside a NaN."""
+    found = b.abs(x)
+    if not is_complex(dtype_of(x)):
+        return found
+    infinity = full(b, math.inf, found)
+    there = [b.compare("EQ", b.abs(part), infinity) for part in _parts(b, x)]
+    return b.select(b.or_(*there), infinity, found)
+
+
+def square_root(b: Builder, x: SSAValue) -> SSAValue:
+    """The root with the positive real part. Its imaginary part has the sign of that of x, also that of -0.0."""
+    root = b.sqrt(x)
+    if not is_complex(dtype_of(x)):
+        return root
+    real, imag = _parts(b, root)
+    own = b.unary("imag", x)
+    below = b.compare("LT", b.div(full(b, 1, own), own), full(b, 0, own))
+    height = b.abs(imag)
+    return b.binary("complex", real, b.select(below, b.neg(height), height))
+
+
+def exponential(b: Builder, x: SSAValue) -> SSAValue:
+    """e^x. Where the imaginary part is not finite: 0 at a real part of -inf, an infinity of no direction at +inf."""
+    found = b.exp(x)
+    if not is_complex(dtype_of(x)):
+        return found
+    real, imag = _parts(b, x)
+    none, infinity = full(b, 0, real), full(b, math.inf, real)
+    vanishing = b.compare("EQ", real, full(b, -math.inf, real))
+    endless = b.compare("EQ", real, infinity)
+    lost = b.not_(b.unary("is_finite", imag))
+    limit = b.binary("complex", b.select(vanishing, none, infinity), b.select(vanishing, none, full(b, math.nan, real)))
+    return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, found)
+
+
+def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
+    """2^x."""
+    if not is_complex(dtype_of(x)):
+        return b.binary("pow", full(b, 2, x), x)
+    return exponential(b, with_number(b, "mul", x, math.log(2)))
+
+
+def power(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
+    """x^y. Of a complex 0: 0 for an exponent with a positive real part, infinite for one with a negative, else NaN."""
+    found = b.binary("pow", x, y)
+    if not is_complex(dtype_of(x)):
+        return found
+    real = b.unary("real", y)
+    none, nan = full(b, 0, real), full(b, math.nan, real)
+    above, below = b.compare("GT", real, none), b.compare("LT", real, none)
+    first = b.select(above, none, b.select(below, full(b, math.inf, real), nan))
+    limit = b.binary("complex", first, b.select(above, none, nan))
+    return b.select(b.compare("EQ", x, full(b, 0, x)), limit, found)

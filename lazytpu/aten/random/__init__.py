@@ -1,0 +1,1 @@
+"""Random numbers of all distributions, from (seed, offset) alone (R7)."""

@@ -1,0 +1,1 @@
+"""Ops that make one element out of many: sums, extremes, running sums, statistics, counts."""

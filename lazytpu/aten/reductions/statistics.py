@@ -1,0 +1,161 @@
+"""Variance, standard deviation and norms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from lazytpu.aten import dtypes
+from lazytpu.aten.dims import along, reduced
+from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.reductions.reductions import count, fold, magnitude, squares, truth
+from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.types import dtype_of, is_complex, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+Dims = int | Sequence[int] | None
+
+
+def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSAValue]:
+    """(mean, sum of squared differences from it) over `dims`, which stay with size 1.
+
+    Two passes: the mean first, then the squares of what is left, so nothing cancels (a one-pass variance of values near
+    1000 loses six digits in f32).
+    """
+    n = count(x, list(dims)) if dims else 1
+    folded = b.reduce("add", x, dims, keepdim=True)
+    mean = b.div(folded, full(b, n, folded))
+    centred = b.sub(x, along(b, mean, shape_of(x), list(dims)))
+    return mean, b.reduce("add", squares(b, centred), dims, keepdim=True)
+
+
+def _variance(
+    b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool
+) -> tuple[SSAValue, SSAValue]:
+    """(variance, mean) with `correction` taken from the count; a count of 0 or less divides by zero, as on the CPU."""
+    dims = reduced(dim, len(shape_of(x)))
+    mean, squared = moments(b, b.convert(x, wide(dtype_of(x))), dims)
+    variance = b.div(squared, _left(b, count(x, dim), correction, squared))
+    shape = shape_of(mean) if keepdim else [n for d, n in enumerate(shape_of(mean)) if d not in dims]
+    return b.reshape(variance, shape), b.reshape(mean, shape)
+
+
+def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> SSAValue:
+    """max(0, size - correction), rounded to the dtype of `like` once."""
+    if not isinstance(correction, Scalar):
+        return full(b, float(max(0, size - correction)), like)
+    left = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
+    return b.broadcast_to(b.convert(left, dtype_of(like)), shape_of(like))
+
+
+def _given(correction: Scalar | bool | None) -> Scalar | float:
+    """The correction: 1 unless given; `unbiased` of the older overloads is a correction of 1 or 0."""
+    if correction is None:
+        return 1
+    if not isinstance(correction, Scalar):
+        return int(correction)
+    return correction if correction.plan is not None else correction.value
+
+
+@rule("aten.var.correction", promotable=("correction",))
+def var(
+    b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
+) -> SSAValue:
+    """Σ|x - mean|² / max(0, n - correction)."""
+    return b.convert(_variance(b, self, dim, _given(correction), keepdim)[0], b.out[0][0])
+
+
+@rule("aten.std.correction", promotable=("correction",))
+def std(
+    b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
+) -> SSAValue:
+    """The square root of `var`."""
+    return b.convert(b.sqrt(_variance(b, self, dim, _given(correction), keepdim)[0]), b.out[0][0])
+
+
+@rule("aten.var_mean.correction", promotable=("correction",))
+def var_mean(
+    b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
+) -> tuple[SSAValue, SSAValue]:
+    """(variance, mean)."""
+    variance, mean = _variance(b, self, dim, _given(correction), keepdim)
+    return b.convert(variance, b.out[0][0]), b.convert(mean, b.out[1][0])
+
+
+@rule("aten.std_mean.correction", promotable=("correction",))
+def std_mean(
+    b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
+) -> tuple[SSAValue, SSAValue]:
+    """(standard deviation, mean)."""
+    variance, mean = _variance(b, self, dim, _given(correction), keepdim)
+    return b.convert(b.sqrt(variance), b.out[0][0]), b.convert(mean, b.out[1][0])
+
+
+@rule("aten.var.default")
+def var_all(b: Builder, self: SSAValue, unbiased: bool = True) -> SSAValue:
+    return b.convert(_variance(b, self, None, _given(unbiased), False)[0], b.out[0][0])
+
+
+@rule("aten.var.dim")
+def var_dim(b: Builder, self: SSAValue, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> SSAValue:
+    return b.convert(_variance(b, self, dim, _given(unbiased), keepdim)[0], b.out[0][0])
+
+
+def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSAValue:
+    """(Σ|x|^order)^(1/order), with the limits of `torch.linalg.vector_norm` at 0, inf and -inf; real."""
+    if order == inf:
+        return fold(b, "max", magnitude(b, x), dim, keepdim)
+    if order == -inf:
+        return fold(b, "min", magnitude(b, x), dim, keepdim)
+    if order == 0:
+        real = dtypes.name(dtypes.torch_dtype(dtype_of(x)).to_real())
+        return fold(b, "add", b.convert(truth(b, x), real), dim, keepdim)
+    if order == 1:
+        return fold(b, "add", magnitude(b, x), dim, keepdim)
+    if order == 2:
+        return b.sqrt(fold(b, "add", squares(b, x), dim, keepdim))
+    size = magnitude(b, x)
+    if count(x, dim) == 1:  # of one number each, whose power may be past the dtype
+        return fold(b, "add", size, dim, keepdim)
+    folded = fold(b, "add", b.binary("pow", size, full(b, order, size)), dim, keepdim)
+    return b.binary("pow", folded, full(b, 1 / order, folded))
+
+
+# Orders whose norm is computed by other means than that of the rest.
+SPECIAL = (inf, -inf, 0, 1, 2)
+
+
+def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bool) -> SSAValue:
+    """The norm of a run-time order: all the ways are in the program, and the number chooses."""
+    size, given = magnitude(b, x), b.scalar(order, "f64")
+    if count(x, dim) == 1:
+        one, none = fold(b, "add", size, dim, keepdim), b.compare("EQ", given, b.constant(0.0, "f64"))
+        return b.select(none, norm(b, x, 0, dim, keepdim), one)
+    power = b.broadcast_to(b.convert(given, dtype_of(size)), shape_of(size))
+    folded = fold(b, "add", b.binary("pow", size, power), dim, keepdim)
+    root = b.convert(b.div(b.constant(1.0, "f64"), given), dtype_of(folded))
+    result = b.binary("pow", folded, b.broadcast_to(root, shape_of(folded)))
+    for special in SPECIAL:
+        chosen = b.compare("EQ", given, b.constant(special, "f64"))
+        result = b.select(chosen, norm(b, x, special, dim, keepdim), result)
+    return result
+
+
+@rule("aten.linalg_vector_norm.default", promotable=("ord",))
+def linalg_vector_norm(
+    b: Builder, self: SSAValue, ord: Scalar, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> SSAValue:
+    """The vector norm; `dtype` is what `self` is converted to first. f16 and bf16 are accumulated in f32."""
+    if dtype is not None:
+        self = b.convert(self, dtypes.name(dtype))
+    if not is_complex(dtype_of(self)):
+        self = b.convert(self, wide(dtype_of(self)))
+    varies = ord.plan is not None
+    found = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
+    return b.convert(found, b.out[0][0])

@@ -1,0 +1,1 @@
+"""Ops that make tensors, and move or copy elements without computing."""

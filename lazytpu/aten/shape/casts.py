@@ -1,0 +1,98 @@
+"""Copies: to another dtype, into another tensor's shape, and fills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from lazytpu.aten import dtypes
+from lazytpu.aten.pointwise.computing import HALVES, Operand, number
+from lazytpu.aten.registry import rule
+from lazytpu.aten.scalars import Scalar
+from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, is_integer, shape_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from lazytpu.ir.builder import Builder
+
+NARROW = ("i8", "ui8", "i16", "ui16")
+
+
+def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
+    """x as `dtype`, as `c10::convert` does it on the CPU.
+
+    Floats become narrow integers by way of a wide one and wrap around, where the dialect's convert would saturate
+    (300.0 is 44 as uint8, -1.0 is 255); halves are made from doubles and integers by way of f32, floats of 8 bits from
+    and to everything; a complex number leaves its imaginary part behind; anything but 0 is true. What C++ leaves
+    undefined (NaN or an infinity as an integer, a float beyond 2^31 as a narrow one) is whatever the device gives.
+    """
+    source = dtype_of(x)
+    if source == dtype:
+        return x
+    if source in FLOATS8:
+        return cast(b, b.convert(x, "f32"), dtype)
+    if dtype == "i1":
+        return b.compare("NE", x, b.constant(0, *_like(x)))
+    if is_complex(source) and not is_complex(dtype):
+        return cast(b, b.unary("real", x), dtype)
+    if is_float(source) and is_integer(dtype):
+        return _to_integer(b, x, dtype)
+    if dtype in FLOATS8 or (dtype in HALVES and (source == "f64" or is_integer(source))):
+        x = b.convert(x, "f32")
+    return b.convert(x, dtype)
+
+
+def _like(x: SSAValue) -> tuple[str, tuple[int, ...]]:
+    return dtype_of(x), shape_of(x)
+
+
+def _to_integer(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
+    if dtype in NARROW:
+        return b.convert(b.convert(x, "i32"), dtype)
+    if dtype in ("ui32", "ui64"):
+        wrapped = b.convert(b.convert(x, "i64"), dtype)
+        negative = b.compare("LT", x, b.constant(0, *_like(x)))
+        return b.select(negative, wrapped, b.convert(x, dtype))
+    return b.convert(x, dtype)
+
+
+@rule("aten._to_copy.default")
+def to_copy(b: Builder, self: SSAValue, dtype: torch.dtype | None, **placement: Any) -> SSAValue:
+    """self in another dtype; layout, device and memory format are not the program's business."""
+    return self if dtype is None else cast(b, self, dtypes.name(dtype))
+
+
+@rule("aten.clone.default")
+def clone(b: Builder, self: SSAValue, memory_format: Any) -> SSAValue:
+    """self: values are immutable."""
+    return self
+
+
+@rule(
+    "aten.alias.default",
+    "aten.alias_copy.default",
+    "aten.detach.default",
+    "aten.detach_copy.default",
+    "aten.lift.default",
+    "aten.lift_fresh.default",
+    "aten.lift_fresh_copy.default",
+)
+def same(b: Builder, self: SSAValue) -> SSAValue:
+    """self: values are immutable."""
+    return self
+
+
+@rule("aten.copy.default", numbers=("src",))
+def copy(b: Builder, self: SSAValue, src: Operand, non_blocking: bool) -> SSAValue:
+    """src with the dtype and shape of self."""
+    dtype, shape = _like(self)
+    value = number(b, src, dtype) if isinstance(src, Scalar) else cast(b, src, dtype)
+    return b.broadcast_to(value, shape)
+
+
+@rule("aten.fill.Scalar", "aten.fill.Tensor", numbers=("value",))
+def fill(b: Builder, self: SSAValue, value: Operand) -> SSAValue:
+    """The shape and dtype of self, all elements `value` (0-d)."""
+    return copy(b, self, value, False)

@@ -1,0 +1,1 @@
+"""Views: (size, stride, offset) turned back into slices, reshapes, transposes and broadcasts (R1)."""

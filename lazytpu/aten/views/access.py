@@ -1,0 +1,151 @@
+"""Reading and writing a storage through a view: (size, stride, offset) turned back into dense ops (R1).
+
+A storage's value is a dense row-major array in *memory order*: the dims of the tensor that made it, by descending
+stride. So a channels_last tensor is stored as NHWC, and reading it as NCHW is one transpose. A view of another dtype is
+read in units that both dtypes consist of: an f64 seen as f32 is a pair of f32, and so is a complex number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+from lazytpu.aten.views import steps as view_steps
+from lazytpu.aten.views.plan import plan
+from lazytpu.aten.views.steps import Plan, Shape
+from lazytpu.aten.views.units import units
+from lazytpu.ir.types import REAL_OF, dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
+    from lazytpu.ir.builder import Builder
+
+__all__ = ["Base", "View", "read", "write"]
+
+
+@dataclass(frozen=True)
+class Base:
+    """The tensor that made a storage: dense, at offset 0, with its dims in any order."""
+
+    dtype: str
+    size: Shape
+    stride: Shape
+
+    @classmethod
+    def of(cls, dtype: str, size: Shape, stride: Shape) -> Base:
+        """The base for a new tensor of this size and stride.
+
+        Its own dims if they are dense, else a flat storage that is just large enough, in which the tensor is a view.
+        """
+        base = cls(dtype, size, stride)
+        if 0 in size:
+            return base
+        dense = 1
+        for dim in reversed(base.order):
+            if size[dim] != 1 and stride[dim] != dense:
+                return cls(dtype, (1 + sum((n - 1) * t for n, t in zip(size, stride, strict=True)),), (1,))
+            dense *= size[dim]
+        return base
+
+    @cached_property
+    def order(self) -> Shape:
+        """The dims from the largest stride to the smallest; of equal strides, the first dim first."""
+        return tuple(sorted(range(len(self.size)), key=lambda dim: -self.stride[dim]))
+
+    @cached_property
+    def memory_shape(self) -> Shape:
+        return tuple(self.size[dim] for dim in self.order)
+
+    @property
+    def extent(self) -> int:
+        """Elements of the storage."""
+        return prod(self.size)
+
+    def to_memory(self, b: Builder, logical: SSAValue) -> SSAValue:
+        """A tensor of shape `size` in memory order."""
+        return b.transpose(logical, self.order)
+
+    def to_logical(self, b: Builder, memory: SSAValue) -> SSAValue:
+        """The inverse of `to_memory`."""
+        return b.transpose(memory, tuple(self.order.index(dim) for dim in range(len(self.order))))
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor on a storage; stride and offset count elements of the view's own dtype."""
+
+    size: Shape
+    stride: Shape
+    offset: int
+    dtype: str
+
+
+def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
+    """The tensor (`view.size`, `view.dtype`) that the view shows of a storage.
+
+    `memory` has shape `base.memory_shape` and dtype `base.dtype`. Raises ValueError for a view that reaches past it.
+    """
+    _check(memory, base.dtype, base.memory_shape, "the storage's value")
+    if 0 in view.size:
+        return b.constant(0, view.dtype, view.size)
+    if part := _part(base, view):
+        return b.unary(part.name, read(b, memory, base, part.of))
+    if base.dtype == view.dtype:
+        return view_steps.read(b, _plan(base.memory_shape, view, 1, writing=False), memory)
+    in_base, in_view = units(base.dtype, view.dtype)
+    steps = _plan(base.memory_shape + in_base.tail, view, in_view.ratio, writing=False)
+    return in_view.join(b, view_steps.read(b, steps, in_base.split(b, memory)))
+
+
+def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue) -> SSAValue:
+    """The storage's new value, in memory order, after writing `value` (`view.size`, `view.dtype`) through the view.
+
+    Where elements of the view overlap, the last one in row-major order of the view stays. A view of everything needs no
+    old value. Raises ValueError for a view that reaches past the storage.
+    """
+    _check(memory, base.dtype, base.memory_shape, "the storage's value")
+    _check(value, view.dtype, view.size, "the written value")
+    if 0 in view.size:
+        return memory
+    if part := _part(base, view):
+        whole = read(b, memory, base, part.of)
+        pair = (value, b.unary("imag", whole)) if part.name == "real" else (b.unary("real", whole), value)
+        return write(b, memory, base, part.of, b.binary("complex", *pair))
+    if base.dtype == view.dtype:
+        return view_steps.write(b, _plan(base.memory_shape, view, 1, writing=True), memory, value)
+    in_base, in_view = units(base.dtype, view.dtype)
+    steps = _plan(base.memory_shape + in_base.tail, view, in_view.ratio, writing=True)
+    return in_base.join(b, view_steps.write(b, steps, in_base.split(b, memory), in_view.split(b, value)))
+
+
+def _plan(memory: Shape, view: View, ratio: int, *, writing: bool) -> Plan:
+    """The plan of a view whose elements are `ratio` elements of `memory` each."""
+    if ratio == 1:
+        return plan(memory, view.size, view.stride, view.offset, writing)
+    stride = (*(t * ratio for t in view.stride), 1)
+    return plan(memory, (*view.size, ratio), stride, view.offset * ratio, writing)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A view that is the real or imaginary part of the complex view `of`."""
+
+    name: str
+    of: View
+
+
+def _part(base: Base, view: View) -> _Part | None:
+    """`x.real` and `x.imag` step over whole complex numbers: that needs no array of pairs."""
+    moving = [t for n, t in zip(view.size, view.stride, strict=True) if n > 1]
+    if REAL_OF.get(base.dtype) != view.dtype or any(t % 2 for t in moving):
+        return None
+    stride = tuple(t // 2 for t in view.stride)
+    return _Part("imag" if view.offset % 2 else "real", View(view.size, stride, view.offset // 2, base.dtype))
+
+
+def _check(value: SSAValue, dtype: str, shape: Shape, what: str) -> None:
+    if dtype_of(value) != dtype or shape_of(value) != shape:
+        raise ValueError(f"{what} must be {dtype} of shape {list(shape)}; got {value.type}")

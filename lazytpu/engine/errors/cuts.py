@@ -1,0 +1,102 @@
+"""Errors of a cut, told in the user's terms: which op, which line, what stays valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIssue]
+
+from lazytpu.aten.errors import Check, ImportFailure
+from lazytpu.engine.errors.undo import undo
+from lazytpu.runtime.errors import CompileError, RunError, is_full
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import State
+from lazytpu.trace.value import Value
+
+_VALID = "Tensors made before this trace are as they were before it and the device stays usable; its results are lost."
+_KEPT = "It ran op by op instead: all tensors are valid, and the device stays usable."
+_INTERRUPTED = "lazytpu: the program that computes this value was interrupted while it was launched"
+_TAKEN = "So are the contents of {} tensors whose memory had been donated to the run that failed: reading one says so."
+
+
+def failed_cut(
+    error: BaseException,
+    trace: Trace,
+    held: list[tuple[int, Value]],
+    out_of_memory: Callable[[RunError | CompileError], BaseException],
+) -> BaseException:
+    """The error to raise for a cut that failed, once its live values `held` are again what they were before it.
+
+    `out_of_memory` tells in full of one that the device's memory was too small for.
+
+    Nothing that the error's frames hold keeps device memory alive (R4): the trace is emptied, and of errors that the
+    device raised the frames are dropped.
+    """
+    pending = any(value.buffer is None for _, value in held)
+    lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
+    told = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
+    failure = _explain(told, trace.state, pending, len(lost.inputs))
+    lost.spoil(failure if isinstance(failure, Exception) else RuntimeError(_INTERRUPTED))
+    for buffer in trace.buffers:
+        buffer.pins -= 1
+    for emptied in (trace.buffers, trace.values, trace.numbers, held):
+        emptied.clear()
+    if isinstance(failure, CompileError | RunError):
+        _drop_frames(failure)
+        _drop_frames(error)
+    return failure
+
+
+def _explain(error: BaseException, state: State, lost: bool, donated: int = 0) -> BaseException:
+    """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line.
+    `lost` says whether results of the trace have no value; the memory of `donated` inputs is gone."""
+    valid = _VALID if lost else _KEPT
+    if donated:
+        valid = f"{valid} {_TAKEN.format(donated)}"
+    from lazytpu.passes.errors import PassError  # imports xDSL, which a process that compiles nothing does without
+
+    if isinstance(error, ImportFailure):
+        return not_imported(error, f"\n{valid}")
+    if isinstance(error, PassError | CompileError | RunError):
+        error.add_note(f"In the trace {_span(state)}. {valid}")
+        return error
+    return error
+
+
+def not_imported(error: ImportFailure, valid: str = "") -> RuntimeError:
+    """The error to raise for a record that could not be imported; `valid` says what else is still there."""
+    from lazytpu.ir.types import TooLarge
+
+    kind = torch.OutOfMemoryError if isinstance(error.__cause__, TooLarge) else RuntimeError
+    failure = kind(f"lazytpu could not import {error}{valid}")
+    failure.__cause__ = error
+    return failure
+
+
+CHECKED: dict[str, type[Exception]] = {
+    error.__name__.lstrip("_"): error
+    for error in (IndexError, RuntimeError, ValueError, ZeroDivisionError, LinAlgError)
+}
+
+
+def failed_check(check: Check) -> Exception:
+    """The exception of a check of values that failed."""
+    return CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
+def _span(state: State) -> str:
+    records = state.records()
+    first, last = records[0], records[-1]
+    return f"of {len(records)} ops from {_where(first)} to {_where(last)}"
+
+
+def _where(record: Any) -> str:
+    return f"{record.op} ({record.line})"

@@ -1,0 +1,37 @@
+"""The end of the process while the device runs, or XLA compiles: waited for a little, then left behind."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from lazytpu.engine.compiling.progress import say
+from lazytpu.runtime.exits import abandon_threads
+
+AT_EXIT = 5.0  # seconds to wait: a program that is compiled by then is in the cache of the next process
+
+Close = Callable[[float], bool]
+"""Stops what threads do for the engine, and waits for that until a time of `time.monotonic()`; whether they stopped."""
+
+
+def close_at_exit(closes: Sequence[Close], seconds: float = AT_EXIT) -> None:
+    """Call each of `closes` when the process ends, with as much time for all of them together."""
+    process = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != process:  # a forked child: the threads are its parent's
+            return
+        end = time.monotonic() + seconds
+        try:
+            done = [each(end) for each in closes]
+        except KeyboardInterrupt:
+            say("interrupted: what still runs is left behind")
+            done = [False]
+        if not all(done) and not abandon_threads():
+            say("threads cannot be left behind on this system: waiting for them")
+            for each in closes:
+                each(float("inf"))
+
+    atexit.register(close)

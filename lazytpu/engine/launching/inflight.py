@@ -1,0 +1,215 @@
+"""Runs that were launched and may not be done: their status, how long the device took, and checks of values (R9)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lazytpu.aten.errors import Check
+from lazytpu.engine.errors.cuts import failed_check
+from lazytpu.engine.errors.lineage import ALL, Failure, Lineage, Outcome, note, note_guarded, outcomes_of, told
+from lazytpu.engine.metrics import Metrics
+from lazytpu.runtime import client
+from lazytpu.runtime.errors import RunError
+
+LIMIT = 16  # runs the host may be ahead of the device: enough to never starve it, and memory stays bounded
+BATCH = 8  # of these are settled at once: one wait for all of them costs a third of a wait for each
+
+
+@dataclass(slots=True)
+class Timing:
+    """How long one program keeps the device busy, in milliseconds: measured on some of its runs, since the thread that
+    waits for them costs the host some 0.4 ms each."""
+
+    runs: int = 0
+    last_ms: float = 0.0
+
+    def due(self) -> bool:
+        """Whether the run that begins now is measured: the first three and then every 16th."""
+        self.runs += 1
+        return self.runs <= 3 or self.runs % 16 == 0
+
+
+@dataclass(slots=True)
+class Run:
+    """One launched program: its status array (which is ready when all of it is), of each of its `checks` whether it
+    passed. `outcomes` are those of its results by group, `parents` those of its inputs, if these may have failed."""
+
+    number: int
+    checks: tuple[Check, ...]
+    lineage: Lineage
+    outcomes: list[Outcome]
+    parents: Sequence[Outcome | None]
+    status: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """When a measured run was launched, and the status of the run that the device was still busy with, if any."""
+
+    before: Any
+    at: float
+
+
+class Inflight:
+    """The runs whose status nobody has looked at yet, oldest first."""
+
+    def __init__(self, metrics: Metrics):
+        self.metrics = metrics
+        self.runs: deque[Run] = deque()
+        self.failures: list[Failure] = []  # nobody was told of these
+        self.launched = 0
+        self._checking = 0  # the number of the last run that checks values
+        self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
+        self._watcher: threading.Thread | None = None
+
+    def begin(self, timing: Timing) -> Launch | None:
+        """Call before a program is launched: says from when its time counts if this run is measured, else None."""
+        if not timing.due():
+            self.metrics.device_ms += timing.last_ms
+            return None
+        before = self.runs[-1].status if self.runs else None
+        return Launch(None if before is None or client.is_ready(before) else before, time.perf_counter())
+
+    def run(self, lineage: Lineage, checks: tuple[Check, ...], inputs: Iterable[Any], eager: bool) -> Run:
+        """The run of a program on the buffers `inputs`, for `add`; its outcomes are for the buffers of its results.
+        `eager`: it is one op alone, so that the check of what an input holds may still come."""
+        self.launched = number = self.launched + 1
+        if checks:
+            self._checking = number
+        first = self.runs[0].number if self.runs else number
+        doubtful = self._checking >= first or self.failures
+        parents = list(outcomes_of(inputs)) if doubtful or eager or lineage.guards else ()
+        return Run(number, checks, lineage, [Outcome(group) for group in lineage.groups], parents)
+
+    def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
+        """A program was launched; when the host is `LIMIT` runs ahead, wait for the oldest. Raises nothing: what failed
+        is told at a read, and not to the trace that happens to be cut now."""
+        run.status = status
+        if launch is not None:
+            if client.is_ready(status):  # ran while it was launched, as small programs do on the CPU
+                self._measured(timing, time.perf_counter() - launch.at)
+            else:
+                self._watch_on_thread((launch, timing, status))
+        self.runs.append(run)
+        if len(self.runs) > LIMIT:
+            self._settle(BATCH)
+
+    def settle(self) -> None:
+        """Wait for all runs. Raises nothing."""
+        while self.runs:
+            self._settle(len(self.runs))
+
+    def tell(self, failures: Sequence[Failure]) -> None:
+        """Raise what failed, if nobody was told yet: the exception of a check of values (IndexError for an index out of
+        bounds), or RunError."""
+        error = told(failures)
+        if error is not None:
+            if isinstance(error, RunError):
+                told([f for f in self.failures if isinstance(f.error, RunError) and _same(f.error, error)])
+            self.failures = [failure for failure in self.failures if failure.error is not None]
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, which would hold it
+
+    def _settle(self, count: int) -> None:
+        """Wait for the oldest runs, and note what failed in them: for all that lie before a check of their info."""
+        guarding = [i for i, run in enumerate(list(self.runs), 1) if run.lineage.guards]
+        runs = self._oldest(max(count, *guarding[-1:]) if guarding else count)
+        try:
+            with self.metrics.waiting():
+                try:
+                    client.wait([run.status for run in runs])
+                    suspects = [run for run in runs if run.checks]
+                except RunError:
+                    suspects = runs
+                self._note(runs, {run.number: _failures_of(run) for run in suspects})
+        except BaseException:  # an interrupt: nobody has looked at them yet
+            self.runs.extendleft(reversed(runs))
+            raise
+
+    def _note(self, runs: Sequence[Run], failed: dict[int, dict[int, Failure]]) -> None:
+        """Tell the outcomes of runs that are done what `failed`, by the numbers of the runs and of their checks."""
+        self.failures.extend(failure for checks in failed.values() for failure in checks.values())
+        if self.failures:
+            for run in runs:
+                note_guarded(failed.get(run.number, {}), run.parents, run.lineage.guards)
+            for run in runs:
+                note(failed.get(run.number, {}), run.outcomes, run.parents)
+        for run in runs:
+            run.checks, run.parents = (), ()
+
+    def idle(self) -> bool:
+        """Whether the device is done with all runs."""
+        return all(client.is_ready(run.status) for run in list(self.runs))
+
+    def close(self, end: float) -> bool:
+        """At the end of the process: wait until `end` (time.monotonic()) for the device; whether it is done, and the
+        thread that waits for it has stopped."""
+        while not self.idle():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.01)
+        if self._watcher is None:
+            return True
+        self._watched.put(None)
+        self._watcher.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        return not self._watcher.is_alive()
+
+    def _oldest(self, count: int) -> list[Run]:
+        runs: list[Run] = []
+        try:
+            while len(runs) < count:
+                runs.append(self.runs.popleft())
+        except IndexError:  # there are no more: another thread may settle them, too
+            return runs
+        return runs
+
+    def _measured(self, timing: Timing, seconds: float) -> None:
+        timing.last_ms = 1e3 * seconds
+        self.metrics.device_ms += timing.last_ms
+
+    def _watch_on_thread(self, watched: tuple[Launch, Timing, Any]) -> None:
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="lazytpu device timer", daemon=True)
+            self._watcher.start()
+        self._watched.put(watched)
+
+    def _watch(self) -> None:
+        """On a thread of its own: a run begins when the one before it is done, and ends when its status is there."""
+        while (watched := self._watched.get()) is not None:
+            launch, timing, status = watched
+            start = launch.at
+            try:
+                if launch.before is not None:
+                    client.wait([launch.before])
+                    start = max(time.perf_counter(), start)
+                client.wait([status])
+            except RuntimeError:
+                continue  # reported at the host's next read, with the run's own error
+            self._measured(timing, time.perf_counter() - start)
+
+
+def _same(one: RunError, other: RunError) -> bool:
+    """Whether both come from one failure: XLA fails what is computed from a run that failed, and puts words before its
+    reason."""
+    return one.reason.rpartition(": ")[2] == other.reason.rpartition(": ")[2]
+
+
+def _failures_of(run: Run) -> dict[int, Failure]:
+    """Why a run that is done failed, by the number of the check that did."""
+    try:
+        if not run.checks:
+            client.wait([run.status])
+            return {}
+        passed = client.to_host(run.status, copy=False)
+    except RunError as error:
+        failure = Failure(error.with_traceback(None), run.number)
+        return {ALL: failure}
+    return {i: Failure(failed_check(check), run.number) for i, check in enumerate(run.checks) if not passed[i]}

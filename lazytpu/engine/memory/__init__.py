@@ -1,0 +1,1 @@
+"""What is alive on the device, and what to say when that is too much."""

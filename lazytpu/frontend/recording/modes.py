@@ -1,0 +1,53 @@
+"""Modes: when recorded ops run. The process has one (`lazytpu.options.mode`), and a thread may choose its own.
+
+A thread's own mode is held by its recorder, so autograd's threads work in the mode of the thread that called them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+
+from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.recording.tensors import recorder, recorders
+from lazytpu.options import SETTINGS, watch
+from lazytpu.trace.recorder import Recorder
+
+
+def install() -> None:
+    """Let recorders follow the mode of the process."""
+    watch("mode", _follow)
+
+
+def _follow() -> None:
+    place = call_site()
+    with ExitStack() as every:  # a cut that fails keeps no other recorder from following
+        for each in recorders():
+            every.callback(each.choose_mode, each.own_mode, place)
+
+
+class Mode:
+    """A mode of the calling thread, for a block of code; it can be entered again, also within itself.
+
+    What is pending is cut at both ends when the mode changes there.
+    """
+
+    def __init__(self, mode: str):
+        self._mode: str = SETTINGS["mode"].parse(mode, "lazytpu.mode(...)")
+        self._before: list[tuple[Recorder, str | None]] = []
+
+    def __enter__(self) -> None:
+        mine = recorder()
+        before = mine.own_mode
+        try:
+            mine.choose_mode(self._mode, call_site())
+        except BaseException:  # what was pending failed: the block is not entered
+            mine.choose_mode(before)
+            raise
+        self._before.append((mine, before))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        mine, before = self._before.pop()
+        mine.choose_mode(before, call_site())

@@ -1,0 +1,55 @@
+"""Lists of tensors that share elements: torch writes one after the other, and each sees what was written before.
+
+A record reads all before it writes. So an op on lists in which what one element writes is read or written by another,
+as when one tensor is in a list twice, is recorded as an op on each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lazytpu.frontend.recording.codegen import Argument
+
+Span = tuple[int, int, int]
+"""The first byte and the last that a tensor touches, and its place in its list; -1 for one that is in none."""
+
+
+class OneByOne(Exception):
+    """An op on lists has to be recorded for each of their elements (never seen by users)."""
+
+
+def check_lists(arguments: Sequence[Argument], values: Sequence[Any]) -> None:
+    """Raise OneByOne when an element of a written list shares memory with what belongs to another."""
+    lists = [v for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written and v]
+    if not lists or len(lists[0]) < 2:
+        return
+    written = _spans(lists)
+    touched = _spans([v for a, v in zip(arguments, values, strict=True) if a.kind in ("tensor", "tensors")])
+    for storage, spans in written.items():
+        for start, end, place in spans:
+            if any(first <= end and start <= last and other != place for first, last, other in touched[storage]):
+                raise OneByOne
+
+
+def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:
+    """By storage, what the tensors among arguments touch."""
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for value in values:
+        places = enumerate(value) if isinstance(value, list | tuple) else [(-1, value)]
+        for place, tensor in places:
+            if isinstance(tensor, Tensor) and tensor.numel():
+                start = int(tensor.storage_offset()) * tensor.itemsize
+                steps = sum((n - 1) * t for n, t in zip(tensor.shape, tensor.stride(), strict=True))
+                spans[id(tensor.untyped_storage())].append((start, start + (steps + 1) * tensor.itemsize - 1, place))
+    return spans
+
+
+def record_each(call: Callable[..., Any], arguments: Sequence[Argument], values: Sequence[Any]) -> None:
+    """Call an op that writes lists for each of their elements, in order."""
+    count = next(len(v) for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written)
+    for i in range(count):
+        call([v[i : i + 1] if isinstance(v, list | tuple) and len(v) == count else v for v in values])

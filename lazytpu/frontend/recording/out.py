@@ -1,0 +1,122 @@
+"""`out=` overloads: the functional op is recorded, and its results are written into the given tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
+from lazytpu.frontend.inference.dtype_support import check_dtypes
+from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
+from lazytpu.frontend.recording.tensors import extent
+
+aten = torch.ops.aten
+
+_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors that the CPU makes of the values it is asked with
+
+
+def out_names(op: OpOverload) -> list[str]:
+    """Names of the arguments that results are written to: keyword-only and mutated."""
+    return [a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
+
+
+def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of the out= overload `op`, which computes what `functional` returns."""
+    names = out_names(op)
+    takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        targets = [kwargs.pop(name) for name in names]
+        for target in targets:
+            if isinstance(target, torch.Tensor):
+                _check(op, target, (*args, *kwargs.values()))
+        pairs = _pairs(targets, functional(*args, **kwargs))
+        if any(target.dtype is not result.dtype for target, result in pairs):
+            _ask(op, args, kwargs, dict(zip(names, targets, strict=True)))
+            if takes_dtype and kwargs.get("dtype") is None:  # sums and the like are computed in the dtype they go to
+                pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
+        row_major = op._schema.name in _ROW_MAJOR
+        for target, result in pairs:
+            _store(target, result.contiguous() if row_major else result)
+        return tuple(targets) if len(targets) > 1 else targets[0]
+
+    return kernel
+
+
+def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(where it goes, what was computed) for each result."""
+    if isinstance(targets, torch.Tensor):
+        return [(targets, results)]
+    if len(targets) == 1 and not (isinstance(targets[0], torch.Tensor) and isinstance(results, list | tuple)):
+        return _pairs(targets[0], results)
+    return [pair for t, r in zip(targets, results, strict=True) for pair in _pairs(t, r)]
+
+
+def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
+    """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
+    its own. Pointwise ops, and those of large tensors, are asked once for the same dtypes, with small tensors."""
+    if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
+        given = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
+        check_dtypes(op, {**given, **kwargs, **targets}, ())
+        return
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the resizing of a result is warned about later
+        try:
+            op(*map(on_cpu, args), **{name: on_cpu(value) for name, value in {**kwargs, **targets}.items()})
+        except RuntimeError as error:
+            if not any(kind in f"{type(error).__name__} {error}" for kind in _OF_VALUES):
+                raise
+
+
+# A tensor that the CPU resizes for these is row-major, though their own results are not.
+_ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
+
+# These read other elements than those they write at the same time: their results do not go to what they read.
+_NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})
+
+
+def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
+    check_no_internal_overlap(target)
+    name = op._schema.name.partition("::")[2]
+    check = check_no_overlap if name in _NO_OVERLAP else check_no_partial_overlap
+    for value in arguments:
+        for source in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(source, torch.Tensor):
+                if source.device != target.device and source.dim() > 0:
+                    raise RuntimeError(
+                        "Expected all tensors to be on the same device, but found at least two devices, "
+                        f"{source.device} and {target.device}! (out= of {op})"
+                    )
+                check(target, source)
+
+
+def _store(target: torch.Tensor, result: torch.Tensor) -> None:
+    if not torch.can_cast(result.dtype, target.dtype):
+        names = [_scalar_type(d) for d in (result.dtype, target.dtype)]
+        raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
+    if target.shape != result.shape:
+        if target.numel() != 0:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape {list(target.shape)}, which does "
+                f"not match the required output shape {list(result.shape)}. This behavior is deprecated, and in a "
+                "future PyTorch release outputs will not be resized unless they have zero elements. You can explicitly "
+                "reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+                UserWarning,
+                stacklevel=4,
+            )
+        aten.resize_.default(target, list(result.shape))
+        if target.stride() != result.stride():  # resized, it gets the strides that the op would have given its result
+            touched = extent(tuple(result.shape), tuple(result.stride()))
+            if touched > result.numel():  # those of a part of something larger
+                aten.resize_.default(target, [touched])
+            target.as_strided_(result.shape, result.stride())
+    target.copy_(result)
+
+
+def _scalar_type(dtype: torch.dtype) -> str:
+    """torch's C++ name of a dtype: "Long", "ComplexFloat"."""
+    return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")

@@ -1,0 +1,39 @@
+"""The records around what is recomputed on purpose; `lazytpu.aten.recompute` says what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.trace.recorder import Recorder
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("recompute_begin(Tensor[] saved, int ticket) -> ()")
+LIBRARY.define("recompute_end() -> ()")
+OPS: Any = torch.ops.lazytpu
+
+
+@override("lazytpu.recompute_begin.default", "lazytpu.recompute_end.default")
+def _nothing(**arguments: Any) -> tuple[()]:
+    return ()
+
+
+@contextmanager
+def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None]:
+    """What is recorded inside computes anew what was computed before from `arguments` (tensors and other values)."""
+    if recorder.state is recorder.root:  # nothing is recorded that it could be shared with
+        yield
+        return
+    saved = [a for a in arguments if isinstance(a, torch.Tensor) and a.device.type == "tpu"]
+    kernel(OPS.recompute_begin.default).call(saved, 0)
+    whole = recorder.whole
+    try:
+        yield
+    finally:
+        if recorder.whole == whole:  # else the trace was cut inside, and what is recorded since knows no beginning
+            kernel(OPS.recompute_end.default).call()

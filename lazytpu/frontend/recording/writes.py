@@ -1,0 +1,39 @@
+"""Which of torch's overlap checks a writing op makes, and making them; once per trie state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
+
+# torch lets these write to an expanded tensor: every index gets the same number.
+_MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_fill_", "index_put_", "masked_fill_", "_index_put_impl_"})
+# These read other elements than those they write at the same time: no overlap at all.
+_NO_OVERLAP = frozenset("""index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ put_""".split())
+_READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch takes out of its tensor before it writes
+
+
+def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:
+    """Raise torch's RuntimeError when a written tensor overlaps itself, or partly overlaps a tensor that is read."""
+    written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    if not written:
+        return
+    name = op._schema.name.partition("::")[2]
+    targets = [t for w in written for t in _tensors(bound[w])]
+    read = [n for n in bound if n not in written and (name, n) not in _READ_FIRST]
+    sources = [t for n in read for t in _tensors(bound[n])]
+    for target in targets:
+        if name not in _MAY_OVERLAP_ITSELF:
+            check_no_internal_overlap(target)
+        for source in sources:
+            if source.device == target.device:
+                (check_no_overlap if name in _NO_OVERLAP else check_no_partial_overlap)(target, source)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for t in value if isinstance(t, torch.Tensor)] if isinstance(value, list | tuple) else []

@@ -1,0 +1,1 @@
+"""Storages of the device: their bytes, what torch asks of them, who owns them, and how others read them."""

@@ -1,0 +1,72 @@
+"""Whose the values on the device are: of a module, an optimizer, the autograd graph, or the script.
+
+Nothing is noted while ops are recorded. All of Python's objects are looked through when somebody asks, which takes some
+0.1 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from lazytpu.frontend.recording import names, tensors
+from lazytpu.frontend.torch_private import without_torch_function
+from lazytpu.trace.value import Value
+
+
+class Owner(NamedTuple):
+    """The category of a value, and the name of the module's or optimizer's tensor that holds it."""
+
+    category: str
+    name: str | None
+
+
+_OF_KIND = {
+    "parameter": "parameters",
+    "buffer": "module buffers",
+    "gradient": "gradients",
+    "state": "optimizer state",
+}
+PARAMETER, GRADIENT = Owner("parameters", None), Owner("gradients", None)
+ACTIVATION, TENSOR, PENDING = Owner("activations", None), Owner("other tensors", None), Owner("pending inputs", None)
+
+
+def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
+    """The owner of each device buffer, by the buffer's id; `objects` are all of Python's, by their type.
+
+    A value that several hold has the owner that says most: a module or an optimizer, then a leaf that requires a
+    gradient, then the autograd graph ("activations": computed from such leaves, or saved for the backward pass with no
+    tensor left), then the script. "Pending inputs" are kept by recorded ops alone, until those run.
+    """
+    found: dict[int, Owner] = {}
+    for recorder in tensors.recorders():
+        found.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
+    for value in objects.get(Value, ()):
+        _note(found, value, ACTIVATION)
+    with without_torch_function():
+        held = [each for kind, each in objects.items() if issubclass(kind, torch.Tensor)]
+        visible = [(tensor, value) for each in held for tensor in each if (value := _value_of(tensor)) is not None]
+        for _, value in visible:
+            _note(found, value, TENSOR)
+        for tensor, value in visible:
+            if tensor.requires_grad:
+                _note(found, value, PARAMETER if tensor.is_leaf else ACTIVATION)
+                if tensor.is_leaf:
+                    _note(found, _value_of(tensor.grad), GRADIENT)
+        for kind, name, tensor in names.named():
+            _note(found, _value_of(tensor), Owner(_OF_KIND[kind], name))
+    return found
+
+
+def _note(found: dict[int, Owner], value: Value | None, owner: Owner) -> None:
+    if value is not None and value.buffer is not None:
+        found[id(value.buffer)] = owner
+
+
+def _value_of(tensor: Any) -> Value | None:
+    try:
+        return names.value_of(tensor)
+    except (RuntimeError, NotImplementedError):  # a wrapper without memory of its own, such as a batched tensor
+        return None

@@ -1,0 +1,150 @@
+"""What can be done with a storage of the device: its size, address and bytes, copies of it, and one made of bytes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import register
+from lazytpu.frontend.recording import tensors
+from lazytpu.trace.value import EMPTY, Layout, Value, resident
+
+# A storage made of a CPU storage's bytes (torch.load) has no dtype before a tensor is set on it. It keeps the bytes as
+# `_bytes` until then, so that they come to the device in the dtype and layout of that tensor (`settle`).
+
+
+def _make(value: Value) -> Any:
+    return tensors.wrap(value).untyped_storage()
+
+
+def _flat(dtype: torch.dtype, count: int) -> Layout:
+    return tensors.layout(dtype, (count,), (1,))
+
+
+def nbytes(storage: Any) -> int:
+    """The bytes of the storage's elements."""
+    kind = storage._value.layout
+    return tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
+
+
+def address(storage: Any) -> int:
+    """A number that no other living storage has, in place of an address in memory; 0 for no bytes, as torch has it.
+
+    Code that looks for shared memory compares addresses; nothing can be read there.
+    """
+    return id(storage) << 16 if nbytes(storage) else 0
+
+
+def empty(size: int) -> Any:
+    """A new storage of `size` bytes that nothing has written; it costs no memory."""
+    register.activate()
+    return _make(resident(_flat(torch.uint8, size), EMPTY))
+
+
+def from_cpu(source: torch.UntypedStorage) -> Any:
+    """A new storage with a snapshot of a CPU storage's bytes."""
+    made = empty(source.nbytes())
+    made._bytes = source.clone()
+    return made
+
+
+def settle(
+    storage: Any, dtype: torch.dtype = torch.uint8, offset: int = 0, size: Any = None, stride: Any = None
+) -> None:
+    """Bring the bytes of a storage made by `from_cpu` to the device, if that has not happened yet.
+
+    They are laid out as a tensor (dtype, offset, size, stride) that covers them all, else flat.
+    """
+    held: torch.UntypedStorage | None = storage.__dict__.pop("_bytes", None)
+    if held is None:
+        return
+    from lazytpu.frontend.ops.copies import from_cpu as value_from_cpu
+
+    flat = _as_bytes(held)
+    if held.nbytes() % dtype.itemsize == 0:
+        flat = flat.view(dtype)
+    if offset == 0 and size is not None and flat.numel() == prod(size) and tensors.is_dense(tuple(size), tuple(stride)):
+        flat = flat.as_strided(size, stride)
+    storage._value = value_from_cpu(flat)
+
+
+def to_cpu(storage: Any) -> torch.UntypedStorage:
+    """A new CPU storage with the bytes, after waiting for them."""
+    if (held := storage.__dict__.get("_bytes")) is not None:
+        return held.clone()
+    from lazytpu.frontend.ops.copies import to_cpu as tensor_to_cpu
+
+    return tensor_to_cpu(tensors.wrap(storage._value)).untyped_storage()
+
+
+def clone(storage: Any) -> Any:
+    """A new storage with the same contents. Values are immutable, so both share one until one of them is written."""
+    settle(storage)
+    return _make(storage._value)
+
+
+def assign(storage: Any, source: Any) -> None:
+    """Overwrite the storage with the bytes of another, of the same size, on any device."""
+    if source.nbytes() != nbytes(storage):
+        raise RuntimeError(f"size does not match, self was {nbytes(storage)} bytes but src was {source.nbytes()} bytes")
+    settle(storage)
+    kind = storage._value.layout
+    if source.device.type == "tpu":
+        settle(source, kind.dtype)
+        if source._value.layout is kind:
+            storage._value = source._value
+            return
+        source = to_cpu(source)
+    held = from_cpu(source.to(device="cpu"))
+    settle(held, kind.dtype, 0, kind.shape, kind.stride)
+    storage._value = held._value
+
+
+def resize(storage: Any, size: int) -> Any:
+    """Change the number of bytes; those in front stay. Size 0 frees the memory, as FSDP does with full parameters."""
+    settle(storage)
+    value = storage._value
+    if size == nbytes(storage):
+        return storage
+    if size == 0 or value.buffer is EMPTY:
+        storage._value = resident(_resized(storage, size), EMPTY)
+        return storage
+    grown = torch.UntypedStorage(size)
+    kept = min(size, nbytes(storage))
+    _as_bytes(grown)[:kept] = _as_bytes(to_cpu(storage))[:kept]
+    held = from_cpu(grown)
+    settle(held, value.layout.dtype)
+    storage._value = held._value
+    return storage
+
+
+def _resized(storage: Any, size: int) -> Layout:
+    """The layout for `size` bytes: the one that the storage had at that size, if it ever had, else a flat one."""
+    kind = storage._value.layout
+    natural = storage.__dict__.setdefault("_natural", kind)
+    if tensors.extent(natural.shape, natural.stride) * natural.dtype.itemsize == size:
+        return natural
+    count, rest = divmod(size, kind.dtype.itemsize)
+    return _flat(torch.uint8, size) if rest else _flat(kind.dtype, count)
+
+
+def _as_bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    """A uint8 tensor on a CPU storage."""
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)  # pyright: ignore[reportArgumentType]
+
+
+def reduce(storage: Any) -> Any:
+    """For pickle: the bytes of the storage."""
+    return restore, (_as_bytes(to_cpu(storage)).numpy().tobytes(),)
+
+
+def restore(data: bytes) -> Any:
+    """A storage of the device with these bytes."""
+    return from_cpu(torch.frombuffer(bytearray(data), dtype=torch.uint8).untyped_storage()) if data else empty(0)
+
+
+def typed(storage: Any, dtype: torch.dtype) -> torch.TypedStorage:
+    """The storage with a dtype, for unpickling."""
+    return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)

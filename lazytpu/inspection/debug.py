@@ -1,0 +1,63 @@
+"""What LAZYTPU_DEBUG prints, to standard error.
+
+1: each compilation, and each program loaded from the cache. 2: also the time of each pass. 3: also the IR before and
+after the pipeline. 4: the IR after every pass. A process that prints nothing, and compiles nothing, loads neither rich
+nor xDSL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lazytpu.options import options
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from lazytpu.passes.pipeline import Observer, PassRecord
+
+
+def because(number: int, name: str, reason: str) -> None:
+    """Level 1: program `number` is about to be made, and why."""
+    if options.debug >= 1:
+        _line(f"program {number} {name} is made because: {reason}")
+
+
+def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
+    """Level 1: XLA compiled program `number` of a trace of `records` ops."""
+    if options.debug >= 1:
+        _line(f"compiled program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms in XLA")
+
+
+def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
+    """Level 1: program `number` of a trace of `records` ops was in the cache on disk."""
+    if options.debug >= 1:
+        _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
+
+
+def observer(name: str) -> Observer | None:
+    """What to call after each pass over the program `name`; None below level 2."""
+    if options.debug < 2:
+        return None
+
+    def observe(record: PassRecord, module: ModuleOp) -> None:
+        if record.number == 0:
+            _line(f"program {name}: {record.ops_after:,} ops imported")
+        else:
+            change = record.ops_after - record.ops_before
+            _line(f"  {record.name:<18}{1e3 * record.seconds:9.1f} ms {record.ops_after:>8,} ops ({change:+,})")
+        if options.debug >= 4 or (options.debug == 3 and record.number in (0, record.total)):
+            where = "before the passes" if record.number == 0 else f"after {record.name}"
+            from lazytpu.inspection.highlight import console, mlir
+            from lazytpu.ir.text import print_module
+
+            _line(f"program {name} {where}:")
+            console(stderr=True).print(mlir(print_module(module)))
+
+    return observe
+
+
+def _line(text: str) -> None:
+    from lazytpu.inspection.highlight import console
+
+    console(stderr=True).print(f"lazytpu: {text}", markup=False)

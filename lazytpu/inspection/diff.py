@@ -1,0 +1,144 @@
+"""The difference of two modules as text, by what ops do and not by how values are numbered.
+
+One op less renumbers every value after it, so lines are aligned without the names of values: first lines that compute
+the same expression of the arguments, then in the gaps lines whose nearest operands are computed alike, then lines
+that are alike themselves. Names of each aligned pair are then matched: a line is the same when its operands are what
+the other's operands became.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from lazytpu.inspection.textual import kind_of, skeleton, values, without_locations
+
+# A gap of at most this many pairs of lines is aligned with frequent lines too; beyond, difflib would take seconds.
+SMALL = 250_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """`sign` is "-" for a line of the first module alone, "+" of the second alone, " " of both (as the second has
+    it)."""
+
+    sign: str
+    text: str
+
+
+def diff(first: str, second: str) -> list[Line]:
+    """All lines of both modules; source lines are not compared."""
+    before, after = without_locations(first), without_locations(second)
+    levels = list(zip(keys(before), keys(after), strict=True))
+    lines: list[Line] = []
+    became = _same_expressions(before, after, *levels[0])
+    a = c = 0
+    for b, d, size in [*_blocks(levels, 0, len(before), 0, len(after)), (len(before), len(after), 0)]:
+        became = _counterparts(before[a:b], after[c:d]) | became
+        lines += [Line("-", line) for line in before[a:b]]
+        lines += [Line("+", line) for line in after[c:d]]
+        a, c = b + size, d + size
+        lines += _aligned(before[b:a], after[d:c], became)
+    return lines
+
+
+def keys(lines: list[str]) -> tuple[list[int], ...]:
+    """For each line: what it computes from the arguments; from its operands' operands; from its operands; what it is
+    alone. Names of arguments count, those of other values do not."""
+    alone = [hash(skeleton(line)) for line in lines]
+    line_of = {name: i for i, line in enumerate(lines) for name in _defined(line) if "func.func" not in line}
+    used = [values(line)[len(_defined(line)) :] for line in lines]
+
+    def key(i: int, of_operands: list[int]) -> int:
+        named = (of_operands[line_of[name]] if name in line_of else hash(name) for name in used[i])
+        return hash((alone[i], *named))
+
+    whole = list(alone)
+    for i in range(len(lines)):
+        whole[i] = key(i, whole)
+    near = [key(i, alone) for i in range(len(lines))]
+    farther = [key(i, near) for i in range(len(lines))]
+    return whole, farther, near, alone
+
+
+def _blocks(
+    levels: Sequence[tuple[list[int], list[int]]], a: int, b: int, c: int, d: int
+) -> Iterator[tuple[int, int, int]]:
+    """(start in the first, start in the second, length) of aligned runs of lines a:b and c:d, level by level."""
+    if not levels or a == b or c == d:
+        return
+    (before, after), finer = levels[0], levels[1:]
+    frequent_too = (b - a) * (d - c) <= SMALL
+    matcher = SequenceMatcher(None, before[a:b], after[c:d], autojunk=not frequent_too)
+    done_a, done_c = a, c
+    for x, y, size in matcher.get_matching_blocks():  # the last is empty and stands at the ends
+        yield from _blocks(finer, done_a, a + x, done_c, c + y)
+        if size:
+            yield a + x, c + y, size
+        done_a, done_c = a + x + size, c + y + size
+
+
+def _same_expressions(
+    before: list[str], after: list[str], computed_before: list[int], computed_after: list[int]
+) -> dict[str, str]:
+    """Values of the first module and the values of the second that are computed alike, wherever they stand: what a
+    merge of equal expressions left."""
+    kept = {key: _defined(line) for key, line in zip(computed_after, after, strict=True) if " = " in line}
+    became: dict[str, str] = {}
+    for key, line in zip(computed_before, before, strict=True):
+        became.update(zip(_defined(line), kept.get(key, ()), strict=False))
+    return became
+
+
+def _counterparts(before: list[str], after: list[str]) -> dict[str, str]:
+    """What the values of lines that differ became: the results of the first `exp` those of the other first `exp`, and
+    so on by kind of op; arguments of a function go by name first. So a change does not spread to the users of its
+    result."""
+    matched: dict[str, str] = {}
+    waiting: dict[str | None, list[list[str]]] = {}
+    for line in after:
+        waiting.setdefault(kind_of(line), []).append(_defined(line))
+    for line in before:
+        if same_kind := waiting.get(kind_of(line)):
+            old, new = _defined(line), same_kind.pop(0)
+            matched.update(zip(old, new, strict=False))
+            if "func.func" in line:
+                matched.update((name, name) for name in old if name in new)
+    return matched
+
+
+def _defined(line: str) -> list[str]:
+    """The values that a line defines: the results of an op, the arguments of a function or block."""
+    if "func.func" in line or line.lstrip().startswith("^"):
+        return values(line)
+    return values(line.split(" = ", 1)[0]) if " = " in line else []
+
+
+def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Iterator[Line]:
+    """Lines that are alike but for the names of values; `became` maps the first module's names to the second's."""
+    for old, new in zip(before, after, strict=True):
+        names = list(zip(values(old), values(new), strict=True))
+        defined = len(_defined(old))
+        became.update(names[:defined])
+        if all(became.get(x) == y for x, y in names[defined:]):
+            yield Line(" ", new)
+        else:
+            yield Line("-", old)
+            yield Line("+", new)
+
+
+def with_context(lines: list[Line], around: int = 3) -> Iterator[Line | None]:
+    """The lines that differ with some around them; None where lines were left out."""
+    near = [False] * len(lines)
+    for i, line in enumerate(lines):
+        if line.sign != " ":
+            for j in range(max(0, i - around), min(len(lines), i + around + 1)):
+                near[j] = True
+    left_out = False
+    for keep, line in zip(near, lines, strict=True):
+        if keep:
+            if left_out:
+                yield None
+            yield line
+        left_out = not keep

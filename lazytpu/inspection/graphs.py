@@ -1,0 +1,177 @@
+"""The programs made so far, as objects to look at (`lazytpu.graphs()`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lazytpu.inspection.about import About
+    from lazytpu.passes.pipeline import PassRecord
+
+RECORD_BYTES = 1_000  # a record with its line, measured on the steps of a GPT
+KEPT_BYTES = 64 << 20
+"Compressed text that the process keeps: some 500 training steps of 3,000 ops."
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A program in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did."""
+
+    text: str
+    stablehlo: str
+    passes: Sequence[PassRecord]
+
+
+class Graph:
+    """One program: its text in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did.
+
+    The texts are kept compressed: a training step of 3,000 ops is 1 MB of text and 60 kB here. Those of a program that
+    an earlier process made, and this one only loaded, are made when they are asked for.
+    """
+
+    __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
+
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        records: int,
+        texts: Texts | Callable[[], Texts],
+        about: About | None = None,
+    ):
+        self.number = number
+        "Which program of the process this is, from 0; the NNN of its dump."
+        self.name = name
+        "The user's function that most of its ops come from."
+        self.records = records
+        "How many ops were recorded for it."
+        self.about = about
+        "The script, its models, and the versions of the libraries."
+        self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
+        self._text: bytes | None = None
+        self._stablehlo: bytes | None = None
+        self._make = texts if callable(texts) else None
+        if isinstance(texts, Texts):
+            self._keep(texts)
+
+    def _keep(self, texts: Texts) -> None:
+        self._summary = (*_count_arguments(texts.text), tuple(texts.passes))
+        self._text = zlib.compress(texts.text.encode(), 1)
+        self._stablehlo = zlib.compress(texts.stablehlo.encode(), 1)
+
+    def _made(self) -> tuple[int, int, tuple[PassRecord, ...]]:
+        make, self._make = self._make, None
+        if make is not None:
+            try:
+                self._keep(make())
+            except BaseException:
+                self._make = make  # the next who asks is told, too
+                raise
+        return self._summary
+
+    @property
+    def arguments(self) -> int:
+        """How many arguments the program takes."""
+        return self._made()[0]
+
+    @property
+    def aliased(self) -> int:
+        """How many of them a result overwrites."""
+        return self._made()[1]
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        """What each pass did; `passes[0]` is the module as it came in."""
+        return self._made()[2]
+
+    def text(self) -> str:
+        """The program in the `lazytpu` dialect: input for `lazytpu-opt`. Raises LookupError once it was dropped."""
+        self._made()
+        return self._read(self._text)
+
+    def stablehlo(self) -> str:
+        """The program as XLA got it. Raises LookupError once it was dropped."""
+        self._made()
+        return self._read(self._stablehlo)
+
+    def save_html(self, path: str | os.PathLike[str], generation: str = "v6e") -> None:
+        """Write the program as one HTML file that any browser opens: source lines by time, timeline, memory, graph, ops
+        (docs/inspecting.md). Times are those of a model of a TPU of this generation. What the passes did is in it when
+        their texts were kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` has them of any dump.
+
+        Raises LookupError once the text was dropped, and ValueError for an unknown generation.
+        """
+        from lazytpu.inspection.html.page import of_graph  # here: it loads xDSL
+
+        Path(path).write_text(of_graph(self, generation), encoding="utf-8")
+
+    def _read(self, kept: bytes | None) -> str:
+        if kept is None:
+            raise LookupError(
+                f"the texts of program {self.number} were dropped: the newest {KEPT_BYTES >> 20} MB are kept. "
+                "Set LAZYTPU_DUMP to a folder to have all of them written."
+            )
+        return zlib.decompress(kept).decode()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the texts take, or the records that they could be made from."""
+        if self._make is not None:
+            return self.records * RECORD_BYTES
+        return len(self._text or b"") + len(self._stablehlo or b"")
+
+    def drop_texts(self) -> None:
+        """Forget the texts, those of the passes, and how to make them; the rest stays."""
+        arguments, aliased, passes = self._summary
+        self._text = self._stablehlo = self._make = None
+        self._summary = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
+
+    @property
+    def ops(self) -> int:
+        """Number of ops after the passes."""
+        return self.passes[-1].ops_after if self.passes else 0
+
+    def __repr__(self) -> str:
+        if self._make is not None:
+            return f"<graph {self.number} {self.name}: {self.records:,} recorded ops, compiled by an earlier process>"
+        ops = f"{self.ops:,} ops" + (f" (from {self.passes[0].ops_after:,})" if self.passes else "")
+        overwritten = f" ({self.aliased:,} overwritten by results)" if self.aliased else ""
+        return f"<graph {self.number} {self.name}: {ops}, {self.arguments:,} arguments{overwritten}>"
+
+
+def _count_arguments(text: str) -> tuple[int, int]:
+    """How many arguments `@main` has, and how many of them a result takes the memory of."""
+    signature = next((line for line in text.splitlines() if "@main(" in line), "")
+    signature = re.sub(r'"(?:[^"\\]|\\.)*"', '""', signature)
+    arguments = signature.split(") -> ")[0]
+    return arguments.count("%"), arguments.count("lazytpu.alias")
+
+
+class Graphs(list[Graph]):
+    """Graphs in the order they were made. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that
+    compiles for ever does not fill the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first_with_texts = 0
+        self._counted: list[int] = []  # bytes of each when it came: texts may be made later
+        self._bytes = 0
+
+    def append(self, graph: Graph, /) -> None:
+        super().append(graph)
+        self._counted.append(graph.nbytes)
+        self._bytes += self._counted[-1]
+        while self._bytes > KEPT_BYTES and self._first_with_texts < len(self) - 1:
+            self._bytes -= self._counted[self._first_with_texts]
+            self[self._first_with_texts].drop_texts()
+            self._first_with_texts += 1
+
+
+GRAPHS = Graphs()
+"All programs of the process, oldest first."

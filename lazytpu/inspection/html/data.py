@@ -1,0 +1,160 @@
+"""What the page shows, as JSON: times in microseconds, sizes in bytes, ops and places by number.
+
+Columns of numbers and short lists, not objects: a step of 5,000 ops is 1 MB.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from typing import Any
+
+from lazytpu.inspection.html.cost import Cost
+from lazytpu.inspection.step.graphs import Group, grouped
+from lazytpu.inspection.step.history import Change
+from lazytpu.inspection.step.model import Kernel, Model
+from lazytpu.inspection.step.reading import Op
+
+DIFF_LINES = 4_000
+"Lines of one pass's difference that the page holds."
+
+PEAK_VALUES = 12
+
+
+def page_data(
+    model: Model, changes: Sequence[Change] = (), *, why: str | None = None, cost: Cost | None = None
+) -> dict[str, Any]:
+    """Everything about a step: `changes` are those of the passes it went through, `cost` what the TPU's compiler says
+    of it, which then takes the place of the model's times and memory."""
+    step = model.step
+    places = _Numbers()
+    ops = [
+        [op.kind, op.type, places[op.place], _us(model.op_seconds[op.number]), op.bytes, model.kernel_of[op.number],
+         op.cluster, op.text, list(op.operands)]
+        for op in step.ops
+    ]  # fmt: skip
+    timeline = cost.timeline(places) if cost is not None else _timeline(model, places)
+    lines = cost.lines(places) if cost is not None else _lines(model, places)
+    summary = {
+        "complete": True,
+        "seconds_us": _us(model.seconds),
+        "exposed_us": _us(model.exposed),
+        "path_us": _us(sum(kernel.seconds for kernel in model.critical_path)),
+        "peak": max(model.memory, default=sum(a.bytes for a in step.arguments)),
+        "capacity": model.facts.device_hbm_bytes,
+        "kernels": len(model.kernels),
+        "generation": model.facts.name,
+        "by": "model",
+    }
+    return {
+        "name": step.name,
+        "summary": summary | (cost.summary() if cost is not None else {}),
+        "why": why,
+        "advice": cost.advice() if cost is not None else [],
+        "arguments": [
+            [a.name, a.type, a.bytes, a.update if a.update is None else step.results[a.update]] for a in step.arguments
+        ],
+        "ops": ops,
+        "places": places.names,
+        "sources": [_source(name) for name in places.names],
+        "path": [kernel.number for kernel in model.critical_path],
+        "timeline": timeline,
+        "lines": lines,
+        "memory": cost.memory() if cost is not None else _memory(model),
+        "alive": cost.largest() if cost is not None else _alive_at_peak(model),
+        "graph": _graph(model, {place: (us, kind) for place, us, _, kind in lines}, places if cost is not None else {}),
+        "passes": [_change(change) for change in changes],
+    }
+
+
+class _Numbers(dict[str, int]):
+    """Numbers of texts, given out as they are asked for."""
+
+    def __missing__(self, key: str) -> int:
+        self[key] = len(self)
+        return self[key]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self)
+
+
+def _source(place: str) -> str:
+    """What is written at a place such as "train.py:41 (backward)", when that file is there."""
+    file, _, line = place.removesuffix(" (backward)").rpartition(":")
+    return linecache.getline(file, int(line)).strip()[:160] if line.isdigit() else ""
+
+
+def _us(seconds: float) -> float:
+    return round(1e6 * seconds, 3)
+
+
+def _timeline(model: Model, places: dict[str, int]) -> list[list[Any]]:
+    """[lane, start, end, what, place, op, kind] of each kernel."""
+    return [
+        [k.lane, _us(k.start), _us(k.end), _title(k), places[k.main.place], k.main.number, k.main.kind]
+        for k in model.kernels
+    ]
+
+
+def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
+    """[place, time, ops, kind of the dearest op] of each source line, the dearest first."""
+    found: dict[str, list[Op]] = {"": []} if "" in model.by_line else {}
+    for op in model.step.ops:
+        found.setdefault(op.place, []).append(op)
+    rows: list[list[Any]] = []
+    for place, ops in found.items():
+        dearest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
+        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), dearest])
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def _title(kernel: Kernel) -> str:
+    more = len(kernel.ops) - 1
+    return kernel.main.kind + (f" and {more} more" if more else "") + f", bound by {kernel.bound}"
+
+
+def _memory(model: Model) -> list[list[Any]]:
+    """[time, bytes alive from then on]."""
+    return [[_us(kernel.start), alive] for kernel, alive in zip(model.kernels, model.memory, strict=True)]
+
+
+def _alive_at_peak(model: Model) -> list[list[Any]]:
+    """[what, bytes, op] of the largest results that are alive where the model's memory is highest."""
+    if not model.memory:
+        return []
+    at = max(range(len(model.memory)), key=model.memory.__getitem__)
+    largest = sorted(model.alive(at), key=lambda op: -op.bytes)[:PEAK_VALUES]
+    return [[f"{op.kind} {op.place}", op.bytes, op.number] for op in largest if op.bytes]
+
+
+def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, int]) -> dict[str, Any]:
+    """Nodes [name, ops, time, kind of the dearest op] in order, and edges [from, to, bytes]. Of lines among `places`
+    time and kind are those of `lines`, else the model's."""
+    by = "cluster" if model.step.clusters else "line"
+    graph: Any = grouped(model, by)
+
+    def work(group: Group) -> tuple[float, str]:
+        kind = model.step.ops[group.dearest].kind
+        return lines.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
+
+    groups: list[Group] = [graph.nodes[node]["group"] for node in graph]
+    return {
+        "by": by,
+        "nodes": [[group.name, group.ops, *work(group)] for group in groups],
+        "edges": [[a, b, data["bytes"]] for a, b, data in graph.edges(data=True)],
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    shown = change.lines[:DIFF_LINES]
+    return {
+        "name": change.name,
+        "ms": round(1e3 * change.seconds, 1),
+        "before": change.ops_before,
+        "after": change.ops_after,
+        "changed": change.changed,
+        "kinds": change.kinds,
+        "lines": [None if line is None else [line.sign, line.text.strip()] for line in shown],
+        "left_out": len(change.lines) - len(shown),
+    }

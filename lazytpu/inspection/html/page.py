@@ -1,0 +1,126 @@
+"""The page: data, template, style and scripts put together into one file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from lazytpu.inspection.about import About
+from lazytpu.inspection.graphs import Graph
+from lazytpu.inspection.html.cost import Cost
+from lazytpu.inspection.html.data import page_data
+from lazytpu.inspection.step.history import Change, of_records
+from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.reading import read
+from lazytpu.passes.generations import GENERATIONS
+from lazytpu.passes.target import NAMES
+
+SCRIPTS = ("common", "search", "overview", "timeline", "graph", "passes", "ops")
+
+UNKNOWN = About("", (), "", {})
+
+
+def page(
+    model: Model,
+    changes: Sequence[Change] = (),
+    *,
+    why: str | None = None,
+    cost: Cost | None = None,
+    about: About = UNKNOWN,
+    pipeline: str | None = None,
+) -> str:
+    """The HTML of a step. It names no other file and no server, and runs no script but its own.
+
+    `changes` are what each pass did, `why` the reason it was compiled, `cost` the TPU compiler's figures, which then
+    stand in the place of the model's. `about` is where the program comes from; `pipeline` the passes that it went
+    through for this page, None when it is shown as that process compiled it.
+    """
+    data = page_data(model, changes, why=why, cost=cost)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    sections = [("overview", "overview"), ("lines", "lines"), ("time", "timeline"), ("graph", "graph"), ("ops", "ops")]
+    if changes:
+        sections.insert(4, ("passes", "passes"))
+    return environment.from_string(_read("page.html.jinja")).render(
+        title=_title(about) or data["name"],
+        name=data["name"],
+        versions=", ".join(f"{name} {version}" for name, version in about.versions.items()) or "versions unknown",
+        sections=sections,
+        lead=_lead(model, cost, about, pipeline),
+        timeline_note=_timeline_note(cost),
+        graph_note=_graph_note(data["graph"]["by"]),
+        why=why,
+        passes=len(changes),
+        pipeline=_passes_for(pipeline or about.target),
+        style=Markup(_read("page.css")),
+        script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),
+        data=Markup(_embedded(data)),
+    )
+
+
+def of_graph(graph: Graph, generation: str) -> str:
+    """The page of a program of this process. Raises ValueError for an unknown generation."""
+    if generation not in GENERATIONS:
+        raise ValueError(f"there is no generation {generation!r}; generations are {', '.join(GENERATIONS)}")
+    model = Model(read(graph.text(), graph.name), GENERATIONS[generation])
+    kept = all(record.text is not None for record in graph.passes)
+    return page(model, of_records(list(graph.passes)) if kept else (), about=graph.about or UNKNOWN)
+
+
+def _read(name: str) -> str:
+    return files("lazytpu.inspection.html").joinpath(name).read_text(encoding="utf-8")
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """JSON that may stand in a script element: nothing in it ends the element, or begins a comment."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _title(about: About) -> str:
+    return ": ".join(part for part in (about.script, ", ".join(about.models)) if part)
+
+
+def _passes_for(pipeline: str) -> str:
+    """A pipeline in words."""
+    if not pipeline:
+        return "an unknown pipeline"
+    return f"the pipeline for {pipeline}" if pipeline in NAMES else f"the pipeline {pipeline}"
+
+
+def _lead(model: Model, cost: Cost | None, about: About, pipeline: str | None) -> str:
+    step = model.step
+    products = sum(op.passes > 0 for op in step.ops)
+    backward = sum(op.backward for op in step.ops)
+    parts = f"{len(step.ops):,} ops, {products:,} of them matrix products or convolutions"
+    parts += f", {backward:,} recorded by the backward pass" if backward else ""
+    shown = f"{_passes_for(pipeline or about.target)} left it"
+    if (pipeline or about.target) not in ("tpu", *GENERATIONS):
+        shown += ", not as a TPU's would"
+    by = "a model of the chip (lazytpu-show cost --json asks the compiler)" if cost is None else cost.compiler
+    clusters = len(step.clusters)
+    called = f" It calls {clusters:,} clusters." if clusters else ""
+    return (
+        f"One program with {parts}, as {shown}.{called} Times and memory are estimates of a TPU {model.facts.name} "
+        f"by {by}."
+    )
+
+
+def _timeline_note(cost: Cost | None) -> str:
+    if cost is None:
+        return "One box is one kernel, the ops that the model takes to run as one; memory is what is alive then."
+    held = cost.program["memory"]["peak"] / 1e6
+    return (
+        "One box is one op of the compiled program, as the compiler scheduled it; below it are the temporaries it has "
+        f"in HBM then, which with arguments, results and code come to {held:,.1f} MB."
+    )
+
+
+def _graph_note(by: str) -> str:
+    shown = "Source lines in the order in which they first run, with their time."
+    if by == "cluster":
+        shown = "Calls of clusters in order, with their time; those of one name are compiled once."
+    return f"{shown} An arc leads from what makes values to what reads them, a dashed one upwards."

@@ -1,0 +1,120 @@
+"""`lazytpu-show`: read dumps, and the cache on disk.
+
+    lazytpu-show dump FILE|DIR...     the text, coloured on a terminal
+    lazytpu-show stats FILE|DIR...    ops by kind, arguments, what is overwritten, bytes
+    lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
+    lazytpu-show cost FILE|DIR        what it would cost on a TPU that need not be there
+    lazytpu-show lines FILE|DIR       the source lines of a step, the dearest first
+    lazytpu-show graph FILE|DIR       who reads what of whom, by source line or cluster; --dot for GraphViz
+    lazytpu-show path FILE|DIR        the chain of ops that takes longest
+    lazytpu-show clusters FILE|DIR    the functions that a step calls
+    lazytpu-show passes FILE|DIR      what each pass does to a module; --diff PASS for the lines
+    lazytpu-show why FILE|DIR...      why programs were made
+    lazytpu-show html FILE|DIR        all of it as one HTML file
+    lazytpu-show cache                the compiled programs on disk; --verify, --clear
+    lazytpu-show pack FILE            the same in one file, for another machine
+    lazytpu-show unpack FILE          such a file into the cache
+
+Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO; a folder is such a dump, of which
+commands for one module take the largest. `diff` returns 1 when they differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from lazytpu.inspection import cached, libraries
+from lazytpu.inspection.diff import diff, with_context
+from lazytpu.inspection.files import modules
+from lazytpu.inspection.highlight import console, mlir
+from lazytpu.inspection.html import command as html
+from lazytpu.inspection.step import commands as step
+from lazytpu.inspection.textual import Stats, stats
+from lazytpu.inspection.tpu import command as cost
+from lazytpu.options import options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script; returns its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        options.check()
+        return asked.run(asked)
+    except (OSError, ValueError) as error:
+        print(f"lazytpu-show: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "lazytpu-show", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = "dump|stats|diff|cost|lines|graph|path|clusters|passes|why|html|cache|pack|unpack"
+    commands = parser.add_subparsers(required=True, metavar=names)
+    dump = commands.add_parser("dump", help="print modules")
+    dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
+    dump.set_defaults(run=_dump)
+    counts = commands.add_parser("stats", help="count what is in modules")
+    counts.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
+    counts.set_defaults(run=_stats)
+    compare = commands.add_parser("diff", help="compare two modules")
+    compare.add_argument("first", type=Path)
+    compare.add_argument("second", type=Path)
+    compare.set_defaults(run=_diff)
+    cost.add_command(commands)
+    step.add_commands(commands)
+    html.add_command(commands)
+    cached.add_command(commands)
+    libraries.add_commands(commands)
+    return parser
+
+
+def _dump(asked: argparse.Namespace) -> int:
+    out, paths = console(), modules(asked.paths)
+    for path in paths:
+        if len(paths) > 1:
+            out.print(Text(f"// {path}", style="bold"))
+        out.print(mlir(path.read_text()))
+    return 0
+
+
+def _stats(asked: argparse.Namespace) -> int:
+    out = console()
+    for path in modules(asked.paths):
+        counted = stats(path.read_text())
+        out.print(_summary(path, counted), markup=False)
+        table = Table("op", "count", "bytes of results", box=None, pad_edge=False)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for kind, (count, size) in sorted(counted.ops.items(), key=lambda item: (-item[1][0], item[0])):
+            table.add_row(kind, f"{count:,}", f"{size:,}")
+        out.print(table)
+    return 0
+
+
+def _summary(path: Path, counted: Stats) -> str:
+    total = sum(count for count, _ in counted.ops.values())
+    return (
+        f"{path}\n"
+        f"ops        {total:,}\n"
+        f"arguments  {counted.arguments:,} ({counted.argument_bytes:,} bytes)\n"
+        f"overwritten by results  {counted.aliased:,} ({counted.aliased_bytes:,} bytes)\n"
+        f"results    {counted.results:,} ({counted.result_bytes:,} bytes)\n"
+    )
+
+
+def _diff(asked: argparse.Namespace) -> int:
+    lines = diff(asked.first.read_text(), asked.second.read_text())
+    out = console()
+    for line in with_context(lines):
+        if line is None:
+            out.print(Text("...", style="dim"))
+        else:
+            out.print(Text(f"{line.sign} {line.text}", style={"-": "red", "+": "green"}.get(line.sign, "")))
+    return int(any(line.sign != " " for line in lines))

@@ -1,0 +1,190 @@
+"""A module of the dialect as a flat list of ops, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.utils.exceptions import ParseError
+
+from lazytpu.inspection.step.work import estimate_of, flops, members_of, passes_of, size_of
+from lazytpu.inspection.textual import tensor_bytes, without_locations
+from lazytpu.inspection.tpu.kernels import Estimate
+from lazytpu.ir.location import describe, is_backward
+from lazytpu.ir.text import parse_module, print_module
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of the step. `update`: which of the results takes its memory, None if none does."""
+
+    name: str
+    type: str
+    bytes: int
+    update: int | None
+
+    @property
+    def aliased(self) -> bool:
+        """Whether a result takes its memory."""
+        return self.update is not None
+
+
+@dataclass(slots=True)
+class Op:
+    """An op of the step. `operands` are numbers of the ops that make them; `~i`, which is negative, is argument i.
+
+    `line` is "train.py:41", empty when it is not known; `cluster` the call of a function that the op is in, such as
+    "cluster_3 #2", empty outside of one. `bytes` are those of its results; `flops` its arithmetic, and `passes` how
+    often a product takes the matrix unit over its operands (0: it is no product); `members` the devices that a
+    collective is among (0: it is none).
+    """
+
+    number: int
+    kind: str
+    type: str
+    line: str
+    backward: bool
+    operands: tuple[int, ...]
+    bytes: int
+    flops: float
+    passes: int
+    members: int
+    cluster: str
+    text: str
+    estimate: Estimate | None = None
+    "Of a kernel, what it takes."
+    users: list[int] = field(default_factory=list[int])
+
+    @property
+    def place(self) -> str:
+        """Its line as a person reads it: "train.py:41 (backward)"."""
+        return f"{self.line} (backward)" if self.backward else self.line
+
+
+@dataclass(frozen=True)
+class Step:
+    """A program: arguments, ops in order, and which ops (or arguments, as `~i`) are its results."""
+
+    name: str
+    arguments: Sequence[Argument]
+    ops: Sequence[Op]
+    results: tuple[int, ...]
+
+    @cached_property
+    def returned(self) -> frozenset[int]:
+        """The numbers of ops whose value is a result."""
+        return frozenset(each for each in self.results if each >= 0)
+
+    @property
+    def clusters(self) -> list[str]:
+        """The calls in order."""
+        return list(dict.fromkeys(op.cluster for op in self.ops if op.cluster))
+
+
+def read(text: str, name: str = "step") -> Step:
+    """The step of a text. Functions that `@main` calls are taken in at each call. Raises ValueError when it is no
+    module of the dialect."""
+    try:
+        module = parse_module(text, name)
+    except ParseError as error:
+        told = "it is StableHLO" if "stablehlo." in text else str(error).strip().splitlines()[-1]
+        raise ValueError(
+            f"{name} cannot be read as a module of the lazytpu dialect ({told}); those are the files "
+            "NNN-name.lazytpu.mlir and NNN-name.imported.mlir of LAZYTPU_DUMP"
+        ) from error
+    return of_module(module, name)
+
+
+def of_module(module: ModuleOp, name: str = "step") -> Step:
+    """The step of a module. Raises ValueError when it has no function `@main`."""
+    functions = {each.sym_name.data: each for each in module.ops if isinstance(each, FuncOp)}
+    main = functions.get("main")
+    if main is None:
+        raise ValueError(f"{name} has no function @main; it has {', '.join(functions) or 'none'}")
+    return _Reader(functions, _lines(module)).step(main, name)
+
+
+def _lines(module: ModuleOp) -> dict[str, list[str]]:
+    """The lines of each function's ops as text, by the function's name."""
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in without_locations(print_module(module)):
+        if line.startswith("  func.func"):
+            current = found[line.split("@", 1)[1].split("(", 1)[0]] = []
+        elif line.startswith("    "):
+            current.append(line.strip())
+    return found
+
+
+class _Reader:
+    def __init__(self, functions: dict[str, FuncOp], lines: dict[str, list[str]]):
+        self.functions, self.lines = functions, lines
+        self.ops: list[Op] = []
+        self.calls = 0
+
+    def step(self, main: FuncOp, name: str) -> Step:
+        given = [dict(each.data) for each in main.arg_attrs or ()] or [{} for _ in main.args]
+        arguments = [_argument(i, main.args[i].type, given[i]) for i in range(len(main.args))]
+        numbers: dict[SSAValue, int] = {a: ~i for i, a in enumerate(main.args)}
+        results = self._walk(main, numbers, "")
+        for op in self.ops:
+            for operand in dict.fromkeys(op.operands):
+                if operand >= 0:
+                    self.ops[operand].users.append(op.number)
+        return Step(name, arguments, self.ops, tuple(results))
+
+    def _walk(self, function: FuncOp, numbers: dict[SSAValue, int], cluster: str) -> list[int]:
+        """Add the ops of a function whose arguments are known; the numbers of its results."""
+        text = self.lines.get(function.sym_name.data, [])
+        for position, op in enumerate(function.body.block.ops):
+            operands = tuple(numbers[value] for value in op.operands)
+            if isinstance(op, ReturnOp):
+                return list(operands)
+            if isinstance(op, CallOp):
+                self._call(op, operands, numbers)
+            else:
+                self._add(op, operands, cluster, text[position] if position < len(text) else op.name)
+                numbers.update((result, len(self.ops) - 1) for result in op.results)
+        return []
+
+    def _call(self, op: CallOp, operands: tuple[int, ...], numbers: dict[SSAValue, int]) -> None:
+        name = op.callee.string_value()
+        callee = self.functions.get(name)
+        if callee is None or callee.is_declaration:
+            self._add(op, operands, "", f"func.call @{name}")
+            numbers.update((result, len(self.ops) - 1) for result in op.results)
+            return
+        label, self.calls = f"{name} #{self.calls}", self.calls + 1
+        inside: dict[SSAValue, int] = dict(zip(callee.args, operands, strict=True))
+        numbers.update(zip(op.results, self._walk(callee, inside, label), strict=True))
+
+    def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> None:
+        place = (describe(op.location) or "").removesuffix(" (backward)")
+        self.ops.append(
+            Op(
+                number=len(self.ops),
+                kind=op.name.removeprefix("lazytpu."),
+                type=", ".join(str(each) for each in op.result_types),
+                line=place,
+                backward=is_backward(op.location),
+                operands=operands,
+                bytes=sum(size_of(each) for each in op.result_types),
+                flops=flops(op),
+                passes=passes_of(op),
+                members=members_of(op),
+                cluster=cluster,
+                text=text,
+                estimate=estimate_of(op),
+            )
+        )
+
+
+def _argument(index: int, kind: Attribute, given: dict[str, Attribute]) -> Argument:
+    name, alias, text = given.get("lazytpu.name"), given.get("lazytpu.alias"), str(kind)
+    shown = name.data if isinstance(name, StringAttr) else f"argument {index}"
+    update = alias.value.data if isinstance(alias, IntegerAttr) else None
+    return Argument(shown, text, tensor_bytes(text), update)

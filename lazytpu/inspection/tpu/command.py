@@ -1,0 +1,68 @@
+"""`lazytpu-show cost`: what a dumped program would cost on a TPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from lazytpu.inspection.files import largest
+from lazytpu.inspection.highlight import console
+from lazytpu.options import options
+
+TOPOLOGY = "v6e:2x2"
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds `cost` to a parser of commands."""
+    made = commands.add_parser(
+        "cost",
+        help="what a program would cost on a TPU, by the TPU's compiler",
+        description="Compiles a module that LAZYTPU_DUMP wrote, of the lazytpu dialect (with source lines) or of "
+        "StableHLO, for a TPU that need not be there, and says what it would cost: docs/tpu-report.md.",
+    )
+    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
+    made.add_argument("--topology", default=TOPOLOGY, metavar="NAME", help=f"the chips, default {TOPOLOGY}; v5p:2x2x1")
+    made.add_argument("--json", action="store_true", help="all figures, for programs")
+    made.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of XLA, such as xla_tpu_...=true"
+    )
+    made.add_argument("--dir", type=Path, metavar="DIR", help="the cache (default: that of LAZYTPU_CACHE_DIR)")
+    made.set_defaults(run=run)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """The command; raises ValueError for what is wrong with the file, the topology or libtpu."""
+    from xdsl.utils.exceptions import ParseError
+
+    from lazytpu.inspection.stages import Stages
+    from lazytpu.inspection.tpu.compiling import report_text  # here: it loads jax and xDSL
+    from lazytpu.runtime.errors import CompileError, PlatformError
+
+    chosen, file = dict(_option(each) for each in asked.option), largest(asked.file)
+    try:
+        with options(cache_dir=options.cache_dir if asked.dir is None else asked.dir), Stages() as tell:
+            tell(f"compiling {_name(file)} for {asked.topology}")
+            report = report_text(file.read_text(), asked.topology, name=_name(file), options=chosen)
+    except (ParseError, CompileError, PlatformError) as error:
+        raise ValueError(str(error)) from error
+    if asked.json:
+        print(json.dumps(report.as_dict(), indent=1))
+    elif (out := console()).is_terminal:
+        out.print(report)
+    else:
+        print(report)
+    return 0
+
+
+def _name(path: Path) -> str:
+    """The program's name in a dump: NNN-name.lazytpu.mlir."""
+    return re.sub(r"^\d+-", "", path.name.partition(".")[0]) or "program"
+
+
+def _option(text: str) -> tuple[str, bool | int | str]:
+    name, _, value = text.partition("=")
+    if value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    return name, int(value) if re.fullmatch(r"-?\d+", value) else value

@@ -1,0 +1,62 @@
+"""From a module to its report: the lazytpu dialect through the pipeline of the TPU, or StableHLO as it is."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+
+from xdsl.utils.exceptions import ParseError
+
+from lazytpu.inspection.stages import Stages
+from lazytpu.inspection.tpu.report import ProgramReport, TpuReport, examine
+from lazytpu.ir.text import parse_module
+from lazytpu.lowering.emit import emit
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.target import Target
+from lazytpu.runtime.errors import CompileError
+from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu, installed, smallest
+
+Options = Mapping[str, bool | int | str]
+
+
+def report_stablehlo(text: str, topology: str, *, name: str, options: Options | None = None) -> ProgramReport:
+    """The report of a StableHLO module's text, with its source lines, for as many devices as it says itself.
+
+    Raises what `lazytpu.runtime.tpu_compiler.compile_for_tpu` does.
+    """
+    return examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
+
+
+def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> TpuReport | None:
+    """The report of a module by the TPU's compiler, as `report_text`; None where that is not installed. Raises
+    ValueError for what the compiler refuses."""
+    if not installed():
+        return None
+    topology = smallest(generation)
+    told = "so that its times are used: minutes for a large step, and kept; --model gives estimates at once"
+    print(f"libtpu compiles {name} for {topology}, {told}", file=sys.stderr)
+    try:
+        with Stages() as tell:
+            tell(f"compiling {name} for {topology}")
+            return report_text(text, topology, name=name, passes=passes)
+    except (CompileError, ParseError) as error:
+        raise ValueError(f"{error}; --model asks no compiler") from error
+
+
+def report_text(
+    text: str, topology: str, *, name: str, options: Options | None = None, passes: str | None = None
+) -> TpuReport:
+    """The report of a module of the lazytpu dialect, or of StableHLO, as dumps hold them.
+
+    The dialect goes through `passes` first, by default the pipeline of the topology's generation; what a dump holds
+    went through that of the machine that wrote it. Raises ValueError and ParseError when the text is no module,
+    and what `report_stablehlo` does.
+    """
+    topology = str(Topology.parse(topology))  # before the work begins
+    if "lazytpu." in re.sub(r"lazytpu\.(name|alias|donate|successor|compile_options)\b", "", text):
+        module = parse_module(text, name)
+        run_pipeline(module, passes=Target.parse(topology) if passes is None else passes, verify=False)
+        text = stablehlo_text(emit(module, name=name, platform="tpu"), locations=True)
+    return TpuReport(topology, (report_stablehlo(text, topology, name=name, options=options),))

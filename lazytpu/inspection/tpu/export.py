@@ -1,0 +1,104 @@
+"""Reports as JSON. docs/tpu-report.md describes the fields; what changes there changes `report.SCHEMA`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.report import ProgramReport
+from lazytpu.inspection.tpu.schedule import Cost
+
+
+def program(report: ProgramReport) -> dict[str, Any]:
+    """One program."""
+    facts, compiled = report.facts, report.program
+    by_flops, by_bytes = report.roofline
+    return {
+        "name": report.name,
+        "topology": str(compiled.topology),
+        "generation": facts.name,
+        "devices": report.devices,
+        "compile_seconds": compiled.seconds,
+        "seconds": report.seconds,
+        "matrix_unit": {"flops": report.flops, "peak": facts.device_flops, "utilisation": report.utilisation},
+        "traffic": {"bytes": report.hbm_bytes, "bandwidth": facts.device_hbm_bandwidth},
+        "roofline": {"flops_seconds": by_flops, "bytes_seconds": by_bytes},
+        "exposed_seconds": report.exposed,
+        "complete": report.complete,
+        "unknown_loops": list(report.schedule.unknown),
+        "unknown_calls": [cost.op.name for cost in report.unknown],
+        "ops": [_op(report, cost) for cost in report.costs],
+        "timeline": [
+            {"lane": span.lane, "start": span.start, "end": span.end, "op": span.op} for span in report.schedule.spans
+        ],
+        "memory": _memory(report),
+        "padding": [
+            {
+                "op": each.op,
+                "argument": each.argument,
+                "array": str(each.array),
+                "bytes": each.array.bytes,
+                "padded_bytes": each.array.padded_bytes,
+                "line": line(each.line),
+            }
+            for each in report.padded
+        ],
+        "advice": [
+            {
+                "code": each.code,
+                "text": each.text,
+                "fix": each.fix,
+                "line": line(each.line),
+                "seconds": each.seconds,
+                "bytes": each.bytes,
+            }
+            for each in report.advice
+        ],
+    }
+
+
+def line(found: Line | None) -> dict[str, Any] | None:
+    """A line of the user's program."""
+    return None if found is None else {"file": found.file, "line": found.line, "backward": found.backward}
+
+
+def _op(report: ProgramReport, cost: Cost) -> dict[str, Any]:
+    lines = report.lines(cost.op)
+    return {
+        "name": cost.op.name,
+        "opcode": cost.op.opcode,
+        "kind": cost.kind,
+        "bound": cost.bound,
+        "result": ", ".join(map(str, cost.op.results)),
+        "runs": cost.runs,
+        "seconds": None if cost.unknown else cost.seconds,
+        "waited_seconds": cost.waited,
+        "beside_seconds": cost.beside,
+        "flops": cost.flops,
+        "bytes": cost.hbm_bytes,
+        "collective": cost.collective,
+        "payload_bytes": cost.payload,
+        "line": line(lines[0]) if lines else None,
+        "lines": [line(each) for each in lines],
+    }
+
+
+def _memory(report: ProgramReport) -> dict[str, Any]:
+    memory = report.memory
+    total = memory.total
+    return {
+        "arguments": total.arguments,
+        "outputs": total.outputs,
+        "aliased": total.aliased,
+        "temporaries": total.temporaries,
+        "code": total.code,
+        "peak": total.peak,
+        "capacity": memory.capacity,
+        "fits": memory.fits,
+        "over_time": [{"op": report.hlo.entry.ops[at].name if at < len(report.hlo.entry.ops) else None, "bytes": used}
+                      for at, used in memory.over_time],
+        "largest": [
+            {"op": each.op, "array": each.type, "bytes": each.bytes, "line": line(each.line)}
+            for each in memory.temporaries[:20]
+        ],
+    }  # fmt: skip

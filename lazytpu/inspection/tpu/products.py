@@ -1,0 +1,195 @@
+"""How much a StableHLO module multiplies at least, whatever a compiler makes of it: the figure that its report must
+reach.
+
+A compiler drops what no result needs, computes equal things once, picks the branch of a constant condition, and turns
+products into sums: those of vectors, of what is the same all along a dimension, and of which only a part or a sum is
+used. None of these count here; the body of a loop counts once. Kernels count by their own estimate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from lazytpu.inspection.tpu.hlo import KERNEL
+from lazytpu.inspection.tpu.windows import covered
+from lazytpu.runtime.client import ir, stablehlo
+
+_SPREAD = frozenset(("broadcast_in_dim", "iota", "constant"))
+"Ops whose result may say less than its size: a product with it may become a sum."
+_PARTS = frozenset(("slice", "dynamic_slice", "gather", "reduce", "reduce_window"))
+"Ops that need no more than a part, or a sum, of what they are given."
+
+
+def least_flops(module: Any) -> float:
+    """Operations of the products in `@main` that no compiler can do without (a multiplication, an addition)."""
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    counted = _Counter(functions)
+    return counted.of_block(functions["main"].regions[0].blocks[0], None, {}, [])
+
+
+class _Counter:
+    def __init__(self, functions: dict[str, Any]):
+        self.functions = functions
+        self.numbers: dict[Any, int] = {}  # of what computes a value; equal ones have the same
+        self.fresh = 0
+
+    def of_block(self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, int], given: Sequence[int]) -> float:
+        """Of a block whose arguments have the numbers `given`, when those of its results are needed; None: all."""
+        ops = list(block.operations)
+        live, numbers = _live(ops, needed), dict(outer)
+        for place, argument in enumerate(block.arguments):
+            numbers[argument] = given[place] if place < len(given) else self._new()
+        total, seen = 0.0, set[int]()
+        for op in ops:
+            if not op.results:
+                continue
+            first = self._number(op, numbers)
+            numbers.update((result, first + place) for place, result in enumerate(op.results))
+            if op in live and first not in seen:
+                seen.add(first)
+                total += self._of_op(op, numbers, live)
+        return total
+
+    def _new(self, count: int = 1) -> int:
+        self.fresh += count
+        return self.fresh - count
+
+    def _number(self, op: Any, numbers: dict[Any, int]) -> int:
+        name, count = op.operation.name, len(op.results)
+        if op.regions or name == "stablehlo.constant":
+            return self._new(count)
+        key = (name, tuple(numbers[each] for each in op.operands), str(op.attributes) if len(op.attributes) else "")
+        return self.numbers.setdefault(key, self._new(count))
+
+    def _of_op(self, op: Any, numbers: dict[Any, int], live: set[Any]) -> float:
+        name = op.operation.name.removeprefix("stablehlo.")
+        if name in ("func.call", "composite"):
+            attribute = "callee" if name == "func.call" else "decomposition"
+            called = self.functions[ir.FlatSymbolRefAttr(op.attributes[attribute]).value].regions[0].blocks[0]
+            needed = [any(_needed(use, live) for use in result.uses) for result in op.results]
+            return self.of_block(called, needed, {}, [numbers[each] for each in op.operands])
+        if name in ("case", "if"):
+            return min(self.of_block(region.blocks[0], None, numbers, []) for region in self._chosen(op))
+        if name == "while":
+            return sum(self.of_block(region.blocks[0], None, numbers, []) for region in op.regions)
+        if name == "custom_call":
+            return _of_kernel(op)
+        if name not in ("dot_general", "convolution") or any(map(_spread, op.operands)):
+            return 0.0
+        users = [use.owner.name.removeprefix("stablehlo.") for use in op.results[0].uses]
+        if users and all(user in _PARTS for user in users):
+            return 0.0
+        return _of_dot(op) if name == "dot_general" else _of_convolution(op)
+
+    def _chosen(self, op: Any) -> list[Any]:
+        """The branches that a compiler may take."""
+        index, regions = op.operands[0].owner, list(op.regions)
+        if (
+            not isinstance(index, ir.Block)
+            and index.name == "stablehlo.constant"
+            and op.operation.name.endswith("case")
+        ):
+            at = int(ir.DenseIntElementsAttr(index.attributes["value"])[0])
+            return [regions[at if 0 <= at < len(regions) else -1]]
+        return regions
+
+
+def _needed(use: Any, live: set[Any]) -> bool:
+    return use.owner in live or not use.owner.results
+
+
+def _live(ops: Sequence[Any], needed: Sequence[bool] | None) -> set[Any]:
+    """The ops of a block that its results need, or that do more than compute."""
+    found: set[Any] = set()
+    wanted: set[Any] = set()
+    returned = list(ops[-1].operands)
+    wanted.update(each for place, each in enumerate(returned) if needed is None or needed[place])
+    for op in reversed(ops[:-1]):
+        if any(result in wanted for result in op.results) or not op.results or _acts(op):
+            found.add(op)
+            wanted.update(op.operands)
+            wanted.update(_captured(op))
+    return found
+
+
+def _acts(op: Any) -> bool:
+    return "has_side_effect" in op.attributes and ir.BoolAttr(op.attributes["has_side_effect"]).value
+
+
+def _captured(op: Any) -> Iterable[Any]:
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from inner.operands
+                yield from _captured(inner)
+
+
+def _dims(value: Any) -> list[int]:
+    return list(ir.RankedTensorType(value.type).shape)
+
+
+def _spread(value: Any) -> bool:
+    """Whether a value, apart from where its elements lie and what is done to each, is a smaller one that is spread."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return False
+    name = owner.name.removeprefix("stablehlo.")
+    if name in _SPREAD:
+        return True
+    same = [each for each in owner.operands if prod(_dims(each)) == prod(_dims(value))] if not owner.regions else []
+    return (
+        bool(same)
+        and len(owner.results) == 1
+        and name not in ("dot_general", "convolution")
+        and all(map(_spread, same))
+    )
+
+
+def _of_kernel(op: Any) -> float:
+    if ir.StringAttr(op.attributes["call_target_name"]).value != KERNEL:
+        return 0.0
+    told = json.loads(ir.StringAttr(op.attributes["backend_config"]).value)
+    return float((told.get("custom_call_config", {}).get("cost_estimate") or {}).get("flops", 0))
+
+
+def _of_dot(op: Any) -> float:
+    left, right = map(_dims, op.operands)
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch = prod(left[dim] for dim in numbers.lhs_batching_dimensions)
+    depth = prod(left[dim] for dim in numbers.lhs_contracting_dimensions)
+    shared = max(batch * depth, 1)
+    rows, columns = prod(left) // shared, prod(right) // shared
+    return 2.0 * batch * rows * columns * depth if min(rows, columns, depth) > 1 else 0.0
+
+
+def _of_convolution(op: Any) -> float:
+    groups = (ir.IntegerAttr(op.attributes[name]).value for name in ("feature_group_count", "batch_group_count"))
+    if any(count > 1 for count in groups):
+        return 0.0  # what is made of these depends on the groups
+    left, right, made = _dims(op.operands[0]), _dims(op.operands[1]), _dims(op.results[0])
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    features = right[numbers.kernel_input_feature_dimension]
+    rows, columns = made[numbers.output_batch_dimension], made[numbers.output_feature_dimension]
+    count = len(numbers.input_spatial_dimensions)
+    strides, bases, spreads = (_listed(op, name, count) for name in ("window_strides", "lhs_dilation", "rhs_dilation"))
+    padding = ir.DenseIntElementsAttr(op.attributes["padding"]) if "padding" in op.attributes else [0] * 2 * count
+    lows = [int(padding[2 * place]) for place in range(count)]
+    places = prod(
+        covered(
+            right[numbers.kernel_spatial_dimensions[at]], strides[at], lows[at], spreads[at], bases[at],
+            left[numbers.input_spatial_dimensions[at]], made[numbers.output_spatial_dimensions[at]],
+        )
+        for at in range(count)
+    )  # fmt: skip
+    return 2.0 * rows * columns * features * places if min(columns, features) > 1 else 0.0
+
+
+def _listed(op: Any, name: str, count: int) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(op.attributes[name])) if name in op.attributes else [1] * count

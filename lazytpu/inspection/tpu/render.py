@@ -1,0 +1,219 @@
+"""Reports for people: the dearest ops with their lines, memory, collectives, padding, advice."""
+
+from __future__ import annotations
+
+import io
+import linecache
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.padding import Padded
+from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
+from lazytpu.inspection.tpu.schedule import Cost
+
+OPS, LINES = 10, 8
+"Ops and lines that are shown."
+WIDTH = 120
+
+
+def as_text(report: TpuReport) -> str:
+    """The report without colours, `WIDTH` columns wide."""
+    out = io.StringIO()
+    Console(file=out, width=WIDTH, no_color=True, highlight=False, emoji=False).print(rendered(report))
+    return out.getvalue()
+
+
+def rendered(report: TpuReport) -> Group:
+    """The report for a rich console."""
+    parts: list[Any] = []
+    if len(report.programs) > 1:
+        least = "" if report.complete else "at least "
+        parts.append(Text(f"{len(report.programs)} programs, {least}{us(report.seconds)} a step", style="bold"))
+    for each in report.programs:
+        parts += _program(each)
+    return Group(*parts)
+
+
+def _program(report: ProgramReport) -> Iterator[Any]:
+    yield _summary(report)
+    yield _lines(report)
+    yield _ops(report)
+    if report.collectives:
+        yield _collectives(report)
+    if any(_worth_telling(each) for each in report.padded):
+        yield _padding(report)
+    yield _advice(report)
+
+
+def _summary(report: ProgramReport) -> Panel:
+    facts, memory = report.facts, report.memory
+    by_flops, by_bytes = report.roofline
+    total, limit = memory.total, max(by_flops, by_bytes)
+    tera, giga = facts.device_flops / 1e12, facts.device_hbm_bandwidth / 1e9
+    what = "the matrix unit" if by_flops >= by_bytes else "HBM"
+    time, used = f"at least {us(report.seconds)} on one device", f"peak {tera:,.0f} TFLOP/s"
+    if report.complete:
+        of_limit = f", {report.seconds / limit:.1f} times what {what} alone would take" if limit else ""
+        time = f"{us(report.seconds)} on one device{of_limit}"
+        used = f"{report.utilisation:.1%} of {tera:,.0f} TFLOP/s"
+    rows = [
+        ("estimated time", time),
+        ("matrix unit", f"{report.flops / 1e9:,.2f} GFLOP, {used}"),
+        ("HBM traffic", f"{size(report.hbm_bytes)}, at least {us(by_bytes)} at {giga:,.0f} GB/s"),
+        (
+            "memory",
+            f"{size(total.peak)} at most of {size(memory.capacity)}{'' if memory.fits else ': DOES NOT FIT'} "
+            f"(arguments {size(total.arguments)}, results beside them {size(total.outputs - total.aliased)}, "
+            f"temporaries {size(total.temporaries)})",
+        ),
+        ("compiled", "from the cache" if report.program.cached else f"in {report.program.seconds:.1f} s"),
+    ]
+    if report.collectives:
+        rows.insert(3, ("waiting for chips", f"{us(report.exposed)}, in {len(report.collectives)} collectives"))
+    if report.kernels:
+        seconds = sum(cost.seconds for cost in report.kernels)
+        rows.append(
+            ("kernels", f"{us(seconds)} in {len(report.kernels)}, by their own cost estimates at the chip's peaks")
+        )
+    if report.unknown:
+        names = ", ".join(sorted({cost.op.target for cost in report.unknown}))
+        rows.append(
+            ("unknown time", f"{len(report.unknown)} calls of {names} say not how long they take, and are left out")
+        )
+    if report.schedule.unknown:
+        rows.append(("loops", f"{len(report.schedule.unknown)} of unknown length are counted once"))
+    table = Table.grid(padding=(0, 2))
+    for name, text in rows:
+        table.add_row(Text(name, style="bold"), Text(text))
+    title = f"{report.name} on {report.program.topology}, {report.devices} device{'s' if report.devices > 1 else ''}"
+    return Panel(table, title=Text(title, style="bold"), title_align="left")
+
+
+def _lines(report: ProgramReport) -> Table:
+    table = Table("time", "share", "ops", "line", box=None, pad_edge=False)
+    for column, width in ((0, 9), (1, 5), (2, 6)):
+        table.columns[column].min_width, table.columns[column].justify = width, "right"
+    for line, costs in list(report.by_line.items())[:LINES]:
+        seconds = sum(cost.seconds for cost in costs)
+        what = Text("(added by the compiler)", style="dim") if line is None else located(line, longest=70)
+        table.add_row(us(seconds), _share(seconds, report), f"{len(costs):,}", what)
+    return table
+
+
+def _ops(report: ProgramReport) -> Table:
+    table = Table("time", "share", "bound by", "unit", "moved", "line", "op", box=None, pad_edge=False)
+    for column, width in ((0, 9), (1, 5), (2, 11), (3, 4), (4, 8)):
+        table.columns[column].min_width = width
+        table.columns[column].justify = "left" if column == 2 else "right"
+    table.columns[5].max_width, table.columns[6].min_width = 42, 24
+    for column in table.columns:
+        column.no_wrap, column.overflow = True, "ellipsis"
+    shown = report.costs[:OPS]
+    for cost in shown:
+        table.add_row(*_op(report, cost))
+    rest = report.costs[OPS:]
+    if rest:
+        seconds = sum(cost.seconds for cost in rest)
+        table.add_row(us(seconds), _share(seconds, report), "", "", "", "", Text(f"{len(rest):,} more", style="dim"))
+    return table
+
+
+def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
+    seconds, peak = max(cost.seconds, 1e-12), report.facts.device_flops
+    unit = f"{cost.flops / seconds / peak:.0%}" if cost.flops and not cost.unknown else ""
+    runs = f" x{cost.runs:,}" if cost.runs > 1 else ""
+    lines = report.lines(cost.op)
+    more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
+    result = ", ".join(map(str, cost.op.results[:1])) + (", ..." if len(cost.op.results) > 1 else "")
+    return (
+        "unknown" if cost.unknown else us(cost.seconds),
+        "" if cost.unknown else _share(cost.seconds, report),
+        cost.bound if cost.kind == "compute" else cost.kind,
+        unit,
+        size(cost.hbm_bytes) if cost.hbm_bytes else "",
+        located(lines[0] if lines else None, more),
+        Text(f"{cost.op.name}{runs} {_about(report, cost) or result}", style="dim"),
+    )
+
+
+def _about(report: ProgramReport, cost: Cost) -> str | None:
+    """The argument that a transfer moves."""
+    given = report.hlo.entry.by_name.get(cost.op.operands[0]) if cost.kind == "transfer" and cost.op.operands else None
+    return report.hlo.named(given) if given is not None and given.opcode == "parameter" else None
+
+
+def _collectives(report: ProgramReport) -> Table:
+    table = Table("collective", "bytes", "takes", "waited for", "line", box=None, pad_edge=False)
+    for cost in report.collectives[:OPS]:
+        hidden = "hidden" if cost.waited == 0 else us(cost.waited)
+        line = located(report.line(cost.op))
+        table.add_row(cost.collective or "", size(cost.payload), us(cost.beside or cost.seconds), hidden, line)
+    return table
+
+
+def _padding(report: ProgramReport) -> Table:
+    total = sum(each.wasted for each in report.padded)
+    table = Table("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
+    for each in [each for each in report.padded if _worth_telling(each)][:5]:
+        what = Text(each.argument) if each.argument else located(each.line)
+        table.add_row(str(each.array), f"{each.share:.0%}", size(each.wasted), what)
+    table.caption, table.caption_justify = f"{size(total)} of tiles hold no element, in all arrays together", "left"
+    return table
+
+
+def _worth_telling(each: Padded) -> bool:
+    return each.wasted >= 4096 and each.share >= 0.01
+
+
+def _advice(report: ProgramReport) -> Group:
+    if not report.advice:
+        return Group(Text("nothing to advise", style="dim"))
+    found: list[Any] = []
+    for each in report.advice:
+        gains = [f"up to {us(each.seconds)}"] if each.seconds else []
+        gains += [size(each.bytes)] if each.bytes else []
+        text = Text("* ", style="yellow")
+        text.append(each.text, style="bold")
+        if each.line is not None:
+            text.append(f"\n  at {each.line}{_source(each.line)}", style="cyan")
+        text.append(f"\n  {each.fix}" + (f" (saves {', '.join(gains)})" if gains else ""), style="")
+        found.append(text)
+    return Group(*found)
+
+
+def located(line: Line | None, more: str = "", longest: int = 28) -> Text:
+    """A line with so much of its source, if that is at hand."""
+    if line is None:
+        return Text("")
+    text = Text(f"{line}{more}", style="cyan")
+    text.append(_source(line, longest), style="")
+    return text
+
+
+def _source(line: Line, longest: int = 80) -> str:
+    found = linecache.getline(line.file, line.line).strip()
+    return f"  {found[: longest - 3]}..." if len(found) > longest else f"  {found}" if found else ""
+
+
+def _share(seconds: float, report: ProgramReport) -> str:
+    return f"{seconds / report.seconds:.0%}" if report.seconds and report.complete else ""
+
+
+def us(seconds: float) -> str:
+    """A time of a program, in microseconds up to 10 ms."""
+    return f"{1e6 * seconds:,.1f} us" if seconds < 1e-2 else f"{1e3 * seconds:,.1f} ms"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units."""
+    for unit in ("B", "kB", "MB"):
+        if count < 10_000:
+            return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"

@@ -1,0 +1,264 @@
+"""The schedule on a model of the chip: one TensorCore in order, transfers and collectives beside it.
+
+An op on the core takes as long as its cycles by the compiler's estimate or its bytes of HBM, whichever is longer. The
+compiler's estimate is good for products (0.95 of it is what simulations of the emitted code give), and four to ten
+times too high for the rest, whose time is that of their bytes if these lie in HBM. What starts a transfer costs the
+core nothing; where it is awaited, the core waits if it is not there yet. All figures are estimates: none was measured
+on a TPU, and of two programs the difference is worth more than the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lazytpu.inspection.tpu import collectives
+from lazytpu.inspection.tpu.hlo import Computation, Hlo, Op
+from lazytpu.inspection.tpu.kernels import Estimate
+from lazytpu.inspection.tpu.work import NOTHING, Work, is_free, work
+from lazytpu.passes.generations import Generation
+
+PRODUCTS = 0.95
+"Of the compiler's estimate for a product: simulated 7.4 to 160 us where it says 11 to 172 (v6e, 1,024 to 4,096 wide)."
+OTHERS = 0.15
+"Of its estimate for other ops: simulated between 0.06 and 0.28 of it (add, transpose, gelu, softmax)."
+LEAST = 600
+"Cycles that an op takes at least, if it is no product. An assumption, which matters for thousands of tiny ops only."
+
+
+@dataclass(slots=True)
+class Cost:
+    """One op of the schedule, all its runs together.
+
+    `kind` is "compute", "transfer" or "collective"; `seconds` what the core spends on it, waiting included; `waited`
+    the part of it that is waiting; `beside` what it takes beside the core; `bound` what decides: "matrix unit",
+    "vector unit", "HBM", "links", "latency", or "unknown" for a call of which nobody says how long it takes: it has no
+    seconds.
+    """
+
+    op: Op
+    kind: str
+    bound: str
+    work: Work
+    runs: int = 1
+    seconds: float = 0.0
+    waited: float = 0.0
+    beside: float = 0.0
+    payload: int = 0
+    collective: str | None = None
+
+    @property
+    def flops(self) -> float:
+        """Operations of the matrix unit, in all runs."""
+        return self.work.flops * self.runs
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Bytes to and from HBM, in all runs."""
+        return self.work.hbm_bytes * self.runs
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody says how long it takes."""
+        return self.bound == "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of the timeline: where ("core", "dma", "links"), from and to which second, and the op."""
+
+    lane: str
+    start: float
+    end: float
+    op: str
+
+
+@dataclass
+class Schedule:
+    """What running the ops gave: seconds in all, a cost for each op, and the timeline of the entry computation, in
+    which a loop is one stretch. `unknown` are loops whose number of rounds is not known, counted once."""
+
+    seconds: float = 0.0
+    costs: list[Cost] = field(default_factory=list[Cost])
+    spans: list[Span] = field(default_factory=list[Span])
+    unknown: list[str] = field(default_factory=list[str])
+
+
+def schedule(hlo: Hlo, facts: Generation, devices: int = 1) -> Schedule:
+    """Run the entry computation of a program for so many devices."""
+    made = Schedule()
+    made.seconds = _Run(_Chip(hlo, facts, devices), made, hlo.entry, 1, top=True).run()
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """The program, what runs it, and on how many devices."""
+
+    hlo: Hlo
+    facts: Generation
+    devices: int
+
+
+class _Run:
+    """One computation, run in order. Times are seconds from its start."""
+
+    def __init__(self, chip: _Chip, made: Schedule, computation: Computation, runs: int, *, top: bool):
+        self.hlo, self.facts = chip.hlo, chip.facts
+        self.chip, self.made, self.computation, self.runs, self.top = chip, made, computation, runs, top
+        self.now = 0.0
+        self.free: dict[str, float] = {}  # of each lane beside the core, when it is free
+        self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, when it was started, cost
+        self.there: dict[str, tuple[float, Cost]] = {}  # what has ended, or will, and when
+
+    def run(self) -> float:
+        for op in self.computation.ops:
+            if is_free(op):
+                continue
+            part = collectives.chain(self.hlo, op)
+            if part is not None:
+                (self._start if part[0] == "start" else self._await)(op, part[1])
+            elif op.opcode == "while":
+                self._loop(op)
+            elif op.opcode in ("call", "conditional"):
+                self._branch(op)
+            elif op.opcode.endswith("-start"):
+                self._start(op, op.name)
+            elif op.opcode.endswith(("-done", "-update")):
+                source = next((name for name in op.operands if name in self.pending or name in self.there), None)
+                if source is not None:
+                    self._await(op, source)
+            else:
+                self._compute(op)
+        return self.now
+
+    # -- on the core
+
+    def _compute(self, op: Op) -> None:
+        cost, done = self._collective(op), work(self.hlo, self.computation, op)
+        if cost is not None:
+            cost.seconds = cost.waited = cost.beside
+            self._span("links", self.now, self.now + cost.seconds / self.runs, op)
+        else:
+            seconds, bound = self._on_core(op, done)
+            cost = Cost(op, "compute", bound, done, self.runs, seconds * self.runs)
+        self._advance(cost.seconds / self.runs, op)
+        self.made.costs.append(cost)
+
+    def _on_core(self, op: Op, done: Work) -> tuple[float, str]:
+        """Seconds of one run, and what decides them."""
+        kernel = Estimate.of(op)
+        if kernel is not None:
+            return max(kernel.seconds(done.hbm_bytes, self.facts), (LEAST / self.facts.clock, "latency"))
+        if op.opcode == "custom-call" and op.cycles is None:
+            return 0.0, "unknown"
+        product = done.matrix or op.opcode == "custom-call"
+        cycles = op.cycles or 0
+        if not op.simulated:
+            cycles = cycles * PRODUCTS if product else max(cycles * OTHERS, LEAST)
+        computing, moving = cycles / self.facts.clock, done.hbm_bytes / self.facts.device_hbm_bandwidth
+        if moving >= computing:
+            return moving, "HBM"
+        if product:
+            return computing, "matrix unit"
+        return computing, "latency" if cycles == LEAST else "vector unit"
+
+    def _advance(self, seconds: float, op: Op) -> None:
+        self._span("core", self.now, self.now + seconds, op)
+        self.now += seconds
+
+    def _span(self, lane: str, start: float, end: float, op: Op) -> None:
+        if self.top and end > start:
+            self.made.spans.append(Span(lane, start, end, op.name))
+
+    # -- beside the core
+
+    def _collective(self, op: Op) -> Cost | None:
+        found = collectives.collective(self.hlo, self.computation, op, self.chip.devices)
+        if found is None:
+            return None
+        cost = Cost(op, "collective", "links", NOTHING, self.runs, payload=found.payload, collective=found.kind)
+        cost.beside = collectives.seconds(found.kind, found.payload, found.members, self.facts) * self.runs
+        return cost
+
+    def _start(self, op: Op, name: str) -> None:
+        cost, lane = self._collective(op), _direction(op)
+        if cost is None:
+            cost, lane = Cost(op, "transfer", "HBM", NOTHING, self.runs), "dma"
+        self.pending[name] = lane, self.now, cost
+        self.made.costs.append(cost)
+
+    def _await(self, op: Op, source: str) -> None:
+        if op.opcode.endswith("-update"):
+            self._hand_on(source, op.name)
+            return
+        if source in self.pending:
+            self._finish(source, op)
+        ends, cost = self.there[source]
+        waited = max(0.0, ends - self.now)
+        if waited:
+            cost.seconds += waited * self.runs
+            cost.waited += waited * self.runs
+            self._advance(waited, op)
+        self.there[op.name] = ends, cost
+
+    def _hand_on(self, source: str, name: str) -> None:
+        if source in self.pending:
+            self.pending[name] = self.pending[source]
+        else:
+            self.there[name] = self.there[source]
+
+    def _finish(self, source: str, op: Op) -> None:
+        """When what was started ends: its lane takes one after the other, in the order in which they are awaited."""
+        lane, started, cost = self.pending.pop(source)
+        if cost.kind == "transfer":
+            moved = sum(each.padded_bytes for each in op.results)
+            cost.beside += moved / self.facts.device_hbm_bandwidth * self.runs
+            cost.work = Work(0.0, moved, False)
+        begins = max(started, self.free.get(lane, 0.0))
+        ends = begins + cost.beside / self.runs
+        self.free[lane] = ends
+        self.there[source] = ends, cost
+        self._span("links" if lane.startswith("links") else lane, begins, ends, cost.op)
+
+    # -- computations inside
+
+    def _inner(self, name: str, runs: int) -> float:
+        return _Run(self.chip, self.made, self.hlo.computations[name], runs, top=False).run()
+
+    def _loop(self, op: Op) -> None:
+        body, _ = op.called
+        rounds = trip_count(self.hlo, op)
+        if rounds is None:
+            self.made.unknown.append(op.name)
+            rounds = 1
+        # Of a loop that never runs the costs are those of one round, so that its ops are listed; it takes no time.
+        self._advance(self._inner(body, self.runs * max(rounds, 1)) * rounds, op)
+
+    def _branch(self, op: Op) -> None:
+        """A conditional takes as long as its longest branch; the costs of all are listed."""
+        self._advance(max((self._inner(name, self.runs) for name in op.called), default=0.0), op)
+
+
+def _direction(op: Op) -> str:
+    """The lane of a collective: a ring has two directions for permutations, by the first pair of chips."""
+    if not op.pairs:
+        return "links"
+    source, target = op.pairs[0]
+    return "links+" if target in (source + 1, 0) else "links-"
+
+
+def trip_count(hlo: Hlo, op: Op) -> int | None:
+    """Rounds of a loop: told by the op, or the constant that its condition compares a counter with, which begins at 0
+    and takes steps of 1 in all loops that lowering makes. None when neither is there, and for a loop that ends by more
+    than one comparison, such as one until convergence."""
+    told = op.config.get("known_trip_count", {}).get("n")
+    if told is not None:
+        return int(told)
+    _, condition = (hlo.computations[name] for name in op.called)
+    ends = [each for each in condition.ops if each.opcode in ("compare", "fusion")]
+    if len(ends) == 1:
+        for name in ends[0].operands:
+            limit = condition.by_name[name].constant
+            if limit is not None:
+                return limit + (ends[0].raw.text(63) == "LE")
+    return None

@@ -1,0 +1,1 @@
+"""What the compiler of the CPU may put into one loop."""

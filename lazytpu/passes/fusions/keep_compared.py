@@ -1,0 +1,89 @@
+"""`keep-compared`: a value that is compared is computed once.
+
+    %1 = lazytpu.add %0, %a                        %1 = lazytpu.add %0, %a
+    %2 = lazytpu.reduce max %1 dims = [1]    ->    %2 = lazytpu.barrier %1
+    %3 = lazytpu.broadcast_in_dim %2 ...           %3 = lazytpu.reduce max %2 dims = [1]
+    %4 = lazytpu.compare EQ %1, %3                 %4 = lazytpu.broadcast_in_dim %3 ...
+                                                   %5 = lazytpu.compare EQ %2, %4
+
+XLA:CPU computes a value again in each fusion that uses it, and may round it otherwise there: a product and a sum are
+one fused multiply-add in one loop and not in another. The largest element is then equal to none, its index is none,
+and what was chosen by a threshold is not what lies above it. So a float that is compared with another computed value,
+and used elsewhere, is made in full; and so is what `argreduce` looks through, as its index is found by comparing.
+
+Needs: to run after all passes that rewrite ops. Guarantees: the values of the ops one by one. It costs a pass over
+memory where it sets a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from lazytpu.ir.module import add_options
+from lazytpu.ir.pointwise import CompareOp
+from lazytpu.ir.reductions import ArgreduceOp
+from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
+from lazytpu.ir.types import dtype_of, is_complex, is_float
+from lazytpu.passes.fusions.barriers import ALONE, KEEP_BARRIERS, set_barrier
+
+_MOVES = (BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp)
+
+
+@dataclass(frozen=True)
+class KeepComparedPass(ModulePass):
+    """Barriers behind what is compared."""
+
+    name = "keep-compared"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.body.block.ops:
+            if not isinstance(function, FuncOp) or function.is_declaration:
+                continue
+            block = function.body.block
+            values = dict.fromkeys(value for each in block.ops for value in _compared(each))
+            for value in values:
+                set_barrier(block, value)
+            if values:
+                add_options(op, KEEP_BARRIERS)
+
+
+def _compared(op: Operation) -> Iterator[SSAValue]:
+    """The values that have to be the same for `op` as for whatever else uses them."""
+    if isinstance(op, ArgreduceOp):
+        value, _ = _source(op.operand)
+        if _is_fused(value):
+            yield value
+    elif isinstance(op, CompareOp) and op.operands[0] is not op.operands[1]:
+        sources = [_source(operand) for operand in op.operands]
+        if all(isinstance(value.owner, Operation) and not _is_number(value) for value, _ in sources):
+            yield from (value for value, shared in sources if shared and _is_fused(value))
+
+
+def _source(value: SSAValue) -> tuple[SSAValue, bool]:
+    """What a value only moves, and whether something else uses that or what is moved on the way."""
+    shared = value.has_more_than_one_use()
+    while isinstance(value.owner, _MOVES):
+        value = value.owner.operand
+        shared = shared or value.has_more_than_one_use()
+    return value, shared
+
+
+def _is_number(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and not value.owner.operands
+
+
+def _is_fused(value: SSAValue) -> bool:
+    """Whether a value is one of floats that may be computed again wherever it is used."""
+    dtype = dtype_of(value)
+    return (
+        (is_float(dtype) or is_complex(dtype))
+        and not isinstance(value.owner, (*ALONE, CallOp, Block))
+        and bool(value.owner.operands)
+    )

@@ -1,0 +1,1 @@
+"""How values lie: orders of dimensions, tiles, and many small values as one."""

@@ -1,0 +1,157 @@
+"""`pack-scalars`: 0-d values that are computed alike are computed at once, as the elements of one vector.
+
+                                                       %0 = lazytpu.concatenate of 1-element reshapes of %a, %b, %c, %d
+    %1 = lazytpu.add %a, %one : tensor<i64>            %1 = lazytpu.broadcast_in_dim %one
+    %2 = lazytpu.add %b, %one : tensor<i64>     ->     %2 = lazytpu.add %0, %1 : tensor<4xi64>
+    %3 = lazytpu.add %c, %one : tensor<i64>            %3 = lazytpu.reshape (lazytpu.slice %2, 0)
+    %4 = lazytpu.add %d, %one : tensor<i64>            ...
+
+The TPU's compiler fuses ops on vectors, but makes an op of its own of all that is done to a scalar, and four of what is
+done to a 64-bit one, which it emulates. Batch normalization counts its batches in such scalars. For 9 of them it
+schedules 36 ops, 12.3 us (v6e, with the estimate's floor of 600 cycles for each), and packed 4 ops, 1.4 us.
+
+Needs: nothing. Guarantees: the same bits. A pack is computed where the first of its values is needed, so values whose
+operands come later than that are not in it; constants and run-time numbers can always be had earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.passes import ModulePass
+
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.constants import ConstantOp, NumberOp
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.passes.dce import erase_dead
+from lazytpu.passes.layout.horizontal_fusion import Joiner
+from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
+
+
+@dataclass(frozen=True)
+class PackScalarsPass(ModulePass):
+    """Scalars that are computed alike, as one vector."""
+
+    name = "pack-scalars"
+    least: int = 4
+    "The fewest values that are worth it: to pack and unpack them are two ops."
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for function in op.body.block.ops:
+            if isinstance(function, FuncOp) and not function.is_declaration:
+                _pack(function.body.block, self.least)
+
+
+def _pack(block: Block, least: int) -> None:
+    trees = _Trees(block)
+    packed = False
+    for roots in trees.groups():
+        if len(roots) < least:
+            continue
+        for batch in trees.batches(roots):
+            if len(batch) >= least:
+                first = trees.first_use(batch)
+                trees.hoist(batch, first)
+                _replace(block, batch, first)
+                packed = True
+    if packed:
+        erase_dead(block, {})
+
+
+def _replace(block: Block, values: list[SSAValue], before: Operation) -> None:
+    b = Builder(block, before)
+    vector = Joiner(b, [()] * len(values), "concatenate").scalars(values)
+    for i, value in enumerate(values):
+        value.replace_all_uses_with(b.reshape(b.slice(vector, (i,), (i + 1,)), ()))
+
+
+START = -1.0
+"A place before all ops."
+
+
+class _Trees:
+    """The elementwise computations on 0-d values in a block: what each is, and where it starts and is needed."""
+
+    def __init__(self, block: Block):
+        self.block = block
+        self.place: dict[Operation, float] = {op: i for i, op in enumerate(block.ops)}
+        self._numbers: dict[object, int] = {}
+        self._kinds: dict[SSAValue, int] = {}
+        self._ready: dict[SSAValue, float] = {}
+        self._roots: dict[int, list[SSAValue]] = {}
+        for op in block.ops:
+            if _on_scalars(op):
+                value = op.results[0]
+                properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
+                operands = tuple(map(self._kind, op.operands))
+                self._kinds[value] = self._number((type(op), properties, dtype_of(value), operands))
+                self._ready[value] = max(map(self._available, op.operands))
+                if not all(_on_scalars(use.operation) for use in value.uses):
+                    self._roots.setdefault(self._kinds[value], []).append(value)
+
+    def groups(self) -> Iterable[list[SSAValue]]:
+        """Values that are computed alike and used by something else, in the order of the block."""
+        return self._roots.values()
+
+    def batches(self, roots: list[SSAValue]) -> Iterable[list[SSAValue]]:
+        """The values of a group, where need be in several parts: all that a part is computed from is there before any
+        of it is used."""
+        batch: list[SSAValue] = []
+        ready, needed = START, float(len(self.place))
+        for value in roots:
+            its_ready, its_needed = self._ready[value], self._needed(value)
+            if batch and max(ready, its_ready) >= min(needed, its_needed):
+                yield batch
+                batch, ready, needed = [], START, float(len(self.place))
+            batch.append(value)
+            ready, needed = max(ready, its_ready), min(needed, its_needed)
+        yield batch
+
+    def first_use(self, values: list[SSAValue]) -> Operation:
+        """The op that uses one of these first."""
+        users = (use.operation for value in values for use in value.uses)
+        return min((user for user in users if user in self.place), key=self.place.__getitem__)
+
+    def hoist(self, values: list[SSAValue], before: Operation) -> None:
+        """Move the constants and numbers that these are computed from before an op, those that come after it."""
+        pending = [value.owner for value in values]
+        while pending:
+            op = pending.pop()
+            if isinstance(op, Operation) and _on_scalars(op):
+                pending += [operand.owner for operand in op.operands]
+            elif _movable(op) and self.place[op] > self.place[before]:
+                op.detach()
+                self.block.insert_op_before(op, before)
+                self.place[op] = self.place[before] - 0.5
+
+    def _needed(self, value: SSAValue) -> float:
+        return min(self.place[use.operation] for use in value.uses)
+
+    def _available(self, value: SSAValue) -> float:
+        """After which op (by its place) a tree can be computed, if this value is among its operands."""
+        if value in self._ready:
+            return self._ready[value]
+        op = value.owner
+        return START if isinstance(op, Block) or _movable(op) else self.place[op]
+
+    def _kind(self, value: SSAValue) -> int:
+        return self._kinds.get(value) or self._number(dtype_of(value))
+
+    def _number(self, what: object) -> int:
+        """One number from 1 on for all that is equal."""
+        return self._numbers.setdefault(what, len(self._numbers) + 1)
+
+
+def _on_scalars(op: Operation) -> bool:
+    return isinstance(op, ELEMENTWISE) and not shape_of(op.results[0]) and not any(shape_of(x) for x in op.operands)
+
+
+def _movable(op: Operation | Block) -> TypeGuard[Operation]:
+    """Whether an op can stand at the start of the block."""
+    return isinstance(op, ConstantOp) or (isinstance(op, NumberOp) and isinstance(op.pack, BlockArgument))

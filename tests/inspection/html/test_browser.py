@@ -1,0 +1,235 @@
+"""The page in headless Chromium: what it shows, searches, and does when it is clicked."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazytpu.inspection.html.page import page
+from lazytpu.inspection.step.history import history
+from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.reading import read
+from lazytpu.passes.generations import GENERATIONS
+from tests.inspection.html.conftest import CHROMIUM
+from tests.inspection.step.samples import CLUSTERS, STEP
+
+# What a person would do, and what is there then: run in the page after its own scripts.
+ACTIONS = """
+const pixels = c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+const ink = id => pixels($(id)).some(x => x);
+told.ready = document.body.dataset.ready;
+told.cards = [...document.querySelectorAll(".card b")].map(each => each.textContent);
+told.lines = [...document.querySelectorAll(".bar code")].map(each => each.firstChild.textContent);
+told.nodes = document.querySelectorAll("#arcs .node").length;
+told.arcs = document.querySelectorAll("#arcs path").length;
+told.drawn = [ink("timeline"), ink("memory")];
+told.rows = [...document.querySelectorAll("#rows .row")].map(each => each.children[1].textContent);
+if ($("passes")) {
+  told.pass = $("pass-name").textContent;
+  told.removed = [...document.querySelectorAll("#diff .minus")].map(each => each.textContent);
+  $("after").click();
+  told.next = $("pass-name").textContent;
+}
+document.querySelector(".bar").click();
+told.searched = $("search").value;
+told.found = $("found").textContent;
+document.querySelector("#rows .row").click();
+told.details = $("details").hidden ? null : $("details").textContent;
+document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+told.closed = $("details").hidden && $("search").value === "";
+const press = (target, key) => target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+document.querySelector(".bar").focus();
+press(document.activeElement, "Enter");
+told.pressed = $("search").value;
+press(document, "Escape");
+press($("table"), "ArrowDown");
+press($("table"), "ArrowDown");
+told.second = $("details").textContent;
+told.wide = document.documentElement.scrollWidth;
+"""
+
+SEARCHES = """
+const column = n => [...document.querySelectorAll(`#rows .row > :nth-child(${n})`)].map(cell => cell.textContent);
+told.typed = {};
+for (const query of QUERIES) {
+  $("search").value = query;
+  $("search").dispatchEvent(new Event("input"));
+  await new Promise(done => setTimeout(done, 200));
+  told.typed[query] = column(1).map(Number);
+}
+told.clicked = {};
+const name = bar => bar.querySelector("code").firstChild.textContent;
+for (const line of [...document.querySelectorAll(".bar")].map(name)) {
+  [...document.querySelectorAll(".bar")].find(bar => name(bar) === line).click();
+  told.clicked[line] = [...new Set(column(4)), ...[...document.querySelectorAll(".bar.hit")].map(name)];
+}
+"""
+
+STOPS = """
+told.stops = [];
+told.overflows = [];
+for (const width of [420, 800, 1280, 2000]) {
+  document.querySelector("main").style.width = document.querySelector("main").style.maxWidth = width + "px";
+  for (const name of document.querySelectorAll("#stops button")) {
+    name.click();
+    const box = $("pass").getBoundingClientRect();
+    const thumb = parseFloat(getComputedStyle($("pass")).getPropertyValue("--thumb"));
+    const at = name.getBoundingClientRect(), part = Number($("pass").value) / Math.max(1, Number($("pass").max));
+    told.stops.push(Math.abs((at.left + at.right) / 2 - (box.left + thumb / 2 + part * (box.width - thumb))));
+    told.overflows.push(name.scrollWidth - name.clientWidth);
+  }
+}
+"""
+
+
+def in_chromium(page_html: str, folder: Path, actions: str = ACTIONS, width: int = 800) -> dict[str, Any]:
+    """What the actions told, in a window so wide. A page whose script fails tells nothing."""
+    script = f"""<script>addEventListener("load", async () => {{
+        const $ = id => document.getElementById(id), told = {{}};
+        {actions}
+        const answer = document.createElement("pre");
+        Object.assign(answer, {{ id: "told", textContent: JSON.stringify(told) }});
+        document.body.replaceChildren(answer);
+    }});</script></body>"""
+    path = folder / "page.html"
+    path.write_text(page_html.replace("</body>", script))
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += [
+        f"--user-data-dir={folder / 'profile'}",
+        f"--window-size={width},900",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    environment = {**os.environ, "HOME": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert found is not None, done.stderr[-2000:] + done.stdout[-2000:]
+    return json.loads(html.unescape(found[1]))
+
+
+def model(text: str) -> Model:
+    return Model(read(text, "step"), GENERATIONS["v6e"])
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The page of the sample, with a pass that removes an op and one that does nothing."""
+    before = STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return")
+    changes, text = history(before, "cse,dce,cse")
+    return in_chromium(page(model(text), changes), tmp_path_factory.mktemp("browser"))
+
+
+def test_everything_is_drawn(told: dict[str, Any]) -> None:
+    assert told["ready"] == "yes" and told["drawn"] == [True, True]
+    assert "7" in told["cards"] and told["cards"][0].endswith(" µs")
+    lines = ["model.py:5", "model.py:5 (backward)", "no source line", "train.py:11", "train.py:9"]
+    assert sorted(told["lines"]) == lines
+    assert (told["nodes"], told["arcs"]) == (4, 3)
+    assert told["rows"] == ["dot_general", "constant", "max", "reduce", "exp", "dot_general", "sub"]
+
+
+def test_the_slider_begins_at_the_first_change(told: dict[str, Any]) -> None:
+    assert told["pass"].startswith("2. dce: 10 → 9 ops") and told["next"].startswith("3. cse: 9 → 9 ops")
+    assert told["removed"] == ["- %7 = lazytpu.sin %6 : tensor<256x128xf32>"]
+
+
+def test_a_click_on_a_line_searches_for_it(told: dict[str, Any]) -> None:
+    assert told["searched"] == told["lines"][0]
+    assert re.fullmatch(r"\d of 7 ops", told["found"])
+
+
+def test_a_click_on_an_op_shows_it(told: dict[str, Any]) -> None:
+    assert "lazytpu." in told["details"] and "reads: " in told["details"] and told["closed"]
+
+
+def test_clusters(tmp_path: Path) -> None:
+    told = in_chromium(page(model(CLUSTERS)), tmp_path)
+    assert (told["nodes"], told["arcs"], told["drawn"]) == (3, 2, [True, True])
+
+
+def test_it_is_used_without_a_mouse_and_as_wide_as_its_window(told: dict[str, Any]) -> None:
+    assert told["pressed"] == told["lines"][0] and told["second"].startswith("close1 constant")
+    assert told["wide"] <= 800
+
+
+def lines(*places: tuple[str, str, str]) -> str:
+    """A module with an op for each (operand, op, location)."""
+    names = ("blocks.1.weight", "blocks.10.weight", "blocks.11.weight")
+    arguments = [f'%a{i}: tensor<8xf32> {{lazytpu.name = "{name}"}}' for i, name in enumerate(names)]
+    arguments[0] = arguments[0].replace("}", f", lazytpu.alias = {len(places) - 1} : i64}}")
+    ops = [f"%{i} = lazytpu.{op} {of} : tensor<8xf32> {where}" for i, (of, op, where) in enumerate(places)]
+    results = ", ".join(f"%{i}" for i in range(len(places)))
+    kinds = ", ".join(["tensor<8xf32>"] * len(places))
+    body = "\n".join([*ops, f"func.return {results} : {kinds}"])
+    return f"func.func @main({', '.join(arguments)}) -> ({kinds}) {{\n{body}\n}}"
+
+
+SEARCHED = lines(
+    ("%a0", "exp", 'loc("train.py":1:0)'),
+    ("%a1", "sin", 'loc("train.py":10:0)'),
+    ("%a2", "sin", 'loc("train.py":11:0)'),
+    ("%0", "neg", 'loc("backward"("train.py":1:0))'),
+    ("%1", "neg", 'loc("backward"("train.py":10:0))'),
+    ("%2", "exp", 'loc("constrain.py":1:0)'),
+    ("%3", "cos", ""),
+)
+QUERIES = {
+    ":1": [0, 3, 5],
+    "train.py:1": [0],
+    "train.py:1 (backward)": [3],
+    "train.py:1 backward": [3],
+    "backward": [3, 4],
+    "train.py:10": [1],
+    ":10": [1, 4],
+    "blocks.1.weight": [0, 6],
+    "blocks.11.weight": [2],
+    "blocks.1": [0, 6],
+    "BLOCKS": [0, 1, 2, 6],
+    "weight sin": [1, 2],
+    "%1": [1, 4],
+    "f32": [0, 1, 2, 3, 4, 5, 6],
+    "no source line": [6],
+    "nothing of the kind": [],
+}
+
+
+def test_searches(tmp_path: Path) -> None:
+    actions = SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))
+    told = in_chromium(page(model(SEARCHED)), tmp_path, actions)
+    assert told["typed"] == QUERIES
+    # A click on a line shows its ops alone, and marks that line alone.
+    assert len(told["clicked"]) == 7 and all(set(shown) == {name} for name, shown in told["clicked"].items())
+
+
+@pytest.mark.parametrize("passes", [1, 2, 15, 40])
+def test_every_stop_of_the_slider_is_above_its_name(passes: int, tmp_path: Path) -> None:
+    changes, text = history(STEP, ",".join(["overlap-collectives", *["constant-folding"] * (passes - 1)]))
+    told = in_chromium(page(model(text), changes), tmp_path, STOPS)
+    assert len(told["stops"]) == 4 * passes and max(told["stops"]) < 1 and max(told["overflows"]) <= 0
+
+
+def test_a_program_without_ops(tmp_path: Path) -> None:
+    text = "func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {\nfunc.return %x : tensor<8xf32>\n}"
+    actions = 'told.ready = document.body.dataset.ready; told.text = $("rows").textContent + $("arcs").textContent;'
+    assert in_chromium(page(model(text)), tmp_path, actions) == {
+        "ready": "yes", "text": 2 * "There is no op in this program.",
+    }  # fmt: skip
+
+
+def test_rows_are_made_as_they_are_seen(tmp_path: Path) -> None:
+    kind, text = "tensor<" + "1x" * 40 + "8xf32>", ""
+    for i in range(1_000):
+        text += f'%{i} = lazytpu.sin %{i - 1 if i else "x"} : {kind} loc("{"long/" * 40}model.py":{i % 300}:0)\n'
+    text = f"func.func @main(%x: {kind}) -> {kind} {{\n{text}func.return %999 : {kind}\n}}"
+    actions = 'told.rows = document.querySelectorAll("#rows .row").length;'
+    actions += "told.wide = document.documentElement.scrollWidth;"
+    told = in_chromium(page(model(text)), tmp_path, actions)
+    assert 20 < told["rows"] < 100 and told["wide"] <= 800

@@ -1,0 +1,271 @@
+"""The page's data, and that the file needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdsl.utils.arg_spec import parse_pipeline
+
+from lazytpu.inspection.about import About
+from lazytpu.inspection.graphs import Graph, Texts
+from lazytpu.inspection.html import page as page_module
+from lazytpu.inspection.html.cost import Cost
+from lazytpu.inspection.html.data import page_data
+from lazytpu.inspection.html.page import page
+from lazytpu.inspection.show import main
+from lazytpu.inspection.step.history import history
+from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.reading import read
+from lazytpu.inspection.tpu import compiling
+from lazytpu.inspection.tpu.report import TpuReport
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.options import options
+from lazytpu.passes.generations import GENERATIONS
+from lazytpu.passes.pipeline import Keep, run_pipeline
+from lazytpu.passes.registry import for_target
+from lazytpu.passes.target import Target
+from tests.inspection.step.samples import CLUSTERS, STEP
+from tests.inspection.tpu.recorded import report as recorded
+
+LINE = {"file": "model.py", "line": 5, "backward": True}
+REPORT = {
+    "schema": 2,
+    "programs": [
+        {
+            "name": "step", "topology": "v6e:2x2", "seconds": 5e-6, "complete": True, "exposed_seconds": 1e-6,
+            "matrix_unit": {"utilisation": 0.25},
+            "ops": [
+                {"name": "fusion.1", "opcode": "fusion", "bound": "matrix unit", "line": LINE, "seconds": 4e-6},
+                {"name": "all-reduce", "opcode": "all-reduce", "bound": "links", "line": None, "seconds": 1e-6},
+            ],
+            "timeline": [
+                {"lane": "core", "start": 0.0, "end": 4e-6, "op": "fusion.1"},
+                {"lane": "links", "start": 4e-6, "end": 5e-6, "op": "all-reduce"},
+            ],
+            "memory": {
+                "peak": 900, "capacity": 1000, "largest": [{"array": "f32[8]", "bytes": 32, "line": LINE}],
+                "over_time": [
+                    {"op": "fusion.1", "bytes": 900},
+                    {"op": "bitcast", "bytes": 800},
+                    {"op": "all-reduce", "bytes": 700},
+                ],
+            },
+            "advice": [{"text": "a head of 64", "fix": "use 128", "line": LINE}],
+        }
+    ],
+}  # fmt: skip
+
+
+SOURCES = Path(page_module.__file__).parent
+COLOUR = re.compile(r"(--\w+): (#\w+);")
+
+
+def model(text: str = STEP) -> Model:
+    return Model(read(text, "step"), GENERATIONS["v6e"])
+
+
+class Links(HTMLParser):
+    """What a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data") and value and not value.startswith("#"):
+                self.found.append(value)
+
+
+def embedded(html: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_file_fetches_nothing() -> None:
+    html = page(model())
+    links = Links()
+    links.feed(html)
+    assert links.found == []
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", html)
+
+
+def test_what_a_script_could_end_is_escaped() -> None:
+    text = STEP.replace('lazytpu.name = "x"', 'lazytpu.name = "</script><b>&"')
+    html = page(model(text), why="</pre><script>alert(1)</script>")
+    assert "</script><b>" not in html and "alert(1)</script>" not in html
+    assert embedded(html)["arguments"][0][0] == "</script><b>&"
+
+
+def test_data() -> None:
+    data = page_data(model())
+    assert [op[0] for op in data["ops"]] == ["dot_general", "constant", "max", "reduce", "exp", "dot_general", "sub"]
+    assert data["places"] == ["model.py:5", "train.py:9", "model.py:5 (backward)", "train.py:11", ""]  # "": waiting
+    assert data["timeline"][0][0] == "core" and data["timeline"][0][3] == "dot_general and 2 more, bound by matrix unit"
+    total = sum(op[3] for op in data["ops"])
+    assert data["timeline"][-1][2] == data["summary"]["seconds_us"] == pytest.approx(total, 0.01)
+    assert max(alive for _, alive in data["memory"]) == data["summary"]["peak"]
+    times = [row[1] for row in data["lines"]]
+    assert times == sorted(times, reverse=True) and sum(row[2] for row in data["lines"]) == 7
+    assert data["alive"][0] == ["max model.py:5", 4 * 4096 * 128, 2]
+    assert [node[0] for node in data["graph"]["nodes"]] == data["places"][:4] and len(data["graph"]["edges"]) == 3
+    assert data["passes"] == [] and data["summary"]["by"] == "model"
+    assert data["arguments"] == [
+        ["x", "tensor<4096x256xf32>", 4 << 20, None],
+        ["layer.weight", "tensor<256x128xf32>", 1 << 17, 6],
+    ]
+    assert [node[3] for node in data["graph"]["nodes"]] == ["dot_general", "reduce", "dot_general", "sub"]
+
+
+def test_the_source_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("\n" * 8 + "    loss = x.sum()\n")
+    assert page_data(model())["sources"][:4] == ["", "loss = x.sum()", "", ""]
+
+
+def test_passes() -> None:
+    before = STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return")
+    changes, text = history(before, "dce,cse")
+    first, second = page_data(model(text), changes)["passes"]
+    assert (first["name"], first["before"], first["after"], first["kinds"]) == ("dce", 10, 9, {"sin": -1})
+    assert ["-", "%7 = lazytpu.sin %6 : tensor<256x128xf32>"] in first["lines"]
+    assert second["lines"] == [] and 'id="passes"' in page(model(text), changes) and 'id="passes"' not in page(model())
+
+
+def test_clusters_are_the_nodes() -> None:
+    data = page_data(model(CLUSTERS))
+    assert data["graph"]["by"] == "cluster"
+    assert [node[0] for node in data["graph"]["nodes"]] == ["cluster_0 #0", "cluster_0 #1", "model.py:6"]
+
+
+def test_the_compilers_figures_take_the_place_of_the_models() -> None:
+    data = page_data(model(), cost=Cost.parse(json.dumps(REPORT), "step"))
+    assert data["summary"]["by"] == "compiler" and data["summary"]["seconds_us"] == pytest.approx(5)
+    assert [span[:4] + span[5:] for span in data["timeline"]] == [
+        ["core", 0.0, 4.0, "fusion fusion.1, bound by matrix unit", -1, "dot"],
+        ["links", 4.0, 5.0, "all-reduce all-reduce, bound by links", -1, "all-reduce"],
+    ]
+    lines = [[data["places"][place], us, count, kind] for place, us, count, kind in data["lines"]]
+    assert lines == [["model.py:5 (backward)", 4.0, 1, "dot"], ["", 1.0, 1, "all-reduce"]]
+    times = {name: us for name, _, us, _ in data["graph"]["nodes"]}
+    assert times == {"model.py:5": 0.0, "train.py:9": 0.0, "model.py:5 (backward)": 4.0, "train.py:11": 0.0}
+    assert data["places"][data["timeline"][0][4]] == "model.py:5 (backward)"
+    assert data["memory"] == [[0.0, 900], [0.0, 800], [4.0, 700]]
+    assert data["alive"] == [["f32[8] model.py:5 (backward)", 32, -1]]
+    assert data["advice"] == [["a head of 64", "use 128", "model.py:5 (backward)"]]
+
+
+def test_the_title_names_script_models_and_versions() -> None:
+    about = About("train.py", ("GPT", "Critic"), "cpu", {"lazytpu": "0.1.0", "torch": "2.13.0"})
+    html = page(model(), about=about)
+    assert "<title>train.py: GPT, Critic, step (lazytpu 0.1.0, torch 2.13.0)</title>" in html
+    assert "<h1>train.py: GPT, Critic</h1>" in html and "<h1>step</h1>" in page(model())
+
+
+@pytest.mark.parametrize(
+    ("dumped", "passes", "shown"),
+    [
+        ("cpu", None, "as the pipeline for cpu left it, not as a TPU's would"),
+        ("v5p", None, "as the pipeline for v5p left it"),
+        ("cpu", "v6e", "as the pipeline for v6e left it"),
+        ("v5p", "cse,dce", "as the pipeline cse,dce left it, not as a TPU's would"),
+        ("", None, "as an unknown pipeline left it, not as a TPU's would"),
+    ],
+)
+def test_it_says_which_pipeline_it_shows(dumped: str, passes: str | None, shown: str) -> None:
+    html = page(model(), about=About("train.py", ("GPT",), dumped, {}), pipeline=passes)
+    assert f"{shown}. Times and memory are estimates of a TPU v6e by a model" in unescape(html)
+
+
+def test_a_colour_means_one_thing() -> None:
+    """All of them are variables of the style sheet, and in a scheme no two are the same."""
+    sources = {path.name: path.read_text() for path in SOURCES.iterdir() if path.suffix in (".css", ".js", ".jinja")}
+    light, dark = (dict(COLOUR.findall(line)) for line in re.findall(r":root \{.*?\}", sources["page.css"], re.DOTALL))
+    for scheme in (light, light | dark):
+        assert len(set(scheme.values())) == len(scheme)
+    families = re.findall(r'"(--\w+)", /', sources["common.js"])
+    assert len(families) == len(set(families)) == 6 and set(families) < set(light)
+    rest = "".join(re.sub(r":root \{.*?\}", "", text, flags=re.DOTALL) for text in sources.values())
+    assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!\{)|\b(rgba?|hsla?)\(", rest)
+    assert not any(f"var({family})" in sources["page.css"] for family in families)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
+def test_what_is_no_report(text: str) -> None:
+    with pytest.raises(ValueError, match="this is no report that `lazytpu-show cost --json FILE` printed"):
+        Cost.parse(text, "step")
+
+
+@pytest.mark.parametrize("keep", ["nothing", "all"])
+def test_of_a_program_of_this_process(keep: Keep, tmp_path: Path) -> None:
+    module = parse_module(STEP)
+    records = run_pipeline(module, passes="dce,cse", verify=False, keep=keep)
+    graph = Graph(0, "train_step", 9, Texts(print_module(module), "", records))
+    graph.save_html(tmp_path / "step.html", generation="v5e")
+    data = embedded((tmp_path / "step.html").read_text())
+    assert (data["name"], data["summary"]["generation"]) == ("train_step", "v5e")
+    assert [change["name"] for change in data["passes"]] == (["dce", "cse"] if keep == "all" else [])
+    with pytest.raises(ValueError, match="no generation 'v1'; generations are v5e"):
+        graph.save_html(tmp_path / "step.html", generation="v1")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "installed", lambda: False)
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    (tmp_path / "004-step.why.txt").write_text("a dtype changed\n")
+    (tmp_path / "cost.json").write_text(json.dumps(REPORT))
+    assert main(["html", str(path), "--cost", str(tmp_path / "cost.json")]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / '004-step.html'}: ")
+    (tmp_path / "005-other.imported.mlir").write_text(CLUSTERS)
+    assert main(["html", str(tmp_path), "-p", "dce", "-o", str(tmp_path / "out.html")]) == 0
+    assert embedded((tmp_path / "out.html").read_text())["name"] == "004-step"
+    data = embedded((tmp_path / "004-step.html").read_text())
+    assert data["why"] == "a dtype changed" and data["summary"]["by"] == "compiler"
+    assert [change["name"] for change in data["passes"]][-1] == "mark-donation"
+
+
+def test_the_passes_are_those_of_the_chip_whose_times_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def report_text(*_: object, passes: str | None = None, **__: object) -> TpuReport:
+        asked.append(passes)
+        return TpuReport("v5p:2x2x1", (recorded("step"),))
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    (tmp_path / "004-step.about.txt").write_text("script: train.py\nmodels: GPT\ntarget: cpu\nlazytpu: 0.1.0\n")
+    with options(target="gpu"):
+        for given, passes in (([], for_target(Target.parse("v5p"))), (["-p", "cse,dce"], "cse,dce")):
+            assert main(["html", str(path), "--generation", "v5p", *given]) == 0
+            html = (tmp_path / "004-step.html").read_text()
+            ran = [change["name"] for change in embedded(html)["passes"]]
+            assert ran == [spec.name for spec in parse_pipeline(passes)] and "<h1>train.py: GPT</h1>" in html
+            assert f"by libtpu {metadata.version('libtpu')}." in html
+    compiled = tmp_path / "004-step.lazytpu.mlir"
+    compiled.write_text(STEP)
+    assert main(["html", str(compiled)]) == 0
+    assert "as the pipeline for cpu left it" in (tmp_path / "004-step.html").read_text()
+    assert asked == [None, "cse,dce", ""]  # None: those of the generation
+
+
+def test_the_compiler_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", lambda *_, **__: TpuReport("v6e:2x2", (recorded("step"),)))
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    for given, by in (([], "compiler"), (["--model"], "model")):
+        assert main(["html", str(path), *given]) == 0
+        assert embedded((tmp_path / "004-step.html").read_text())["summary"]["by"] == by

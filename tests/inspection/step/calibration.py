@@ -1,0 +1,85 @@
+"""What libtpu says of the five steps of `steps.py`, in calibration.json. `make calibration` asks it anew, some minutes,
+and prints the table of docs/inspecting.md.
+
+Lines are known by what is written in them: an edit above them moves none.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+from torch import Tensor
+
+import lazytpu
+from lazytpu.inspection.step.model import Model
+from lazytpu.inspection.step.reading import read
+from lazytpu.passes.generations import GENERATIONS
+from lazytpu.passes.target import Target
+from lazytpu.rehearsal.rehearse import rehearse
+from lazytpu.rehearsal.tpu_report import translated
+from tests.inspection.step.steps import STEPS, training
+
+GENERATION = "v6e"
+FILE = Path(__file__).with_name("calibration.json")
+SHARE = 0.01
+"Of libtpu's time: lines that take less are not ranked."
+
+
+def by_compiler(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
+    """Microseconds of a step, and of its lines, by libtpu."""
+    (program,) = lazytpu.tpu_report(step, topology=f"{GENERATION}:2x2").programs
+    lines = {str(line): sum(cost.seconds for cost in costs) for line, costs in program.by_line.items() if line}
+    return round(1e6 * program.seconds, 2), _written(lines)
+
+
+def by_model(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
+    """The same by the model."""
+    (part,) = rehearse(step)
+    made = translated(part, Target.parse(GENERATION))
+    model = Model(read(made.text), GENERATIONS[GENERATION])
+    return round(1e6 * model.seconds, 2), _written({place: us for place, us in model.by_line.items() if place})
+
+
+def _written(lines: dict[str, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for place, seconds in lines.items():
+        file, _, line = place.removesuffix(" (backward)").rpartition(":")
+        text = linecache.getline(file, int(line)).strip() + (" (backward)" if place.endswith(" (backward)") else "")
+        found[text] = round(1e6 * seconds, 2)
+    return found
+
+
+def compared(told: dict[str, Any], model: tuple[float, dict[str, float]]) -> tuple[float, float, int]:
+    """The model's time by libtpu's, the rank correlation of the lines, and how many these are."""
+    ranked = [line for line, us in told["lines"].items() if us > SHARE * told["us"]]
+    figures = [told["lines"][line] for line in ranked], [model[1].get(line, 0.0) for line in ranked]
+    found: Any = spearmanr(*figures)
+    return model[0] / told["us"], float(found.statistic), len(ranked)
+
+
+def row(name: str, told: dict[str, Any]) -> str:
+    """A step in the table of docs/inspecting.md."""
+    model = told["ratio"] * told["us"]
+    return f"| {name} | {told['us']:.0f} µs | {model:.0f} µs | {told['ranks']:.2f} of {told['ranked']} |"
+
+
+def main() -> None:
+    """Ask libtpu, and write down what it says and how the model compares."""
+    known: dict[str, Any] = {}
+    for name in STEPS:
+        step = training(name)
+        us, lines = by_compiler(step)
+        told: dict[str, Any] = {"us": us, "lines": lines}
+        ratio, ranks, ranked = compared(told, by_model(step))
+        known[name] = told | {"ratio": round(ratio, 3), "ranks": round(ranks, 3), "ranked": ranked}
+        print(row(name, known[name]), flush=True)
+    FILE.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

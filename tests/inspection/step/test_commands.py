@@ -1,0 +1,178 @@
+"""lazytpu-show lines, graph, path, passes and why."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lazytpu.inspection.show import main
+from lazytpu.inspection.tpu import compiling
+from lazytpu.inspection.tpu.report import TpuReport
+from lazytpu.passes import unregister
+from lazytpu.runtime.errors import CompileError
+from tests.inspection.step.samples import CLUSTERS, STEP
+from tests.inspection.tpu.recorded import report
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    path = tmp_path / "004-step.imported.mlir"
+    path.write_text(STEP)
+    (tmp_path / "004-step.why.txt").write_text("a dtype changed\n      - old\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "installed", lambda: False)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
+    assert main([str(each) for each in arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, columns, *rows = shown(capsys, "lines", step)
+    assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
+    assert columns.split() == ["line", "us", "%", "ops", "bytes", "made"]
+    lines = [row.split("  ")[0] for row in rows]
+    # Waiting for memory is in no line, and the update in the line of its gradient's product, with which it is fused.
+    assert sorted(lines[:2]) == ["model.py:5", "model.py:5 (backward)"]
+    assert lines[2:] == ["train.py:9", "no source line", "train.py:11"]
+    assert len(shown(capsys, "lines", step, "-n", "2", "--generation", "v5e")) == 4
+
+
+def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
+    step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def report_text(text: str, topology: str, *, name: str, passes: str | None) -> TpuReport:
+        assert passes is None
+        asked.append((topology, name))
+        return TpuReport(topology, (report("step"),))
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    head, _, *rows = shown(capsys, "lines", step, "--generation", "v5p")
+    assert asked == [("v5p:2x2x1", "004-step.imported.mlir")]
+    assert head == "004-step.imported.mlir: 6.6 us on a v5p, by the TPU's compiler"
+    assert rows[0].split()[:3] == ["train.py:10", "2.2", "33"]
+    assert "by the model" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
+
+
+def test_what_the_compiler_refuses_is_told(
+    step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report_text(*_: object, **__: object) -> TpuReport:
+        raise CompileError("step", "it died")
+
+    monkeypatch.setattr(compiling, "installed", lambda: True)
+    monkeypatch.setattr(compiling, "report_text", report_text)
+    assert main(["lines", str(step)]) == 2
+    assert "it died; --model asks no compiler" in capsys.readouterr().err
+
+
+def test_graph(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(capsys, "graph", step)
+    assert [row.split("  (")[0].split(None, 1)[1] for row in rows] == [
+        "model.py:5", "train.py:9", "model.py:5 (backward)", "train.py:11",
+    ]  # fmt: skip
+    assert rows[0].endswith("-> 1, 2") and rows[2].endswith("-> 3")
+
+
+def test_graph_of_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clusters.mlir"
+    path.write_text(CLUSTERS)
+    rows = shown(capsys, "graph", path)
+    assert [row.split("  (")[0].split(None, 1)[1] for row in rows] == ["cluster_0 #0", "cluster_0 #1", "model.py:6"]
+    assert len(shown(capsys, "graph", path, "--by", "op")) == 5
+    assert len(shown(capsys, "graph", path, "--by", "kernel")) == 3
+
+
+def test_clusters(tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clusters.mlir"
+    path.write_text(CLUSTERS)
+    head, _, row = shown(capsys, "clusters", path)
+    assert head.startswith("2 calls of 1 functions; ")
+    assert row.split()[:3] == ["cluster_0", "2", "2"] and row.split()[5:] == ["model.py:2,", "model.py:3"]
+    assert main(["clusters", str(step)]) == 2
+    assert "calls no function; `lazytpu-opt -p cluster-fusion " in capsys.readouterr().err
+
+
+def test_dot(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(capsys, "graph", step, "--dot")
+    assert rows[0] == 'digraph "004-step.imported.mlir" {' and rows[-1] == "}"
+    assert any(row.startswith(r'  n0 [label="model.py:5\n3 ops, ') for row in rows)
+    assert "  n0 -> n2" in [row.split(" [")[0] for row in rows]
+
+
+def test_path(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, _, *rows = shown(capsys, "path", step)
+    assert "in 2 kernels" in head
+    assert [row.split()[:2] for row in rows] == [["0", "dot_general"], ["2", "dot_general"]]
+    assert shown(capsys, "path", step, "-n", "1")[-1] == "1 cheaper ones are left out (-n 0 shows all)"
+
+
+def test_passes(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, *rows = shown(capsys, "passes", step, "-p", "dce,constant-folding")
+    assert [row.split()[0] for row in rows] == ["dce", "constant-folding"]
+    step.write_text(STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return"))
+    rows = shown(capsys, "passes", step, "-p", "dce", "--diff", "dce")
+    assert rows[1].endswith("-1 sin") and "-     %7 = lazytpu.sin %6 : tensor<256x128xf32>" in rows
+
+
+def test_passes_of_a_file(step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from xdsl.passes import ModulePass\nfrom lazytpu.passes import register\n"
+        '@register("mine")\nclass Mine(ModulePass):\n    def apply(self, ctx, op):\n        pass\n'
+    )
+    try:
+        _, row = shown(capsys, "passes", step, "--load", tmp_path / "mine.py", "-p", "mine")
+    finally:
+        unregister("mine")
+    assert row.split()[0] == "mine"
+
+
+def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (step, step.parent, step.with_name("004-step.why.txt")):
+        assert shown(capsys, "why", path) == ["004-step: a dtype changed", "      - old"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["graph", "--by", "colour"], "line, cluster, kernel, op; not by 'colour'"),
+        (["passes", "-p", "dce", "--diff", "cse"], "no pass named cse ran; those that did are dce"),
+        (["passes", "-p", "fuse"], "no pass named 'fuse'"),
+    ],
+)
+def test_errors(arguments: list[str], told: str, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([arguments[0], str(step), *arguments[1:]]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["lines", "passes", "graph", "path", "clusters"])
+def test_a_folder_stands_for_its_largest_module(
+    command: str, tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "005-step.imported.mlir").write_text("builtin.module {}")
+    kind = "imported" if command in ("lines", "passes") else "lazytpu"
+    assert kind == "imported" or main([command, str(tmp_path)]) == 2, "the module as it was compiled"
+    file = step if kind == "imported" else tmp_path / "006-step.lazytpu.mlir"
+    file.write_text(STEP if kind == "imported" else CLUSTERS)
+    capsys.readouterr()
+    assert _untimed(shown(capsys, command, tmp_path)) == _untimed(shown(capsys, command, file))
+
+
+def _untimed(rows: list[str]) -> list[str]:
+    """Rows without the milliseconds that passes took, and without what these make of the columns' widths."""
+    return [" ".join(re.sub(r"\d+\.\d+", "", row).split()) for row in rows]
+
+
+def test_no_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", str(tmp_path)]) == 2
+    assert "LAZYTPU_DUMP=DIR writes one" in capsys.readouterr().err

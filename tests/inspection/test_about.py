@@ -1,0 +1,60 @@
+"""Where a program comes from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import lazytpu
+from lazytpu.inspection.about import About, about
+from lazytpu.version import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = """
+import torch
+
+class Net(torch.nn.Linear):
+    pass
+
+net = Net(3, 2).to("tpu")
+net(torch.ones(1, 3, device="tpu")).cpu()
+"""
+
+
+def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "LAZYTPU_DUMP": "graphs", "LAZYTPU_TARGET": "v6e"}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
+    told = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
+    assert (told.script, told.models, told.target) == ("train.py", ("Net",), "v6e")
+    assert told.versions["lazytpu"] == VERSION and told.versions["torch"] == torch.__version__
+    assert list(told.versions) == ["lazytpu", "torch", "jax", "python"]
+
+
+def test_what_is_written_is_read_and_what_is_missing_is_empty() -> None:
+    for models in ((), ("Net",), ("Generator", "Discriminator")):
+        told = about(models, "cpu")
+        assert About.parse(told.text() + "\n") == told
+    assert About.parse("") == About("", (), "", {})
+
+
+def test_models_are_named_without_what_wraps_them_and_only_those_of_the_program() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * x
+
+    wrapped, other = torch.nn.Sequential(Net()).to("tpu"), torch.nn.Linear(3, 3).to("tpu")
+    lazytpu.mark_step()
+    kept = wrapped(torch.ones(3, device="tpu"))
+    lazytpu.mark_step()
+    told = lazytpu.graphs()[-1].about
+    assert told is not None and told.models == ("Net",) and kept.shape == other.bias.shape

@@ -1,0 +1,83 @@
+"""`lazytpu-show cache`: what is in it, verified, cleared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lazytpu.inspection import cached
+from lazytpu.inspection.show import main
+from lazytpu.runtime.cache.store import Store
+
+KEYS = ("ab" * 32, "cd" * 32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A cache of two entries; the first was read once, and is the one used last."""
+    store = Store(tmp_path / "cache")
+    store.put("program", KEYS[0], bytes(20_000), {"name": "train_step"})
+    store.put("trace", KEYS[1], b"{}", {})
+    store.get("program", KEYS[0])
+    os.utime(tmp_path / "cache/entries" / f"{KEYS[1]}.trace", (1e9, 1e9))
+    return tmp_path / "cache"
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, list[str]]:
+    status = main(["cache", *map(str, arguments)])
+    return status, capsys.readouterr().out.strip().splitlines()
+
+
+def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]):
+    status, (head, first, second, summary) = show(capsys, "--dir", folder)
+    assert status == 0
+    assert head.split() == ["key", "kind", "program", "age", "size", "last", "use", "hits"]
+    assert first.split()[:3] == ["abababababab", "program", "train_step"]
+    assert first.split()[-5:][:2] == ["20", "kB"] and first.split()[-1] == "1"
+    assert second.split()[:2] == ["cdcdcdcdcdcd", "trace"] and second.split()[-1] == "0"
+    assert summary.startswith("2 entries, 20 kB of 10 GB, in ") and summary.endswith("/cache")
+
+
+def test_verify_removes_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert show(capsys, "--dir", folder, "--verify")[0] == 0
+    path = folder / "entries" / f"{KEYS[0]}.program"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    status, (removed, summary) = show(capsys, "--dir", folder, "--verify")
+    assert status == 1
+    assert removed.startswith("removed program abababababab: its bytes do not have the digest")
+    assert summary.startswith("2 entries read, 1 damaged") and not path.exists()
+
+
+def test_damage_that_the_header_shows_is_in_the_table(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "entries" / f"{KEYS[0]}.program").write_text("hello")
+    _, lines = show(capsys, "--dir", folder)
+    assert any("damaged: it has 5 bytes" in line for line in lines)
+
+
+def test_clear(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert show(capsys, "--dir", folder, "--clear") == (0, [f"removed 2 entries from {folder}"])
+    assert show(capsys, "--dir", folder) == (0, [f"0 entries, 0 B of 10 GB, in {folder}"])
+
+
+def test_no_cache_is_an_error_that_says_why(capsys: pytest.CaptureFixture[str]):
+    from lazytpu.options import options
+
+    with options(cache_dir="off"):
+        assert main(["cache"]) == 2
+    assert "LAZYTPU_CACHE_DIR is empty or off" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (119, "119 s"), (120, "2 min"), (3 * 3600, "3 h"), (5 * 86400, "5 days")]
+)
+def test_ages(seconds: float, text: str):
+    assert cached.age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (9_999, "9,999 B"), (20_480, "20 kB"), (5 * 10**6, "5,000 kB"), (10**11, "100 GB")]
+)
+def test_sizes(count: int, text: str):
+    assert cached.size(count) == text

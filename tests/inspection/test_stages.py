@@ -1,0 +1,65 @@
+"""What a long work says on standard error: one line on a terminal, one for each stage elsewhere, if asked to."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+import lazytpu
+from lazytpu.inspection.stages import Stages
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What a terminal as standard error shows from here on."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", made := Terminal())
+    return made
+
+
+def told(shown: bool | None) -> None:
+    with Stages(shown) as tell:
+        tell("recording [step]")
+        print("of the user")
+        tell("compiling")
+
+
+def test_nothing_is_said_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    told(None)
+    told(False)
+    assert capsys.readouterr() == ("of the user\n" * 2, "")
+
+
+def test_lines_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "lazytpu: recording [step]\nlazytpu: compiling\n"
+    told(True)
+    assert capsys.readouterr() == ("of the user\n", lines)
+    with lazytpu.options(debug=1):
+        told(None)
+    assert capsys.readouterr().err == lines
+
+
+def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = on_terminal(monkeypatch)
+    told(None)
+    assert capsys.readouterr().out == "of the user\n", "goes to a file"
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    assert "lazytpu: recording [step] 0:00:00" in text and "lazytpu: compiling 0:00:00" in text
+    shown = terminal.getvalue()
+    told(False)
+    assert terminal.getvalue() == shown, "switched off"
+
+
+def test_an_error_takes_the_line_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, stages = on_terminal(monkeypatch), Stages()
+    with pytest.raises(KeyError), stages:
+        raise KeyError
+    assert terminal.getvalue().endswith("\x1b[2K"), "the line is erased"
+    assert "\x1b[?25h" in terminal.getvalue(), "and the cursor is there again"

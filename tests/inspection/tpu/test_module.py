@@ -1,0 +1,71 @@
+"""Reading StableHLO for advice."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.module import Argument, Product, Result, Tensor, read_module
+from tests.inspection.tpu.recorded import text
+
+NAMED = """
+func.func public @main(
+    %w: tensor<4x8xf32> {lazytpu.name = "w", tf.aliasing_output = 0 : i32},
+    %d: tensor<i1> {jax.buffer_donor = true}, %i: tensor<3xui8>)
+    -> (tensor<4x8xf32> {lazytpu.name = "w"}, tensor<3xui8>) {
+  %0 = stablehlo.add %w, %w : tensor<4x8xf32> loc(fused["backward"("a.py":3:0), "b.py":4:0])
+  return %0, %i : tensor<4x8xf32>, tensor<3xui8>
+}
+"""
+
+
+def test_arguments_and_results():
+    found = read_module(NAMED)
+    f32, byte = Tensor("f32", (4, 8)), Tensor("ui8", (3,))
+    assert found.arguments == (
+        Argument("w", f32, True, 0),
+        Argument(None, Tensor("i1", ()), True, None),
+        Argument(None, byte, False, None),
+    )
+    assert found.results == (Result("w", f32, Line("a.py", 3, backward=True)), Result(None, byte, None))
+    assert (f32.bytes, byte.bytes, Tensor("i1", (5,)).bytes) == (128, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes"), [("bf16", 2), ("f8E4M3FN", 1), ("complex<f32>", 8), ("i64", 8), ("ui4", 1)]
+)
+def test_bytes_of_elements(dtype: str, nbytes: int):
+    assert Tensor(dtype, (1,)).bytes == nbytes
+
+
+def test_products():
+    x, y, z = read_module(text("step.mlir")).products
+    assert x == Product(
+        Tensor("f32", (256, 1000)), Tensor("f32", (1000, 640)), 1, 256, 1000, 640, "DEFAULT", Line("train.py", 10)
+    )
+    assert y.precision == "HIGHEST" and y.flops == 2 * 256 * 640 * 100
+    assert z.line == Line("train.py", 12, backward=True)
+
+
+def test_products_in_a_batch():
+    found = read_module("""
+func.func public @main(%q: tensor<2x3x5x64xbf16>, %k: tensor<2x3x7x64xbf16>) -> tensor<2x3x5x7xbf16> {
+  %0 = stablehlo.dot_general %q, %k, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [3] :
+      (tensor<2x3x5x64xbf16>, tensor<2x3x7x64xbf16>) -> tensor<2x3x5x7xbf16>
+  return %0 : tensor<2x3x5x7xbf16>
+}""").products[0]
+    assert (found.batch, found.rows, found.depth, found.columns, found.line) == (6, 5, 64, 7, None)
+
+
+def test_collectives():
+    kinds = [(each.kind, each.bytes, str(each.line)) for each in read_module(text("collectives.mlir")).exchanges]
+    assert kinds == [
+        ("all-reduce", 1024 * 512 * 4, "train.py:4"),
+        ("collective-permute", 256 * 512 * 2, "train.py:5"),
+        ("all-gather", 1024 * 512 * 2, "train.py:6"),
+    ]
+
+
+def test_what_is_no_module():
+    with pytest.raises(ValueError, match="expected a StableHLO module"):
+        read_module("func.func @main(")
