@@ -1,4 +1,4 @@
-"""Names of the global switches whose values a record's `settings` give; `lazytpu.frontend.recording.ambient` reads them."""
+"""Names of the global switches whose values a record's `settings` give; `frontend/recording/ambient.py` reads them."""
 
 DEFAULT_DTYPE = "default dtype"
 PRECISION = "float32 precision"
