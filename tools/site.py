@@ -29,8 +29,8 @@ LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=[)#])")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the root, and the source files that pages link to."""
-    for name, on_site in PAGES.items():
-        files.append(File.generated(config, on_site, content=(ROOT / name).read_text()))
+    for name, address in PAGES.items():
+        files.append(File.generated(config, address, content=(ROOT / name).read_text()))
     linked = {target for page in files.documentation_pages() for target in sources(page.src_uri, page.content_string)}
     for target in sorted(linked):
         path = ROOT / target
@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links lead to pages of the site and to the copies of source files."""
-    return LINK.sub(lambda link: on_site(page.file.src_uri, link[1]), markdown)
+    return LINK.sub(lambda link: address_of(page.file.src_uri, link[1]), markdown)
 
 
 def sources(page: str, text: str) -> list[str]:
@@ -56,7 +56,7 @@ def in_project(page: str, target: str) -> str:
     return normpath(str(PurePosixPath(folder) / target))
 
 
-def on_site(page: str, target: str) -> str:
+def address_of(page: str, target: str) -> str:
     """A link's target as a link of the site, whose pages all lie in one folder."""
     target = in_project(page, target)
     if target in PAGES:
