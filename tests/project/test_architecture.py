@@ -1,4 +1,4 @@
-"""docs/architecture.md says what is so: files and their sizes, who imports whom, and every rule that a comment cites."""
+"""docs/architecture.md agrees with the code: sizes of files, who imports whom, every rule that a comment cites."""
 
 from __future__ import annotations
 
