@@ -1,7 +1,8 @@
 """Hooks of mkdocs (mkdocs.yml): what the site has besides the pages of docs/.
 
-The README is its first page, and the other pages of the root (CONTRIBUTING and the like) belong to it. Links out of docs/,
-to source files, lead on the site to copies of these files, so that mkdocs checks them as strictly as links between pages.
+The README is its first page, and the other pages of the root (CONTRIBUTING and the like) belong to it. Links out of
+docs/, to source files, lead on the site to copies of these files, so that mkdocs checks them as strictly as links
+between pages.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ passes for every sample:
 Random results, and memory that nobody wrote, have no values to compare: only their metadata is compared (marked °
 below). No op runs on the CPU: one that lazytpu does not have raises `NotImplementedError`.
 """
-LEGEND = """✓ every check passes · otherwise the checks that fail · – not comparable · empty where the CPU does not have it ·
-under a chip: ✓ its compiler accepts everything, otherwise the dtypes that are refused, or fail
+LEGEND = """✓ every check passes · otherwise the checks that fail · – not comparable · empty where the CPU does not have
+it · under a chip: ✓ its compiler accepts everything, otherwise the dtypes that are refused, or fail
 """
 
 
