@@ -35,7 +35,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration docs ir clean
+.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -131,6 +131,7 @@ coverage: $(TESTED)
 calibration: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspection.step.calibration
 
+.PHONY: docs ir
 # Material announces its successor with every build; the variable is its own.
 docs: $(TESTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
