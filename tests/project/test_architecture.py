@@ -41,14 +41,14 @@ def test_the_sums_are_those_of_the_tables():
 
 def imports(room: str) -> set[str]:
     """The rooms that the files of a room import, at any depth of their code."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in (PACKAGE / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-    rooms = {parts[1] for name in found if (parts := name.split("."))[0] == "lazytpu" and len(parts) > 1}
+                names |= {alias.name for alias in node.names}
+    rooms = {parts[1] for name in names if (parts := name.split("."))[0] == "lazytpu" and len(parts) > 1}
     return {name for name in rooms - {room} if (PACKAGE / name).is_dir()}
 
 

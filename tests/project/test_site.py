@@ -34,8 +34,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "search/search_index.json").read_text())
-    places = {entry["location"] for entry in found["docs"]}
+    index = json.loads((tmp_path / "search/search_index.json").read_text())
+    places = {entry["location"] for entry in index["docs"]}
     assert {"index.html", "changelog.html", "architecture.html#r4-liveness", "ir.html#gather"} <= places
     assert "api.html#lazytpu.mark_step" in places
     assert (tmp_path / "source/lazytpu/trace/trie.py.txt").read_text() == (ROOT / "lazytpu/trace/trie.py").read_text()

@@ -73,7 +73,7 @@ def section(op: type[TensorOp]) -> str:
     definition = op.get_irdl_definition()
     operands = [f"`{name}`{MANY if isinstance(kind, VarOperandDef) else ''}" for name, kind in definition.operands]
     results = [f"`{name}`{MANY if isinstance(kind, VarResultDef) else ''}" for name, kind in definition.results]
-    attributes = [attribute(name, found) for name, found in definition.properties.items()]
+    attributes = [attribute(name, kind) for name, kind in definition.properties.items()]
     lines = [f"### `{mnemonic(op)}`\n", f"{plain(op.__doc__)}\n"]
     lines.append(f"- class: `{op.__name__}` in {link(inspect.getmodule(op))}")
     lines += [f"- built by: `{call}`" for call in methods().get(op, ())]
@@ -120,20 +120,20 @@ def plain(docstring: str | None) -> str:
 @cache
 def shorthands() -> dict[str, list[str]]:
     """The Builder's methods that only name an elementwise op, such as b.add(x, y), by that op."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name, function in inspect.getmembers(Builder, inspect.isfunction):
         match body(function):
             case [ast.Return(value=ast.Call(func=ast.Attribute(attr="unary" | "binary"), args=[op, *rest]))]:
-                found.setdefault(ast.literal_eval(op), []).append(f"{name}({', '.join(map(ast.unparse, rest))})")
+                names.setdefault(ast.literal_eval(op), []).append(f"{name}({', '.join(map(ast.unparse, rest))})")
             case _:
                 pass
-    return found
+    return names
 
 
 @cache
 def methods() -> dict[type[TensorOp], list[str]]:
     """The Builder's methods that make an op, with their parameters."""
-    found: dict[type[TensorOp], list[str]] = {}
+    calls: dict[type[TensorOp], list[str]] = {}
     classes = {op.__name__: op for op in OPS.values()}
     for name, function in inspect.getmembers(Builder, inspect.isfunction):
         named = {
@@ -142,9 +142,9 @@ def methods() -> dict[type[TensorOp], list[str]]:
             for node in ast.walk(statement)
             if isinstance(node, ast.Name | ast.Attribute)
         }
-        for each in sorted(named & classes.keys()):
-            found.setdefault(classes[each], []).append(f"b.{name}{parameters(function)}")
-    return found
+        for class_name in sorted(named & classes.keys()):
+            calls.setdefault(classes[class_name], []).append(f"b.{name}{parameters(function)}")
+    return calls
 
 
 def parameters(function: object) -> str:

@@ -63,8 +63,8 @@ def _bound(function: Callable[..., Any], call: ast.Call) -> dict[str, ast.expr]:
     parsed = _parsed(function)
     parameters = [a.arg for a in parsed.args.args]
     defaults = dict(zip(reversed(parameters), reversed(parsed.args.defaults), strict=False))
-    given = dict(zip(parameters, call.args, strict=False))
-    return {**defaults, **given, **{k.arg: k.value for k in call.keywords if k.arg is not None}}
+    positional = dict(zip(parameters, call.args, strict=False))
+    return {**defaults, **positional, **{k.arg: k.value for k in call.keywords if k.arg is not None}}
 
 
 class _Reader:
@@ -117,8 +117,8 @@ class _Reader:
         function = inspect.unwrap(getattr(function, "__func__", function)) if callable(function) else None
         module = getattr(function, "__module__", "")
         if inspect.isfunction(function) and module.startswith("lazytpu.ir.") and module not in SHARED:
-            given = {} if call is None else _bound(function, call)
-            words = {n: a for n, a in given.items() if isinstance(a, ast.Constant) and isinstance(a.value, str)}
+            arguments = {} if call is None else _bound(function, call)
+            words = {n: a for n, a in arguments.items() if isinstance(a, ast.Constant) and isinstance(a.value, str)}
             yield from _of_function(function, self.op, words, self.read)
 
     def text(self, node: ast.expr, names: Names) -> str:
@@ -144,26 +144,26 @@ class _Reader:
             return None
 
 
-def _dtype(reader: _Reader, given: Mapping[str, ast.expr], names: Names) -> str:
-    allowed = reader.value(given["allowed"])
-    words = dtypes(allowed) if isinstance(allowed, frozenset) else f"one of `{ast.unparse(given['allowed'])}`"
-    return f"{reader.text(given['what'], names)}: {words}"
+def _dtype(reader: _Reader, arguments: Mapping[str, ast.expr], names: Names) -> str:
+    allowed = reader.value(arguments["allowed"])
+    words = dtypes(allowed) if isinstance(allowed, frozenset) else f"one of `{ast.unparse(arguments['allowed'])}`"
+    return f"{reader.text(arguments['what'], names)}: {words}"
 
 
-def _one_of(reader: _Reader, given: Mapping[str, ast.expr], names: Names) -> str:
-    return f"{reader.text(given['what'], names)} is one of {', '.join(reader.value(given['allowed']))}"
+def _one_of(reader: _Reader, arguments: Mapping[str, ast.expr], names: Names) -> str:
+    return f"{reader.text(arguments['what'], names)} is one of {', '.join(reader.value(arguments['allowed']))}"
 
 
-def _length(reader: _Reader, given: Mapping[str, ast.expr], names: Names) -> str:
-    return f"{reader.text(given['what'], names)}: {reader.text(given['length'], names)} numbers"
+def _length(reader: _Reader, arguments: Mapping[str, ast.expr], names: Names) -> str:
+    return f"{reader.text(arguments['what'], names)}: {reader.text(arguments['length'], names)} numbers"
 
 
 CHECKS: dict[str, Callable[[_Reader, Mapping[str, ast.expr], Names], str]] = {
     "check_dtype": _dtype,
     "one_of": _one_of,
     "check_length": _length,
-    "check_dim": lambda reader, given, names: f"0 <= {reader.text(given['what'], names)} < rank",
-    "check_dims": lambda reader, given, names: f"{reader.text(given['what'], names)}: distinct dimensions",
-    "check_sorted": lambda reader, given, names: f"{reader.text(given['what'], names)}: ascending",
+    "check_dim": lambda reader, arguments, names: f"0 <= {reader.text(arguments['what'], names)} < rank",
+    "check_dims": lambda reader, arguments, names: f"{reader.text(arguments['what'], names)}: distinct dimensions",
+    "check_sorted": lambda reader, arguments, names: f"{reader.text(arguments['what'], names)}: ascending",
 }
 "The checks of base.py, in words."
