@@ -168,4 +168,3 @@ def reduce_updates(module: ModuleOp, devices: int) -> None:
         b = Builder(block, update)
         (mean,) = b.all_reduce("add", [update.operands[other]], groups)
         update.operands[other] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))
-
