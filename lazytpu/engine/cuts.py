@@ -36,8 +36,9 @@ class Cuts:
         self.compiler = compiler
         self.traces = traces
         self.metrics: Metrics = compiler.metrics
+        self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.parts)
-        self.stepwise = Stepwise(compiler.prepare, compiler.build)
+        self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line
         self._waited = 0.0  # metrics.wait_ms at the last cut
@@ -152,6 +153,7 @@ class Cuts:
             by_slot = dict(zip(program.binding.live, buffers, strict=True))
             for slot, value in held:
                 value.buffer = by_slot[slot]
+        self.inflight.keep_up()
 
     def _run_meanwhile(
         self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]

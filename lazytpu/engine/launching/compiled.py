@@ -67,7 +67,8 @@ class Compiled:
         alone: bool = False,
     ) -> list[Buffer]:
         """Run the program on a trace's inputs and run-time numbers: the buffers of its results, in the order of
-        `binding.live`. It waits for nothing; donated inputs are released.
+        `binding.live`. This waits for nothing (`Inflight.keep_up` does, when the results have their places); donated
+        inputs are released.
 
         `checks` are those of the program with other source lines. What fails is told to whoever reads a result that
         depends on it. `alone` says that this is one op, not a step: a check of what its inputs hold may still come.

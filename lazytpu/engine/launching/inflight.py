@@ -79,12 +79,7 @@ class Inflight:
     def run(self, lineage: Lineage, checks: tuple[Check, ...], inputs: Iterable[Any], alone: bool) -> Run:
         """The run of a program on the buffers `inputs`, for `add`; its outcomes are for the buffers of its results.
         `alone`: it is a single op, so that a check of what its inputs hold may still come.
-
-        When the host is `LIMIT` runs ahead, this waits for the oldest: before the launch, so that an interrupt of the
-        wait loses nothing. What failed in those is raised at a read, not in the trace that happens to be cut now.
         """
-        if len(self.runs) >= LIMIT:
-            self._settle(BATCH)
         self.launched = number = self.launched + 1
         if checks:
             self._checking = number
@@ -94,7 +89,7 @@ class Inflight:
         return Run(number, checks, lineage, [Outcome(group) for group in lineage.groups], parents)
 
     def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
-        """A program was launched, and `status` will be there when it is done. Waits for nothing."""
+        """A program was launched, and `status` will be there when it is done."""
         run.status = status
         if launch is not None:
             if client.is_ready(status):  # ran while it was launched, as small programs do on the CPU
@@ -102,6 +97,13 @@ class Inflight:
             else:
                 self._watch_on_thread((launch, timing, status))
         self.runs.append(run)
+
+    def keep_up(self) -> None:
+        """When the host is more than `LIMIT` runs ahead, wait for the oldest. To be called once the results of a launch
+        have their places: an interrupt of the wait then loses nothing. What failed is raised at a read, not in the
+        trace that happens to be cut now."""
+        if len(self.runs) > LIMIT:
+            self._settle(BATCH)
 
     def settle(self) -> None:
         """Wait for all runs. What failed is not raised here, but noted in the outcomes."""

@@ -42,15 +42,18 @@ class Step:
 
 
 class Stepwise:
-    """Runs traces one record at a time. `prepare` translates a trace, and `build` compiles what it gives."""
+    """Runs traces one record at a time. `prepare` translates a trace, `build` compiles what it gives, and `keep_up`
+    waits when the host is far ahead of the device."""
 
     def __init__(
         self,
         prepare: Callable[[Trace, tuple[int, ...], tuple[int, ...]], Prepared],
         build: Callable[[Prepared], Compiled],
+        keep_up: Callable[[], None],
     ):
         self.prepare = prepare
         self.build = build
+        self.keep_up = keep_up
 
     def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]], dead: tuple[int, ...]) -> None:
         """Give the values `held`, all that are alive of a trace, their buffers, one record after the other. The memory
@@ -70,6 +73,7 @@ class Stepwise:
                 value = values.get(slot)
                 if value is not None and value.buffer is None and slot in buffers:
                     value.buffer = buffers[slot]
+            self.keep_up()
             for slot in step.done_with:
                 buffers.pop(slot, None)
 
