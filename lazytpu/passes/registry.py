@@ -87,7 +87,6 @@ BUILT_IN: Mapping[str, Registered] = {
         _built_in("mark-donation"),
         _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
         _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), given=("generation",)),
-        _built_in("resident-storage"),
         _built_in("limit-memory"),
     )
 }

@@ -71,12 +71,12 @@ def layouts() -> str:
     import numpy as np
 
     from lazytpu.runtime import client
-    from lazytpu.runtime.laid_out import relaid
+    from lazytpu.runtime.custom_layout import relayout
 
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
     default = client.default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
-    laid = relaid(array, None, "{0,1}")
-    for what, found in (("laid out by columns", laid), ("laid out anew", relaid(laid, "{0,1}", None))):
+    laid = relayout(array, None, "{0,1}")
+    for what, found in (("laid out by columns", laid), ("laid out anew", relayout(laid, "{0,1}", None))):
         if not np.array_equal(client.to_host(found), client.to_host(array)):
             raise ValueError(f"an array {what} has other values")
     return f"by rows {default}, by columns {{0,1}}"

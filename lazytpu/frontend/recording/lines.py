@@ -15,7 +15,7 @@ from lazytpu.frontend.torch_private import current_node, sequence_number
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
-    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
+    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "__init__.py"))
 )
 _OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
 _FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first

@@ -13,7 +13,7 @@
 
 A model of 48 layers has as many functions as one of 4: those of a layer's forward ops, of its backward ops, of the
 updates of its parameters, and of what comes before, between and after. So its step is compiled in the time of a few
-layers when each function is a program (engine/launching/clusters.py). partition.py says how the parts are found,
+layers when each function is a program (engine/compiling/clusters.py). partition.py says how the parts are found,
 outline.py what becomes of them.
 
 Options: `min-ops`, the ops that a repetition must spare to be used, and at least in each of its parts; `max-ops`, the

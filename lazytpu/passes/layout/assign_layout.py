@@ -13,7 +13,7 @@ An argument that a step updates in place comes back as the next step's argument,
 how it lies. By default it lies in one order, whatever the program does with it: the compiler copies a weight into the
 order that its convolutions want, and the gradient back, at each step. With `lazytpu.layout = "auto"` the compiler
 chooses for argument and result; a text such as "{0,1}" (from the fastest dimension on) would say the order. Whoever
-runs the program keeps such values as it leaves them (`runtime/laid_out.py`).
+runs the program keeps such values as it leaves them (`runtime/custom_layout.py`).
 
 Which arguments: those of three dimensions or more whose successor is computed, element by element, from themselves and
 the result of a convolution: a gradient. Momentum and the moments of Adam are among them, and want the order of their
