@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
 
-from lazytpu.passes.graph import Graph, bits, cycle_of, members, nbytes
+from lazytpu.passes.graph import OpGraph, bits, cycle_of, members, nbytes
 from tests.passes.modules import module
 
 quickly = settings(max_examples=60, deadline=None, derandomize=True)
@@ -38,7 +38,7 @@ def body_of(made: ModuleOp) -> Block:
     return main.body.block
 
 
-def digraph(graph: Graph) -> nx.DiGraph:
+def digraph(graph: OpGraph) -> nx.DiGraph:
     made = nx.DiGraph()
     made.add_nodes_from(range(len(graph.ops)))
     for op, i in graph.index.items():
@@ -55,7 +55,7 @@ def test_a_set_of_ops_is_an_integer(found: frozenset[int]) -> None:
 @given(WIRES)
 @quickly
 def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     expected = digraph(graph)
     for i in range(len(graph.ops)):
         assert set(members(graph.before[i])) == set(expected.predecessors(i))
@@ -67,7 +67,7 @@ def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
 @given(WIRES, st.data())
 @quickly
 def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     part = set(data.draw(st.sets(st.sampled_from(range(len(graph.ops))))))
     expected = digraph(graph)
     between = {
@@ -80,7 +80,7 @@ def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tupl
 @given(WIRES, st.data())
 @quickly
 def test_the_quotient_is_networkx(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     number_of = [data.draw(st.integers(0, 3)) for _ in graph.ops]
     parts = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]
     quotient = graph.quotient(parts)
@@ -95,7 +95,7 @@ def test_the_quotient_is_networkx(wires: list[tuple[int, int]], data) -> None:
 @given(WIRES, st.data())
 @quickly
 def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     costs = [data.draw(st.integers(1, 9)) for _ in graph.ops]
     most, path = graph.critical_path(lambda op: costs[graph.index[op]])
     expected = digraph(graph)
@@ -108,7 +108,7 @@ def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) ->
 
 
 def test_of_nothing() -> None:
-    graph = Graph(body_of(module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")))
+    graph = OpGraph(body_of(module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")))
     assert graph.everything == 0
     assert graph.critical_path(lambda op: 1.0) == (0.0, [])
     assert list(graph.quotient([])) == []
@@ -126,7 +126,7 @@ def test_copied_ops_are_no_nodes() -> None:
         )
     )
     exp, broadcast, neg, _ = block.ops
-    graph = Graph(block, {broadcast})
+    graph = OpGraph(block, {broadcast})
     assert graph.ops == [exp, neg]
     assert graph.sources[1] == [exp.results[0]]
     assert list(graph.quotient([1, 2]).edges(data=True)) == [(0, 1, {"values": 1, "nbytes": 16})]
@@ -135,6 +135,6 @@ def test_copied_ops_are_no_nodes() -> None:
 
 @pytest.mark.parametrize(("parts", "message"), [([1, 1], "in the parts 0 and 1"), ([1], "in none of the 1 parts")])
 def test_parts_are_all_ops_once(parts: list[int], message: str) -> None:
-    graph = Graph(block_of([(0, 1), (1, 2)]))
+    graph = OpGraph(block_of([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match=message):
         graph.quotient(parts)

@@ -18,7 +18,7 @@ from lazytpu.passes import register, registered, registry, unregister
 from lazytpu.passes.cse import CsePass
 from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.pipeline import CPU, for_target, parse, run_pipeline
-from lazytpu.passes.registry import BUILT_IN, Registered
+from lazytpu.passes.registry import BUILT_IN, RegisteredPass
 from lazytpu.passes.target import Target
 from tests.passes.modules import module
 
@@ -77,7 +77,7 @@ def test_targets() -> None:
 
 
 def test_facts_of_the_target_are_given_as_options() -> None:
-    each = Registered("assign", lambda: Nothing, given=("generation",))
+    each = RegisteredPass("assign", lambda: Nothing, target_options=("generation",))
     assert (each.text(V6E), each.text(Target("tpu"))) == ("assign{generation=v6e}", "assign")
 
 

@@ -32,7 +32,7 @@ from lazytpu.ir.attention import Attention, AttentionBackwardOp, AttentionOp
 from lazytpu.ir.base import integer
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
 WIDE = {"f16": "f32", "bf16": "f32"}
@@ -51,7 +51,7 @@ class DecomposeAttentionPass(ModulePass):
             try:
                 decompose(each)
             except Exception as error:
-                note(error, each)
+                note_op(error, each)
                 raise
 
 

@@ -51,7 +51,7 @@ from lazytpu.passes.attention.products import (
     source,
 )
 from lazytpu.passes.attention.scores import Scores, row, scaling, scores
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns.rewriting import RewriteBuilder, splat
 
 
@@ -69,7 +69,7 @@ class FuseAttentionPass(ModulePass):
                 if found is not None and found.refusal(self.least) is None:
                     found.rewrite()
             except Exception as error:
-                note(error, each)
+                note_op(error, each)
                 raise
 
 

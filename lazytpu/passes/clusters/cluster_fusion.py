@@ -41,7 +41,7 @@ from xdsl.utils.exceptions import VerifyException
 from lazytpu.ir.constants import DenseConstantOp
 from lazytpu.passes.clusters.outline import outline
 from lazytpu.passes.clusters.partition import Partition, partition
-from lazytpu.passes.graph import Graph, bits, cycle_of, members
+from lazytpu.passes.graph import OpGraph, bits, cycle_of, members
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ClusterFusionPass(ModulePass):
 
 def check_partition(block: Block, found: Partition) -> None:
     """Raises VerifyException unless every cluster is convex and their quotient graph has no cycle."""
-    graph = Graph(block, found.free)
+    graph = OpGraph(block, found.free)
     parts = [bits(graph.index[op] for op in cluster if op not in found.free) for cluster in found.clusters]
     for number, part in enumerate(parts):
         for outside in members(graph.between(part)):
