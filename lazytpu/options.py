@@ -44,7 +44,6 @@ class Values(TypedDict, total=False):
     clusters: str
     platform: str | None
     target: str | None
-    resident: int
     memory_limit: int | str
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
@@ -167,13 +166,6 @@ _ALL = (
         readers.target,
     ),
     Setting(
-        "resident",
-        0,
-        "a whole number, at least 0; 0 for none",
-        "the most elements of a parameter or optimizer state that a step keeps in one array with those updated alike",
-        readers.integer(0),
-    ),
-    Setting(
         "memory_limit",
         0,
         "0, or bytes from 1 MiB on, or a number with kB, MB, GB, KiB, MiB or GiB",
@@ -234,7 +226,6 @@ class Options:
         "on_recompile",
         "platform",
         "recompile_budget",
-        "resident",
         "target",
         "trace_limit",
         "verify",
@@ -267,9 +258,6 @@ class Options:
     until the whole step is compiled in the background, "only" does not compile it; "off" compiles whole steps alone."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
-    resident: int
-    """The most elements of a parameter or optimizer state that a step keeps in one array with those that it updates
-    alike (LAZYTPU_RESIDENT); 0 keeps each by itself. Programs that are there already stay."""
     memory_limit: int
     """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): the
     compiler computes values again rather than keep them. 0 is what the chip has. Programs that are there already

@@ -32,7 +32,6 @@ from lazytpu.engine.launching.stepwise import Stepwise
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, check_size, of_cut
 from lazytpu.engine.metrics import Metrics
-from lazytpu.engine.resident import fill, gather
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
@@ -258,9 +257,7 @@ class Engine:
         run = self.inflight.run(compiled.lineage, checks, trace.buffers, eager)
         results, launch = self._launch(compiled, trace.buffers, trace.numbers)
         outcomes, of = run.outcomes, compiled.lineage.of
-        if compiled.resident:
-            fill(compiled, held, results, outcomes)
-        elif compiled.program.layouts is None and len(held) == len(compiled.live):
+        if compiled.program.layouts is None and len(held) == len(compiled.live):
             each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, of)
             made = zip(held, results, compiled.nbytes, compiled.origins, each, strict=False)
             for (_, value), array, size, origin, outcome in made:
@@ -294,16 +291,12 @@ class Engine:
             arrays.extend([buffers[i].array for i in compiled.inputs])
         else:
             arrays.extend(arguments(program.layouts, len(arrays), [buffers[i] for i in compiled.inputs]))
-        flat = gather(compiled, buffers) if compiled.resident else ()
-        arrays.extend([pack.array for pack in flat])
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
         launch = self.inflight.begin(compiled.timing)
         results = program.run(arrays)
         for i in compiled.donated:
             buffers[i].release()
-        for pack in flat:
-            pack.release()
         return results, launch
 
     def fell_back(self) -> None:

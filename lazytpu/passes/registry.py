@@ -86,7 +86,6 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("mark-donation"),
         _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
         _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), target_options=("generation",)),
-        _built_in("resident-storage"),
         _built_in("limit-memory"),
     )
 }

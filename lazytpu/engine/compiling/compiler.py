@@ -115,7 +115,6 @@ class Compiler:
         names = self.slot_names(trace.epoch) if trace.epoch else {}
         bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
         origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
-        resident = options.resident if len(records) > 1 else 0  # a single op is no step
 
         def translated(parts: bool = False) -> Translated:
             from lazytpu.engine.compiling.translate import translate  # here: it loads xDSL and every rule
@@ -129,7 +128,6 @@ class Compiler:
                 bounds_check=bounds_check,
                 target=made_for,
                 parts=parts,
-                resident=resident,
                 memory_limit=memory_limit,
             )
 

@@ -15,7 +15,6 @@ def settings() -> list[str]:
     return [
         f"bounds_check {options.bounds_check}",
         f"target {target()}",
-        f"resident {options.resident}",
         f"memory limit {options.memory_limit}",
         f"passes {for_target(target())}",
         f"options of XLA {sorted(programs.OPTIONS.items())}",

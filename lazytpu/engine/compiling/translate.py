@@ -21,7 +21,6 @@ from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
-from lazytpu.passes.resident_storage import parts_of
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client
 from lazytpu.runtime.client import ir
@@ -43,7 +42,6 @@ class Translated:
     inputs: tuple[int, ...]
     donated: frozenset[int]
     checks: tuple[Check, ...]
-    resident: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
@@ -65,7 +63,6 @@ class Translated:
             donated=tuple(sorted(self.donated)),
             live=live,
             checks=tuple((check.record, check.message, check.error) for check in self.checks),
-            resident=self.resident,
         )
 
 
@@ -80,30 +77,26 @@ def translate(
     target: Target,
     platform: str | None = None,
     parts: bool = False,
-    resident: int = 0,
     memory_limit: int = 0,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. With `parts` the program is taken apart, too. Parameters and
-    optimizer states of at most `resident` elements are taken and given flat. `memory_limit` are the bytes of HBM that
-    it may take, 0 for what there is. Raises
-    ImportFailure, PassError or LoweringError.
+    when that is not where programs of this process do. With `parts` the program is taken apart, too.
+    `memory_limit` are the bytes of HBM that it may take, 0 for what there is. Raises ImportFailure, PassError or
+    LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
     before = print_module(imported.module) if options.dump else None
     history = run_pipeline(
         imported.module,
-        passes=pipeline(target, resident, memory_limit, platform or client.platform()),
+        passes=pipeline(target, memory_limit, platform or client.platform()),
         verify=options.verify,
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),
     )
     packs = len(imported.packer.packs)
     kept, aliased = drop_unused_arguments(imported.module)
-    flat, given = flat_parts(imported.module)
-    kept, inside = kept[: len(kept) - len(flat)], {i for inputs in flat for i in inputs}
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
@@ -112,12 +105,8 @@ def translate(
         packer=imported.packer,
         packs=tuple(i for i in kept if i < packs),
         inputs=tuple(i - packs for i in kept if i >= packs),
-        donated=frozenset([*(kept[i] - packs for i in aliased if i < len(kept)), *(i - packs for i in inside)]),
+        donated=frozenset([kept[i] - packs for i in aliased]),
         checks=imported.checks,
-        resident=tuple(
-            (tuple(i - packs for i in inputs), tuple(live[i] for i in results))
-            for inputs, results in zip(flat, given, strict=True)
-        ),
         text=text,
         stablehlo=stablehlo_text(module),
         passes=tuple(history),
@@ -126,21 +115,11 @@ def translate(
     )
 
 
-def pipeline(target: Target, resident: int = 0, memory_limit: int = 0, platform: str = "cpu") -> str:
-    """The passes for a target; parameters of at most `resident` elements are kept flat, and where it runs on a TPU the
-    program takes at most `memory_limit` bytes, if that is not 0."""
+def pipeline(target: Target, memory_limit: int = 0, platform: str = "cpu") -> str:
+    """The passes for a target; where it runs on a TPU the program takes at most `memory_limit` bytes, if that is not
+    0."""
     text = for_target(target)
-    if resident:
-        join = ' join="pad"' if target.platform == "tpu" else ""
-        text = text.replace("mark-donation", f"resident-storage{{limit={resident}{join}}},mark-donation")
     return f"{text},limit-memory{{limit={memory_limit}}}" if memory_limit and platform == "tpu" else text
-
-
-def flat_parts(module: ModuleOp) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Of each flat argument of `@main`, and of each flat result, the arguments (or results) that it was made of."""
-    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
-    arguments = [parts for each in function.arg_attrs or () if (parts := parts_of(each))]
-    return arguments, [parts for each in function.res_attrs or () if (parts := parts_of(each))]
 
 
 def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:

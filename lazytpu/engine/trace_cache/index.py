@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,12 @@ import numpy as np
 from lazytpu.aten.scalars import PACK_OF, PACKS
 from lazytpu.engine.errors.cuts import CHECKED
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
-from lazytpu.runtime.resident import Form
 from lazytpu.runtime.signature import Signature, TensorSpec
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import Layout
 
-VERSION = 3
+VERSION = 4
 
 _PACKED = {"f32": "float32", "f64": "float64", "i64": "int64", "ui64": "uint64"}
 
@@ -42,7 +41,7 @@ class Entry:
     """What a cut needs of the program of one trace; see `compiled.Compiled`.
 
     `program` is the key of the executable. `entries` are the packer's. Of each check, `checks` has (index of the
-    record, message, name of the exception). Of each flat argument, `resident` has its inputs and its slots.
+    record, message, name of the exception).
     """
 
     program: str
@@ -52,7 +51,6 @@ class Entry:
     donated: tuple[int, ...]
     live: tuple[int, ...]
     checks: tuple[tuple[int, str, str], ...]
-    resident: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], settings: Sequence[str]) -> str | None:
@@ -79,7 +77,6 @@ def as_json(entry: Entry) -> dict[str, Any]:
         "donated": entry.donated,
         "live": entry.live,
         "checks": [list(check) for check in entry.checks],
-        "resident": [[list(inputs), list(slots)] for inputs, slots in entry.resident],
     }
 
 
@@ -100,7 +97,6 @@ def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) 
             donated=tuple(fields["donated"]),
             live=tuple(fields["live"]),
             checks=tuple((record, message, error) for record, message, error in fields["checks"]),
-            resident=tuple((tuple(inputs), tuple(slots)) for inputs, slots in fields["resident"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"it cannot be read: {error!r}") from error
@@ -117,25 +113,12 @@ def signature(entry: Entry, records: Sequence[Record]) -> Signature:
     slots = Slots(records)
     inputs = list(slots.inputs)  # in order of admission
     packs = [(np.dtype(_PACKED[pack]), (len(numbers),)) for pack, numbers in entry.entries.items()]
-    flat = [form(each, slots.layouts) for _, each in entry.resident]
-    flats = [(each.dtype, each.bounds[-1:]) for each in flat]
-    inside = {slot for _, each in entry.resident for slot in each}
     status = np.dtype(bool), (max(1, len(entry.checks)),)
-    first = len(entry.packs) + len(entry.inputs)
     return Signature(
-        (*(packs[i] for i in entry.packs), *(spec(slots.layouts[inputs[i]]) for i in entry.inputs), *flats),
-        (*flats, *(spec(slots.layouts[slot]) for slot in entry.live if slot not in inside), status),
-        (
-            *(len(entry.packs) + entry.inputs.index(i) for i in entry.donated if i in entry.inputs),
-            *range(first, first + len(flats)),
-        ),
+        (*(packs[i] for i in entry.packs), *(spec(slots.layouts[inputs[i]]) for i in entry.inputs)),
+        (*(spec(slots.layouts[slot]) for slot in entry.live), status),
+        tuple(len(entry.packs) + entry.inputs.index(i) for i in entry.donated),
     )
-
-
-def form(slots: Sequence[int], layouts: Mapping[int, Layout]) -> Form:
-    """How the values of these slots, which have one dtype, lie in a flat array."""
-    specs = [spec(layouts[slot]) for slot in slots]
-    return Form.of(specs[0][0], [shape for _, shape in specs])
 
 
 def spec(layout: Layout) -> TensorSpec:
@@ -153,17 +136,11 @@ def _faults(entry: Entry, state: State, live: tuple[int, ...], dead: frozenset[i
     expect(isinstance(entry.program, str) and _is_digest(entry.program), "program is no key")
     expect(_increasing(entry.packs, len(entry.entries)), "packs are not those of its numbers")
     expect(_increasing(entry.inputs, state.inputs), f"inputs are not among the {state.inputs} of this trace")
-    flat = [i for inputs, _ in entry.resident for i in inputs]
-    slots = [slot for _, each in entry.resident for slot in each]
-    if not all(type(number) is int for number in (*entry.inputs, *entry.donated, *flat, *slots)):
+    if not all(type(number) is int for number in (*entry.inputs, *entry.donated)):
         return ["its inputs are not numbers"]
-    taken = dead.intersection((*entry.inputs, *flat))
+    taken = dead.intersection(entry.inputs)
     expect(_increasing(entry.donated, state.inputs) and taken.issuperset(entry.donated), "donated inputs are in use")
     expect(entry.live == live, "results are not those asked for")
-    fits = len(flat) == len(set(flat)) and not set(flat) & set(entry.inputs) and set(flat) <= set(entry.donated)
-    fits = fits and len(slots) == len(set(slots)) and set(slots) <= set(live)
-    fits = fits and all(inputs and len(inputs) == len(each) for inputs, each in entry.resident)
-    expect(fits and (bool(found) or _alike(entry, state)), "flat arguments are not parts of this trace")
     expect(list(entry.entries) == [pack for pack in PACKS if pack in entry.entries], "packs are unknown")
     for pack, numbers in entry.entries.items():
         fits = all(_is_number(n, part, dtype, pack, state.numbers) for n, part, dtype in numbers)
@@ -172,19 +149,6 @@ def _faults(entry: Entry, state: State, live: tuple[int, ...], dead: frozenset[i
         fits = type(record) is int and 0 <= record < state.depth
         expect(fits and isinstance(message, str) and error in CHECKED, "checks are not of this trace's records")
     return found
-
-
-def _alike(entry: Entry, state: State) -> bool:
-    """Whether each flat argument's inputs are laid out as its slots, in one dtype."""
-    if not entry.resident:
-        return True
-    known = Slots(state.records())
-    inputs = list(known.inputs)
-    for given, slots in entry.resident:
-        specs = [spec(known.layouts[slot]) for slot in slots]
-        if specs != [spec(known.layouts[inputs[i]]) for i in given] or len({dtype for dtype, _ in specs}) != 1:
-            return False
-    return True
 
 
 def _is_digest(text: str) -> bool:

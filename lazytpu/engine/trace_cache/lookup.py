@@ -9,7 +9,7 @@ from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import Packer
-from lazytpu.engine.compiling.compiled import Compiled, Resident, places
+from lazytpu.engine.compiling.compiled import Compiled
 from lazytpu.engine.compiling.environment import extended, settings
 from lazytpu.engine.errors.lineage import lineage
 from lazytpu.engine.errors.origins import origins
@@ -68,7 +68,6 @@ def compiled(entry: Entry, program: Program | Chain, records: Sequence[Record], 
     specs = [index.spec(layouts[slot]) for slot in entry.live]
     sizes = tuple([dtype.itemsize * prod(shape) for dtype, shape in specs])
     made = origins(records, entry.live, name)
-    flat = [slots for _, slots in entry.resident]
     checks = tuple(Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in entry.checks)
     found = lineage(records, known, entry.live, checks)
     return Compiled(
@@ -83,8 +82,6 @@ def compiled(entry: Entry, program: Program | Chain, records: Sequence[Record], 
         checks=checks,
         timing=Timing(),
         lineage=found,
-        resident=tuple([Resident(*each, index.form(each[1], layouts)) for each in entry.resident]),
-        places=places(entry.live, flat, sizes, made, found.of) if flat else {},
     )
 
 

@@ -30,7 +30,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, NumberOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.dce import erase_dead
-from lazytpu.passes.layout.horizontal_fusion import Joiner
+from lazytpu.passes.layout.horizontal_fusion import vector_of
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 
 
@@ -66,7 +66,7 @@ def _pack(block: Block, least: int) -> None:
 
 def _replace(block: Block, values: list[SSAValue], before: Operation) -> None:
     b = Builder(block, before)
-    vector = Joiner(b, [()] * len(values), "concatenate").scalars(values)
+    vector = vector_of(b, values)
     for i, value in enumerate(values):
         value.replace_all_uses_with(b.reshape(b.slice(vector, (i,), (i + 1,)), ()))
 
