@@ -295,7 +295,8 @@ def test_clusters_that_are_not_convex_are_refused() -> None:
     )
     block = functions(made)["main"].body.block
     exp, sin, add, _ = block.ops
-    with pytest.raises(VerifyException, match=r"cluster 0 is not convex: lazytpu\.sin is on a path out of it and back"):
+    message = r"cluster 0 is not convex: lazytpu\.sin is on a path that leaves and re-enters it"
+    with pytest.raises(VerifyException, match=message):
         check_partition(block, Partition([[exp, add], [sin]], set()))
 
 
@@ -316,7 +317,7 @@ def test_clusters_that_depend_on_one_another_are_refused() -> None:
 
 
 MALFORMED = {
-    r"@main of a clustered module only calls; it has lazytpu\.exp": """
+    r"@main of a clustered module must hold only calls; it has lazytpu\.exp": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           %1 = lazytpu.exp %0 : tensor<4xf32>
@@ -325,7 +326,7 @@ MALFORMED = {
         func.func private @c(%x : tensor<4xf32>) -> tensor<4xf32> {
           func.return %x : tensor<4xf32>
         }""",
-    "@c is a cluster, and not private": """
+    "@c is a cluster but is not private": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           func.return %0 : tensor<4xf32>
@@ -333,7 +334,7 @@ MALFORMED = {
         func.func @c(%x : tensor<4xf32>) -> tensor<4xf32> {
           func.return %x : tensor<4xf32>
         }""",
-    "@c calls @d; clusters call nothing": """
+    "@c calls @d; clusters must not call functions": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           func.return %0 : tensor<4xf32>
