@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.passes.patterns.moves import Group, groups
+from lazytpu.passes.patterns.moves import DimGroup, groups
 from tests.passes.modules import keeps, rewrites
 
 
@@ -21,7 +21,7 @@ from tests.passes.modules import keeps, rewrites
 def test_groups_of_a_reshape(
     source: tuple[int, ...], result: tuple[int, ...], expected: list[tuple[list, list]]
 ) -> None:
-    assert groups(list(enumerate(source)), result) == [Group(*each) for each in expected]
+    assert groups(list(enumerate(source)), result) == [DimGroup(*each) for each in expected]
 
 
 def test_gradient_of_a_weight_from_a_batch() -> None:
