@@ -122,7 +122,7 @@ def register(name: str, *, phase: str | None = None, targets: Iterable[str] = ()
         if own_name is not None and own_name != name:
             raise ValueError(f"{pass_class.__qualname__} is registered as {name!r}, but its `name` is {own_name!r}")
         registered = BUILT_IN.get(name) or _registered.get(name)
-        if registered is not None and (registered.ours or not _same(registered.load(), pass_class)):
+        if registered is not None and (registered.built_in or not _same(registered.load(), pass_class)):
             raise ValueError(f"there is a pass named {name!r} already, in {registered.load().__module__}")
         pass_class.name = name
         _registered[name] = RegisteredPass(name, lambda: pass_class, phase, target_names)

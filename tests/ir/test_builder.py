@@ -209,7 +209,7 @@ def test_checks_are_collected_as_one_truth_each():
     assert (message, error) == ("index out of range in self", "IndexError")
     assert second is ok and other == "RuntimeError"
     assert names(b) == ["compare", "reduce"]
-    with pytest.raises(ValueError, match=r"a check is i1; got tensor<2x3xf32>"):
+    with pytest.raises(ValueError, match=r"a check must be i1; got tensor<2x3xf32>"):
         b.check(x, "no truth")
 
 
@@ -234,7 +234,7 @@ def test_templates_keep_their_parameters():
     assert {key: from_attribute(value) for key, value in op.params.data.items()} == params
     assert type(from_attribute(op.params.data["flag"])) is bool
     assert described(made) == ("c64", (3,))
-    with pytest.raises(ValueError, match=r"a template parameter is a bool, int, float, str or a tuple .*; got None"):
+    with pytest.raises(ValueError, match=r"a template parameter must be a bool, int, float, str or a tuple .*; got None"):
         b.template("fft", [x], [], dims=None)  # pyright: ignore[reportArgumentType]
 
 

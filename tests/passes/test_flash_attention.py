@@ -98,12 +98,12 @@ LONG = (1, 2, 4096, 64)
         ("f32", LONG, None, None),
         ("bf16", (1, 2, 4001, 64), ("i1", (4001,)), None),
         ("bf16", LONG, ("i1", (1, 1, 4096, 4096)), None),
-        ("bf16", LONG, ("i1", (1, 1, 4096, 1)), "tensor<1x1x4096x1xi1>, is not a mask shared by all heads"),
-        ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, is not a mask shared by all heads"),
+        ("bf16", LONG, ("i1", (1, 1, 4096, 1)), "tensor<1x1x4096x1xi1>, must be a mask shared by all heads"),
+        ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, must be a mask shared by all heads"),
         ("bf16", LONG, ("bf16", (1, 1, 1, 4096)), "a bias for each query"),
         ("f16", LONG, None, "the kernel supports bf16 and f32, not f16"),
-        ("bf16", (1, 2, 4096, 512), None, "head widths 512 and 512 must be multiples of 8, at most 256"),
-        ("bf16", (1, 2, 4096, 60), None, "or not multiples of 8"),
+        ("bf16", (1, 2, 4096, 512), None, "heads are 512 and 512 wide; the kernel takes multiples of 8 up to 256"),
+        ("bf16", (1, 2, 4096, 60), None, "heads are 60 and 60 wide; the kernel takes multiples of 8"),
     ],
 )
 def test_what_the_kernel_takes(

@@ -168,7 +168,8 @@ def test_options_are_parsed() -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_passes_are_named_as_they_are_listed(name: str) -> None:
     assert BUILT_IN[name].load().name == name
-    assert BUILT_IN[name].load().__module__ == f"lazytpu.passes.{name.replace('-', '_')}"
+    package, _, file = BUILT_IN[name].load().__module__.rpartition(".")
+    assert package.startswith("lazytpu.passes") and file == name.replace("-", "_")
 
 
 def test_invalid_input_names_the_op_and_its_line() -> None:

@@ -97,12 +97,12 @@ def unfit(of: Attention) -> str | None:
     if of.dropout is not None:
         return "the kernel does not support dropout"
     if of.bias is not None and not _hides_keys(of.bias) and (not _is_mask(of) or of.causal or of.window):
-        return f"the bias per query, {of.bias.type}, is not a mask shared by all heads, or another mask is set as well"
+        return f"a bias for each query, {of.bias.type}, must be a mask shared by all heads, without other masks"
     dtype, widths = dtype_of(of.query), (shape_of(of.query)[3], shape_of(of.value)[3])
     if dtype not in ("bf16", "f32"):
         return f"the kernel supports bf16 and f32, not {dtype}"
     if max(widths) > WIDEST or any(width % 8 for width in widths):
-        return f"head widths {widths[0]} and {widths[1]} must be multiples of 8, at most {WIDEST}"
+        return f"heads are {widths[0]} and {widths[1]} wide; the kernel takes multiples of 8 up to {WIDEST}"
     return None
 
 
