@@ -235,7 +235,7 @@ def all_to_all_type(operand: AnyTensorType, split_dim: int, concat_dim: int, gro
 
 def collective_permute_type(operand: AnyTensorType, pairs: Groups) -> AnyTensorType:
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one pair of devices [source, target]")
+        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target] pair of devices")
     for what, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
         if len(set(devices)) != len(devices):
             raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {what} at most once")

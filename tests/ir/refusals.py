@@ -1,4 +1,4 @@
-"""What the verifier refuses, and what it says of it: ops of every family."""
+"""Invalid ops of every family, and what the verifier says about them."""
 
 from __future__ import annotations
 
@@ -284,12 +284,12 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
         EXACT,
         "expected 3 operands from the query on, for extra = []; got 2",
     ),
-    ("attention", f"{HEADS} {HEADS} f32[4,3,8]", HEADS, EXACT, "query, key and value are 4-d"),
+    ("attention", f"{HEADS} {HEADS} f32[4,3,8]", HEADS, EXACT, "query, key and value must be 4-d"),
     ("attention", f"{HEADS} {HEADS} bf16[2,4,3,8]", HEADS, EXACT, "and of one dtype; got"),
     ("attention", "i32[1,1,1,1] " * 3, "i32[1,1,1,1]", EXACT, "expected a query of dtype f16, bf16, f32, f64; got i32"),
     ("attention", f"{HEADS} f32[2,4,3,7] {HEADS}", HEADS, EXACT, "do not match"),
     ("attention", f"{HEADS} f32[2,3,5,8] f32[2,3,5,8]", HEADS, EXACT, "(4) are not a multiple of those of the key (3)"),
-    ("attention", f"{HEADS} {HEADS} {HEADS} f32[2,3]", HEADS, EXACT | {"extra": "bias"}, "broadcasts to the scores"),
+    ("attention", f"{HEADS} {HEADS} {HEADS} f32[2,3]", HEADS, EXACT | {"extra": "bias"}, "broadcast to the scores"),
     ("attention", f"{HEADS} {HEADS} {HEADS} i32[3,3]", HEADS, EXACT | {"extra": "bias"}, "bias must be i1 or a float"),
     ("attention", f"{HEADS} {HEADS} {HEADS} f32[1]", HEADS, EXACT | {"extra": "scale"}, "a number or a 0-d operand"),
     (
@@ -297,7 +297,7 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
         f"{HEADS} {HEADS} {HEADS}",
         HEADS,
         EXACT | {"extra": "mask"},
-        "extra is 'mask'; expected some of bias",
+        "extra is 'mask'; expected names from bias",
     ),
     ("attention", f"{HEADS} {HEADS} {HEADS}", HEADS, EXACT | {"window": -1}, "window is -1"),
     (
@@ -309,7 +309,7 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ),
     ("attention", f"{HEADS} {HEADS} {HEADS}", "f32[2,4,3,7]", EXACT, "expected result types tensor<2x4x3x8xf32>"),
     ("attention_backward", "", "", EXACT, "expected the gradient of the output as the first operand"),
-    ("attention_backward", f"f32[1] {HEADS} {HEADS} {HEADS}", "", EXACT, "expected the output's type"),
+    ("attention_backward", f"f32[1] {HEADS} {HEADS} {HEADS}", "", EXACT, "expected the type of the output"),
     (
         "attention_backward",
         f"{HEADS} {HEADS} {HEADS} {HEADS}",
@@ -342,9 +342,9 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ("all_reduce", "f32[2] f32[3]", "f32[2]", ALL_REDUCE, "expected result types tensor<2xf32>, tensor<3xf32>, got"),
     ("all_gather", "f32[2]", "f32[4]", GROUPS | {"dim": 1}, "dim is 1; expected 0 <= dim < 1"),
     ("all_gather", "f32[2]", "f32[2]", GROUPS | {"dim": 0}, "expected result types tensor<4xf32>"),
-    ("reduce_scatter", "f32[3]", "f32[1]", ALL_REDUCE | {"dim": 0}, "cannot be split into 2 equal parts"),
+    ("reduce_scatter", "f32[3]", "f32[1]", ALL_REDUCE | {"dim": 0}, "into 2 equal parts"),
     ("reduce_scatter", "c64[2]", "c64[1]", ALL_REDUCE | {"dim": 0, "kind": "max"}, "; got c64"),
-    ("all_to_all", "f32[2,3]", "f32[2,3]", GROUPS | {"split_dim": 1, "concat_dim": 0}, "cannot be split into 2 equal parts"),
+    ("all_to_all", "f32[2,3]", "f32[2,3]", GROUPS | {"split_dim": 1, "concat_dim": 0}, "into 2 equal parts"),
     ("all_to_all", "f32[2,3]", "f32[1,6]", GROUPS | {"split_dim": 0, "concat_dim": 2}, "concat_dim is 2; expected"),
     ("collective_permute", "f32[2]", "f32[2]", {"pairs": lists_attr(())}, "expected at least one [source, target]"),
     ("collective_permute", "f32[2]", "f32[2]", {"pairs": lists_attr(((0, 1, 2),))}, "expected at least one [source"),

@@ -1,4 +1,4 @@
-"""Numbers to attributes, text and bytes, and back to the same bits."""
+"""Numbers round-trip through attributes, text and bytes with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules to text and back, for every op of the dialect."""
+"""Modules round-trip through text, for every op of the dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrays take in tiles."""
+"""The memory of arrays in tiles."""
 
 from __future__ import annotations
 
