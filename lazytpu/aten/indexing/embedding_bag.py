@@ -57,8 +57,8 @@ def _largest(b: Builder, rows: SSAValue, index: SSAValue, bags: Bags) -> tuple[S
     least = b.constant(-inf, dtype_of(rows), [bags.count, width])
     best = put_slices(b, "max", least, 0, bags.member, rows)
     hit = b.compare("EQ", rows, take(b, best, b.min(bags.member, full(b, max(bags.count - 1, 0), bags.member)), 0))
-    place = b.select(hit, b.iota("i32", [n, width], 0), b.constant(n, "i32", [n, width]))
-    first = put_slices(b, "min", b.constant(n, "i32", [bags.count, width]), 0, bags.member, place)
+    position = b.select(hit, b.iota("i32", [n, width], 0), b.constant(n, "i32", [n, width]))
+    first = put_slices(b, "min", b.constant(n, "i32", [bags.count, width]), 0, bags.member, position)
     empty = along(b, b.compare("EQ", bags.sizes, full(b, 0, bags.sizes)), [bags.count, width], [1])
     chosen = take(b, index, b.min(first, full(b, max(n - 1, 0), first)), 0)
     return b.select(empty, full(b, 0, best), best), b.select(empty, full(b, 0, chosen), chosen)
@@ -109,9 +109,9 @@ def embedding_bag(
             output = b.div(output, _divisors(b, bags.sizes, output))
     sizes = b.constant(0, "i32", [count]) if mode == SUM else bags.sizes
     sizes = b.pad(sizes, b.constant(0, "i32"), [0], [b.out[2][1][0] - count])
-    aside = [(member, b.out[1]), (sizes, b.out[2]), (maxima, b.out[3])]
-    kept = [b.convert(x, kind) if shape == shape_of(x) else b.constant(0, kind, shape) for x, (kind, shape) in aside]
-    return b.convert(output, dtype_of(weight)), kept[0], kept[1], kept[2]
+    extras = [(member, b.out[1]), (sizes, b.out[2]), (maxima, b.out[3])]
+    saved = [b.convert(x, kind) if shape == shape_of(x) else b.constant(0, kind, shape) for x, (kind, shape) in extras]
+    return b.convert(output, dtype_of(weight)), saved[0], saved[1], saved[2]
 
 
 def _divisors(b: Builder, sizes: SSAValue, like: SSAValue) -> SSAValue:

@@ -90,18 +90,18 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     rank = len(rest) + 1
     own = shape_of(values)
     values = b.reshape(values, [*[1] * (rank - len(own)), *own])
-    given = shape_of(values)[dim]
-    values = b.broadcast_to(values, [*rest[:dim], given, *rest[dim:]])
-    if given == 0:
+    supplied = shape_of(values)[dim]
+    values = b.broadcast_to(values, [*rest[:dim], supplied, *rest[dim:]])
+    if supplied == 0:
         b.check(b.not_(mask), "shape mismatch: no values for the elements the mask selects", error="RuntimeError")
-    if given == 0 or prod(shape) == 0:
+    if supplied == 0 or prod(shape) == 0:
         return x
-    if given == 1:
+    if supplied == 1:
         spread = b.broadcast_to(values, [*rest[:dim], prod(covered), *rest[dim:]])
     else:
-        counted = ranks(b, b.reshape(mask, [prod(covered)]))
-        _check_count(b, counted, given)
-        slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
+        running = ranks(b, b.reshape(mask, [prod(covered)]))
+        _check_count(b, running, supplied)
+        slot = b.sub(b.max(running, full(b, 1, running)), full(b, 1, running))
         spread = take(b, values, slot, dim)
     spread = b.reshape(spread, shape)
     true = b.broadcast_in_dim(mask, shape, dims)
@@ -110,12 +110,14 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     return b.select(true, spread, x)
 
 
-def _check_count(b: Builder, counted: SSAValue, given: int) -> None:
+def _check_count(b: Builder, running: SSAValue, supplied: int) -> None:
     """The mask must have as many true elements as there are values."""
-    size = shape_of(counted)[0]
-    found = b.reshape(b.slice(counted, [size - 1], [size]), [])
-    message = f"shape mismatch: value tensor of {given} elements cannot be broadcast to the elements the mask selects"
-    b.check(b.compare("EQ", found, b.constant(given, "i32")), message, error="RuntimeError")
+    size = shape_of(running)[0]
+    selected = b.reshape(b.slice(running, [size - 1], [size]), [])
+    message = (
+        f"shape mismatch: value tensor of {supplied} elements cannot be broadcast to the elements the mask selects"
+    )
+    b.check(b.compare("EQ", selected, b.constant(supplied, "i32")), message, error="RuntimeError")
 
 
 @rule("aten.masked_scatter.default")
@@ -123,26 +125,26 @@ def masked_scatter(b: Builder, self: SSAValue, mask: SSAValue, source: SSAValue)
     """`self` with its elements where `mask` is true replaced by those of `source`, in order."""
     shape = b.out[0][1]
     x, true = b.broadcast_to(self, shape), b.broadcast_to(mask, shape)
-    size, given = prod(shape), prod(shape_of(source))
+    size, supplied = prod(shape), prod(shape_of(source))
     if size == 0:
         return x
-    counted = ranks(b, b.reshape(true, [size]))
-    found = b.reshape(b.slice(counted, [size - 1], [size]), [])
-    enough = b.compare("LE", found, b.constant(given, "i32"))
+    running = ranks(b, b.reshape(true, [size]))
+    selected = b.reshape(b.slice(running, [size - 1], [size]), [])
+    enough = b.compare("LE", selected, b.constant(supplied, "i32"))
     b.check(enough, "Number of elements of source < number of ones in mask", error="RuntimeError")
-    if given == 0:
+    if supplied == 0:
         return x
-    slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
-    spread = take(b, b.reshape(source, [given]), slot, 0)
+    slot = b.sub(b.max(running, full(b, 1, running)), full(b, 1, running))
+    spread = take(b, b.reshape(source, [supplied]), slot, 0)
     return b.select(true, b.reshape(spread, shape), x)
 
 
 @rule("aten.masked_scatter_backward.default")
 def masked_scatter_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, sizes: Sequence[int]) -> SSAValue:
     """The gradient of `source`, of shape `sizes`: the elements of `grad_output` where `mask` is true, then zeros."""
-    size, wanted = prod(shape_of(grad_output)), prod(sizes)
+    size, count = prod(shape_of(grad_output)), prod(sizes)
     true = b.reshape(b.broadcast_to(mask, shape_of(grad_output)), [size])
-    counted = ranks(b, true)
-    slot = b.select(true, b.sub(counted, full(b, 1, counted)), full(b, wanted, counted))
-    zeros = b.constant(0, dtype_of(grad_output), [wanted])
+    running = ranks(b, true)
+    slot = b.select(true, b.sub(running, full(b, 1, running)), full(b, count, running))
+    zeros = b.constant(0, dtype_of(grad_output), [count])
     return b.reshape(put_slices(b, "set", zeros, 0, slot, b.reshape(grad_output, [size])), sizes)

@@ -141,11 +141,11 @@ def decay(b: Builder, x: SSAValue) -> SSAValue:
 def log_sigmoid_forward(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
     """min(x, 0) - log1p(e^-|x|), and e^-|x| for the backward."""
     (x,) = operands(b, self, common=dtype_of(self))
-    size = decay(b, x)
-    output = b.sub(b.min(x, full(b, 0, x)), b.unary("log1p", size))
+    exponential = decay(b, x)
+    output = b.sub(b.min(x, full(b, 0, x)), b.unary("log1p", exponential))
     dtype, shape = b.out[1]
-    kept = b.convert(size, dtype) if shape == shape_of(size) else b.constant(0, dtype, shape)
-    return finish(b, output), kept
+    buffer = b.convert(exponential, dtype) if shape == shape_of(exponential) else b.constant(0, dtype, shape)
+    return finish(b, output), buffer
 
 
 @rule("aten.glu.default")

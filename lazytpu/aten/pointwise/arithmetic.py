@@ -157,11 +157,11 @@ def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
         y = _divisor(b, other, y)
-    found = b.binary("rem", x, y)
+    result = b.binary("rem", x, y)
     if is_unsigned(common):
-        return finish(b, found)
-    off = b.and_(b.compare("NE", found, full(b, 0, x)), _signs_differ(b, found, y))
-    return finish(b, b.select(off, b.add(found, y), found), common)
+        return finish(b, result)
+    off = b.and_(b.compare("NE", result, full(b, 0, x)), _signs_differ(b, result, y))
+    return finish(b, b.select(off, b.add(result, y), result), common)
 
 
 @rule("aten.fmod.Tensor", "aten.fmod.Scalar", numbers=("self", "other"))
@@ -222,23 +222,23 @@ def logaddexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
         first = b.compare("GE", b.unary("real", self), b.unary("real", other))
         larger, smaller = b.select(first, self, other), b.select(first, other, self)
         return b.add(larger, b.unary("log1p", b.exp(b.sub(smaller, larger))))
-    size = b.abs(b.sub(self, other))
-    found = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(size))))
-    return _equal_infinities(b, self, other, found)
+    distance = b.abs(b.sub(self, other))
+    result = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(distance))))
+    return _equal_infinities(b, self, other, result)
 
 
 @pointwise("aten.logaddexp2.default", floating=True)
 def logaddexp2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """log2(2^x + 2^y)."""
-    size = b.abs(b.sub(self, other))
-    power = b.binary("pow", full(b, 2, size), b.neg(size))
+    distance = b.abs(b.sub(self, other))
+    power = b.binary("pow", full(b, 2, distance), b.neg(distance))
     raised = b.div(b.unary("log1p", power), full(b, math.log(2), power))
     return _equal_infinities(b, self, other, b.add(b.max(self, other), raised))
 
 
-def _equal_infinities(b: Builder, x: SSAValue, y: SSAValue, found: SSAValue) -> SSAValue:
+def _equal_infinities(b: Builder, x: SSAValue, y: SSAValue, otherwise: SSAValue) -> SSAValue:
     infinite = b.compare("EQ", b.abs(x), full(b, math.inf, x))
-    return b.select(b.and_(infinite, b.compare("EQ", x, y)), x, found)
+    return b.select(b.and_(infinite, b.compare("EQ", x, y)), x, otherwise)
 
 
 @pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", floating=True)
@@ -278,11 +278,11 @@ def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     if dtype_of(self) == "f64":
         larger, smaller = (b.binary(which, b.abs(self), b.abs(other)) for which in ("max", "min"))
         ratio = b.div(smaller, b.select(b.compare("EQ", larger, full(b, 0, larger)), full(b, 1, larger), larger))
-        found = b.mul(larger, b.sqrt(b.add(full(b, 1, ratio), b.mul(ratio, ratio))))
+        length = b.mul(larger, b.sqrt(b.add(full(b, 1, ratio), b.mul(ratio, ratio))))
     else:
-        found = b.abs(b.binary("complex", self, other))
-    endless = b.or_(*(b.compare("EQ", b.abs(x), infinity) for x in (self, other)))
-    return b.select(endless, infinity, found)
+        length = b.abs(b.binary("complex", self, other))
+    infinite = b.or_(*(b.compare("EQ", b.abs(x), infinity) for x in (self, other)))
+    return b.select(infinite, infinity, length)
 
 
 @rule("aten.ldexp.Tensor", numbers=("self", "other"))

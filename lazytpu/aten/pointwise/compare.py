@@ -124,10 +124,10 @@ def minimum(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     return b.and_(self, other) if dtype_of(self) == "i1" else b.min(self, other)
 
 
-def _beside_nan(b: Builder, x: SSAValue, y: SSAValue, found: SSAValue) -> SSAValue:
+def _beside_nan(b: Builder, x: SSAValue, y: SSAValue, extreme: SSAValue) -> SSAValue:
     if not is_float(dtype_of(x)):
-        return found
-    return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, found))
+        return extreme
+    return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, extreme))
 
 
 @pointwise("aten.fmax.default", halves="own")
@@ -147,12 +147,12 @@ def clamp(b: Builder, self: Operand, min: Operand | None, max: Operand | None) -
     """min(max(self, min), max): `max` wins where the bounds cross, and any NaN gives NaN."""
     common = result_type(self, min, max)
     bounds = [x for x in (min, max) if x is not None]
-    found, *limits = operands(b, self, *bounds, common=common, halves="own")
+    result, *limits = operands(b, self, *bounds, common=common, halves="own")
     if min is not None:
-        found = b.max(found, limits[0])
+        result = b.max(result, limits[0])
     if max is not None:
-        found = b.min(found, limits[-1])
-    return finish(b, found)
+        result = b.min(result, limits[-1])
+    return finish(b, result)
 
 
 @rule("aten.clamp_min.default", "aten.clamp_min.Tensor", numbers=("self", "min"))

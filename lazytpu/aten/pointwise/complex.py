@@ -40,8 +40,8 @@ def angle(b: Builder, self: SSAValue) -> SSAValue:
     if dtype_of(self) in REAL_OF:
         return b.binary("atan2", b.unary("imag", self), b.unary("real", self))
     zero = full(b, 0, self)
-    found = b.select(b.compare("LT", self, zero), full(b, math.pi, self), zero)
-    return b.select(b.compare("NE", self, self), self, found)
+    result = b.select(b.compare("LT", self, zero), full(b, math.pi, self), zero)
+    return b.select(b.compare("NE", self, self), self, result)
 
 
 @rule("aten.complex.default")
@@ -55,8 +55,8 @@ def complex_from_parts(b: Builder, real: SSAValue, imag: SSAValue) -> SSAValue:
 def polar(b: Builder, abs: SSAValue, angle: SSAValue) -> SSAValue:
     """abs (cos angle + i sin angle)."""
     shape = b.out[0][1]
-    size, turn = _wide(b, b.broadcast_to(abs, shape), b.broadcast_to(angle, shape))
-    return b.binary("complex", b.mul(size, b.unary("cos", turn)), b.mul(size, b.unary("sin", turn)))
+    radius, phase = _wide(b, b.broadcast_to(abs, shape), b.broadcast_to(angle, shape))
+    return b.binary("complex", b.mul(radius, b.unary("cos", phase)), b.mul(radius, b.unary("sin", phase)))
 
 
 def _wide(b: Builder, *parts: SSAValue) -> tuple[SSAValue, ...]:

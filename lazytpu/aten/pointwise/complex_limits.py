@@ -20,12 +20,12 @@ def _parts(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 def size(b: Builder, x: SSAValue) -> SSAValue:
     """|x|: infinite when either part is, even beside a NaN."""
-    found = b.abs(x)
+    result = b.abs(x)
     if not is_complex(dtype_of(x)):
-        return found
-    infinity = full(b, math.inf, found)
-    there = [b.compare("EQ", b.abs(part), infinity) for part in _parts(b, x)]
-    return b.select(b.or_(*there), infinity, found)
+        return result
+    infinity = full(b, math.inf, result)
+    infinite = [b.compare("EQ", b.abs(part), infinity) for part in _parts(b, x)]
+    return b.select(b.or_(*infinite), infinity, result)
 
 
 def square_root(b: Builder, x: SSAValue) -> SSAValue:
@@ -42,16 +42,16 @@ def square_root(b: Builder, x: SSAValue) -> SSAValue:
 
 def exponential(b: Builder, x: SSAValue) -> SSAValue:
     """e^x. Where the imaginary part is not finite: 0 at a real part of -inf, an infinity of no direction at +inf."""
-    found = b.exp(x)
+    result = b.exp(x)
     if not is_complex(dtype_of(x)):
-        return found
+        return result
     real, imag = _parts(b, x)
     none, infinity = full(b, 0, real), full(b, math.inf, real)
     vanishing = b.compare("EQ", real, full(b, -math.inf, real))
     endless = b.compare("EQ", real, infinity)
     lost = b.not_(b.unary("is_finite", imag))
     limit = b.binary("complex", b.select(vanishing, none, infinity), b.select(vanishing, none, full(b, math.nan, real)))
-    return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, found)
+    return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, result)
 
 
 def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
@@ -63,12 +63,12 @@ def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
 
 def power(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     """x^y. Of a complex 0: 0 for an exponent with a positive real part, infinite for one with a negative, else NaN."""
-    found = b.binary("pow", x, y)
+    result = b.binary("pow", x, y)
     if not is_complex(dtype_of(x)):
-        return found
+        return result
     real = b.unary("real", y)
     none, nan = full(b, 0, real), full(b, math.nan, real)
     above, below = b.compare("GT", real, none), b.compare("LT", real, none)
     first = b.select(above, none, b.select(below, full(b, math.inf, real), nan))
     limit = b.binary("complex", first, b.select(above, none, nan))
-    return b.select(b.compare("EQ", x, full(b, 0, x)), limit, found)
+    return b.select(b.compare("EQ", x, full(b, 0, x)), limit, result)

@@ -78,7 +78,7 @@ def result_type(*args: Operand | None) -> str:
     Tensors with dims come before 0-d tensors, and those before Python numbers
     (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
     """
-    found: list[str | None] = [None, None]  # dims, 0-d
+    dtypes_by_rank: list[str | None] = [None, None]  # dims, 0-d
     kind: str | None = None  # of the numbers
     for arg in args:
         if arg is None:
@@ -86,10 +86,10 @@ def result_type(*args: Operand | None) -> str:
         if isinstance(arg, Scalar):
             kind = arg.kind if kind is None else max(kind, arg.kind, key=_KINDS.index)
             continue
-        rank, dtype = int(not shape_of(arg)), dtype_of(arg)
-        before = found[rank]
-        found[rank] = dtype if before is None else _joined(before, dtype)
-    result = _combine(*found)
+        scalar, dtype = int(not shape_of(arg)), dtype_of(arg)
+        before = dtypes_by_rank[scalar]
+        dtypes_by_rank[scalar] = dtype if before is None else _joined(before, dtype)
+    result = _combine(*dtypes_by_rank)
     if kind is not None:
         result = _with_number(result, kind)
     if result is None:
@@ -112,18 +112,18 @@ def operands(
     whether an operand of another dtype is rounded to `common` on the way: CPU kernels that read a 0-d operand in f32
     (`iter.original_scalar_value<opmath_t>`, as mul and div do) do not.
     """
-    within = wide(common) if halves == "wide" or common in FLOATS8 else common
-    values = [_through(b, a, common if rounded else within, within) for a in args]
-    return promote(b, *values, to=within)
+    target = wide(common) if halves == "wide" or common in FLOATS8 else common
+    values = [_through(b, a, common if rounded else target, target) for a in args]
+    return promote(b, *values, to=target)
 
 
-def _through(b: Builder, value: Operand, common: str, within: str) -> SSAValue:
+def _through(b: Builder, value: Operand, common: str, target: str) -> SSAValue:
     """`value` in `within`, rounded to `common` first."""
     if not isinstance(value, Scalar):
-        return b.convert(b.convert(value, common), within)
-    if common != within and isinstance(value.value, int | float):  # a known number of a half tensor
-        return b.constant(torch.tensor(value.value, dtype=dtypes.torch_dtype(common)).item(), within)
-    return b.convert(number(b, value, common), within)
+        return b.convert(b.convert(value, common), target)
+    if common != target and isinstance(value.value, int | float):  # a known number of a half tensor
+        return b.constant(torch.tensor(value.value, dtype=dtypes.torch_dtype(common)).item(), target)
+    return b.convert(number(b, value, common), target)
 
 
 def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:

@@ -105,12 +105,12 @@ def gelu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, approxim
 
 
 def _gelu_tanh_slope(b: Builder, x: SSAValue) -> SSAValue:
-    bent = b.unary("tanh", gelu_inner(b, x))
-    left = with_number(b, "mul", x, 0.5)
+    tanh = b.unary("tanh", gelu_inner(b, x))
+    half = with_number(b, "mul", x, 0.5)
     cubic = with_number(b, "add", with_number(b, "mul", b.mul(x, x), 3 * KAPPA), 1)
     inner = with_number(b, "mul", cubic, math.sqrt(2 / math.pi))
-    through_tanh = b.mul(b.mul(left, _one_minus(b, b.mul(bent, bent))), inner)
-    return b.add(with_number(b, "mul", with_number(b, "add", bent, 1), 0.5), through_tanh)
+    through_tanh = b.mul(b.mul(half, _one_minus(b, b.mul(tanh, tanh))), inner)
+    return b.add(with_number(b, "mul", with_number(b, "add", tanh, 1), 0.5), through_tanh)
 
 
 @pointwise("aten.silu_backward.default")
@@ -203,5 +203,5 @@ def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SS
 def native_dropout_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, scale: SSAValue) -> SSAValue:
     """g * mask * scale, a number of float: of integers the product is one, too."""
     dtype = b.out[0][0]
-    grad, kept, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
-    return b.convert(b.mul(b.mul(grad, kept), factor), dtype)
+    grad, keep, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
+    return b.convert(b.mul(b.mul(grad, keep), factor), dtype)

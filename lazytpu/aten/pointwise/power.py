@@ -45,9 +45,9 @@ def _equals(b: Builder, exponent: Scalar, value: float, dtype: str) -> SSAValue:
     """Whether a run-time number, in a real `dtype`, is `value`."""
     if exponent.kind != "complex":
         return b.compare("EQ", b.scalar(exponent, dtype), b.constant(value, dtype))
-    given = b.scalar(exponent, "c64" if dtype == "f32" else "c128")
+    number = b.scalar(exponent, "c64" if dtype == "f32" else "c128")
     real, imag = (
-        b.compare("EQ", b.unary(part, given), b.constant(v, dtype)) for part, v in (("real", value), ("imag", 0))
+        b.compare("EQ", b.unary(part, number), b.constant(v, dtype)) for part, v in (("real", value), ("imag", 0))
     )
     return b.and_(real, imag)
 

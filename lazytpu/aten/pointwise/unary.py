@@ -73,13 +73,13 @@ def log_to(base: int) -> Any:
     and floor(log2(x)) would see it."""
 
     def scaled(b: Builder, x: SSAValue) -> SSAValue:
-        found = b.log(x)
+        result = b.log(x)
         if is_complex(dtype_of(x)):
-            parts = (with_number(b, "div", b.unary(part, found), math.log(base)) for part in ("real", "imag"))
+            parts = (with_number(b, "div", b.unary(part, result), math.log(base)) for part in ("real", "imag"))
             return b.binary("complex", *parts)
-        found = with_number(b, "div", found, math.log(base))
-        whole = b.unary("round_nearest_even", found)
-        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, found)
+        result = with_number(b, "div", result, math.log(base))
+        whole = b.unary("round_nearest_even", result)
+        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, result)
 
     return scaled
 
@@ -99,10 +99,10 @@ def digamma(b: Builder, x: SSAValue) -> SSAValue:
     """Derivative of lgamma: -inf at 0, inf at -0, NaN at the other poles (`calc_digamma` in ATen/native/Math.h)."""
     zero = full(b, 0, x)
     pole = b.select(signbit(b, x), full(b, math.inf, x), full(b, -math.inf, x))
-    found = b.unary("digamma", x)
+    result = b.unary("digamma", x)
     whole = b.and_(b.compare("LT", x, zero), b.compare("EQ", x, b.unary("floor", x)))
-    found = b.select(whole, full(b, math.nan, x), found)
-    return b.select(b.compare("EQ", x, zero), pole, found)
+    result = b.select(whole, full(b, math.nan, x), result)
+    return b.select(b.compare("EQ", x, zero), pole, result)
 
 
 def _whole(name: str) -> Any:
@@ -184,8 +184,8 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
     # XLA makes a division by a constant a product with its rounded inverse, and 3 / 10 would not be 0.3: so the divisor
     # is one that depends on x.
     scale = b.select(b.compare("EQ", x, x), full(b, 10.0 ** abs(decimals), x), full(b, 1, x))
-    there, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
-    return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(there, x, scale)), scale))
+    forward, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(forward, x, scale)), scale))
 
 
 @rule("aten.nan_to_num.default", numbers=("nan", "posinf", "neginf"))
@@ -201,9 +201,9 @@ def nan_to_num(
         return self
     limit = torch.finfo({"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}.get(dtype, torch.float64))
     replaced = b.select(b.compare("NE", self, self), full(b, 0.0 if nan is None else nan, self), self)
-    for bound, given, finite in ((math.inf, posinf, limit.max), (-math.inf, neginf, limit.min)):
+    for bound, replacement, finite in ((math.inf, posinf, limit.max), (-math.inf, neginf, limit.min)):
         at = b.compare("EQ", self, full(b, bound, self))
-        replaced = b.select(at, full(b, finite if given is None else given, self), replaced)
+        replaced = b.select(at, full(b, finite if replacement is None else replacement, self), replaced)
     return replaced
 
 

@@ -25,5 +25,5 @@ def hash_tensor(
     if prod(shape) == 0:
         return b.constant(0, "ui64", result)
     dims = sorted(reduced(dim, len(shape))) if shape else []
-    left = [n for d, n in enumerate(shape) if d not in dims]
-    return b.reshape(b.template("hash_tensor", [self], [("ui64", left)], dims=tuple(dims))[0], result)
+    remaining = [n for d, n in enumerate(shape) if d not in dims]
+    return b.reshape(b.template("hash_tensor", [self], [("ui64", remaining)], dims=tuple(dims))[0], result)

@@ -30,8 +30,8 @@ def histc(b: Builder, self: SSAValue, bins: int, min: Scalar, max: Scalar) -> SS
     x = b.reshape(self, [n])
     low, high = b.scalar(min, dtype), b.scalar(max, dtype)
     if n:
-        found = b.compare("EQ", low, high)
-        low, high = b.select(found, b.reduce("min", x, [0]), low), b.select(found, b.reduce("max", x, [0]), high)
+        unset = b.compare("EQ", low, high)
+        low, high = b.select(unset, b.reduce("min", x, [0]), low), b.select(unset, b.reduce("max", x, [0]), high)
     one, same = b.constant(1, dtype), b.compare("EQ", low, high)
     low, high = b.select(same, b.sub(low, one), low), b.select(same, b.add(high, one), high)
     if is_float(dtype):
@@ -39,11 +39,11 @@ def histc(b: Builder, self: SSAValue, bins: int, min: Scalar, max: Scalar) -> SS
     b.check(b.compare("LT", low, high), "torch.histc: max must be larger than min", error="RuntimeError")
     first, last = b.broadcast_to(low, [n]), b.broadcast_to(high, [n])
     inside = b.and_(b.compare("GE", x, first), b.compare("LE", x, last))
-    place = b.div(b.mul(b.sub(x, first), full(b, bins, x)), b.sub(last, first))
-    place = cast(b, b.unary("floor", place) if is_float(dtype) else place, "i32")
-    place = b.min(place, full(b, bins - 1, place))
-    place = b.select(inside, place, full(b, bins, place))
-    counted = put_slices(b, "add", b.constant(0, "i32", (bins,)), 0, place, b.constant(1, "i32", (n,)))
+    bin_ = b.div(b.mul(b.sub(x, first), full(b, bins, x)), b.sub(last, first))
+    bin_ = cast(b, b.unary("floor", bin_) if is_float(dtype) else bin_, "i32")
+    bin_ = b.min(bin_, full(b, bins - 1, bin_))
+    bin_ = b.select(inside, bin_, full(b, bins, bin_))
+    counted = put_slices(b, "add", b.constant(0, "i32", (bins,)), 0, bin_, b.constant(1, "i32", (n,)))
     return b.convert(counted, dtype)
 
 
@@ -72,20 +72,20 @@ def _spaced(b: Builder, bounds: tuple[SSAValue, SSAValue], bins: int) -> SSAValu
     low, high = bounds
     shape, dtype = [bins + 1], dtype_of(low)
     step = b.broadcast_to(b.div(b.sub(high, low), b.constant(bins, dtype)), shape)
-    place = b.iota("i32", shape, 0)
-    rest = b.sub(full(b, bins, place), place)
-    up = b.add(b.broadcast_to(low, shape), b.mul(step, b.convert(place, dtype)))
-    down = b.sub(b.broadcast_to(high, shape), b.mul(step, b.convert(rest, dtype)))
-    return b.select(b.compare("LT", place, full(b, (bins + 1) // 2, place)), up, down)
+    index = b.iota("i32", shape, 0)
+    remaining = b.sub(full(b, bins, index), index)
+    up = b.add(b.broadcast_to(low, shape), b.mul(step, b.convert(index, dtype)))
+    down = b.sub(b.broadcast_to(high, shape), b.mul(step, b.convert(remaining, dtype)))
+    return b.select(b.compare("LT", index, full(b, (bins + 1) // 2, index)), up, down)
 
 
 def _places(b: Builder, x: SSAValue, edges: SSAValue) -> tuple[SSAValue, SSAValue]:
     """(the bin of each element, i32 [M]; whether it is in one): left edges belong to their bin, and the last of all."""
     bins, n = shape_of(edges)[0] - 1, shape_of(x)[0]
-    found = b.template("searchsorted", [edges, x], [("i32", (n,))], side="right", wide=False)[0]
-    place = b.min(b.sub(found, full(b, 1, found)), full(b, bins - 1, found))
+    position = b.template("searchsorted", [edges, x], [("i32", (n,))], side="right", wide=False)[0]
+    bin_ = b.min(b.sub(position, full(b, 1, position)), full(b, bins - 1, position))
     first, last = (b.broadcast_to(b.reshape(b.slice(edges, [i], [i + 1]), []), [n]) for i in (0, bins))
-    return place, b.and_(b.compare("GE", x, first), b.compare("LE", x, last))
+    return bin_, b.and_(b.compare("GE", x, first), b.compare("LE", x, last))
 
 
 def _histogram(b: Builder, x: SSAValue, edges: Sequence[SSAValue], weight: SSAValue | None, density: bool) -> SSAValue:
@@ -100,15 +100,15 @@ def _histogram(b: Builder, x: SSAValue, edges: Sequence[SSAValue], weight: SSAVa
         return b.constant(0, dtype, b.out[0][1])
     flat, counted = b.constant(0, "i32", [n]), b.constant(True, "i1", [n])
     for dim, at in enumerate(edges):
-        place, inside = _places(b, b.reshape(b.slice(x, [0, dim], [n, dim + 1]), [n]), at)
-        flat = b.add(b.mul(flat, full(b, shape[dim], flat)), place)
+        bin_, inside = _places(b, b.reshape(b.slice(x, [0, dim], [n, dim + 1]), [n]), at)
+        flat = b.add(b.mul(flat, full(b, shape[dim], flat)), bin_)
         counted = b.and_(counted, inside)
     flat = b.select(counted, flat, full(b, total, flat))
     own = wide(dtype)
     ones = b.constant(1, "i32", [n])
     added = ones if weight is None else b.convert(b.reshape(weight, [n]), own)
-    found = put_slices(b, "add", b.constant(0, dtype_of(added), [total]), 0, flat, added)
-    result = b.reshape(b.convert(found, own), shape)
+    counts = put_slices(b, "add", b.constant(0, dtype_of(added), [total]), 0, flat, added)
+    result = b.reshape(b.convert(counts, own), shape)
     if density:
         result = b.div(result, b.broadcast_to(b.reduce("add", result, range(len(shape))), shape))
         for dim, at in enumerate(edges):

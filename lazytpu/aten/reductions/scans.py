@@ -45,8 +45,8 @@ def _extreme(b: Builder, kind: str, x: SSAValue, dim: int) -> tuple[SSAValue, SS
     hit = b.compare("EQ", x, values)
     if is_float(dtype_of(x)):
         hit = b.or_(hit, b.compare("NE", x, x))
-    place = b.iota("i64", shape, dim)
-    return values, b.cumulative("max", b.select(hit, place, full(b, 0, place)), dim)
+    index = b.iota("i64", shape, dim)
+    return values, b.cumulative("max", b.select(hit, index, full(b, 0, index)), dim)
 
 
 @rule("aten.cummax.default")
@@ -83,5 +83,5 @@ def logcumsumexp(b: Builder, self: SSAValue, dim: int) -> SSAValue:
         return self
     own = wide(dtype)
     name = "complex_logcumsumexp" if is_complex(dtype) else "cumulative_logsumexp"
-    made = b.template(name, [b.convert(self, own)], [(own, shape)], dim=front(dim, len(shape)))
-    return b.convert(made[0], dtype)
+    result = b.template(name, [b.convert(self, own)], [(own, shape)], dim=front(dim, len(shape)))
+    return b.convert(result[0], dtype)

@@ -66,10 +66,10 @@ def segment_reduce(
             b.check(b.compare("EQ", total, full(b, size, total)), message, error="RuntimeError")
     if prod(result) == 0:
         return b.constant(0, dtype, result)
-    where = _offsets(b, lengths, offsets, rows)
+    bounds = _offsets(b, lengths, offsets, rows)
     flat = b.reshape(data, [rows, size, inner])
-    shape = (rows, shape_of(where)[1] - 1, inner)
-    operands = [flat, where, *_initial(b, initial, own)]
+    shape = (rows, shape_of(bounds)[1] - 1, inner)
+    operands = [flat, bounds, *_initial(b, initial, own)]
     return b.reshape(b.template("segment_reduce", operands, [(own, shape)], kind=KINDS[reduce])[0], result)
 
 
@@ -91,9 +91,9 @@ def segment_reduce_backward(
     shape, dtype = shape_of(data), dtype_of(data)
     if prod(shape) == 0 or prod(shape_of(output)) == 0:
         return b.constant(0, dtype, shape)
-    where = _offsets(b, lengths, offsets, rows)
-    segments = [rows, shape_of(where)[1] - 1, inner]
+    bounds = _offsets(b, lengths, offsets, rows)
+    segments = [rows, shape_of(bounds)[1] - 1, inner]
     reduced = [b.reshape(x, segments) for x in (grad, output)]
-    operands = [*reduced, b.reshape(data, [rows, size, inner]), where, *_initial(b, initial, dtype)]
-    made = b.template("segment_reduce_backward", operands, [(dtype, (rows, size, inner))], kind=KINDS[reduce])
-    return b.reshape(made[0], shape)
+    operands = [*reduced, b.reshape(data, [rows, size, inner]), bounds, *_initial(b, initial, dtype)]
+    result = b.template("segment_reduce_backward", operands, [(dtype, (rows, size, inner))], kind=KINDS[reduce])
+    return b.reshape(result[0], shape)

@@ -50,8 +50,8 @@ def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> 
     """max(0, size - correction), rounded to the dtype of `like` once."""
     if not isinstance(correction, Scalar):
         return full(b, float(max(0, size - correction)), like)
-    left = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
-    return b.broadcast_to(b.convert(left, dtype_of(like)), shape_of(like))
+    divisor = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
+    return b.broadcast_to(b.convert(divisor, dtype_of(like)), shape_of(like))
 
 
 def _given(correction: Scalar | bool | None) -> Scalar | float:
@@ -133,16 +133,16 @@ SPECIAL = (inf, -inf, 0, 1, 2)
 
 def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bool) -> SSAValue:
     """The norm of a run-time order: all the ways are in the program, and the number chooses."""
-    size, given = magnitude(b, x), b.scalar(order, "f64")
+    size, exponent = magnitude(b, x), b.scalar(order, "f64")
     if count(x, dim) == 1:
-        one, none = fold(b, "add", size, dim, keepdim), b.compare("EQ", given, b.constant(0.0, "f64"))
-        return b.select(none, norm(b, x, 0, dim, keepdim), one)
-    power = b.broadcast_to(b.convert(given, dtype_of(size)), shape_of(size))
+        one, zeroth = fold(b, "add", size, dim, keepdim), b.compare("EQ", exponent, b.constant(0.0, "f64"))
+        return b.select(zeroth, norm(b, x, 0, dim, keepdim), one)
+    power = b.broadcast_to(b.convert(exponent, dtype_of(size)), shape_of(size))
     folded = fold(b, "add", b.binary("pow", size, power), dim, keepdim)
-    root = b.convert(b.div(b.constant(1.0, "f64"), given), dtype_of(folded))
+    root = b.convert(b.div(b.constant(1.0, "f64"), exponent), dtype_of(folded))
     result = b.binary("pow", folded, b.broadcast_to(root, shape_of(folded)))
     for special in SPECIAL:
-        chosen = b.compare("EQ", given, b.constant(special, "f64"))
+        chosen = b.compare("EQ", exponent, b.constant(special, "f64"))
         result = b.select(chosen, norm(b, x, special, dim, keepdim), result)
     return result
 
@@ -157,5 +157,5 @@ def linalg_vector_norm(
     if not is_complex(dtype_of(self)):
         self = b.convert(self, wide(dtype_of(self)))
     varies = ord.plan is not None
-    found = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
-    return b.convert(found, b.out[0][0])
+    result = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
+    return b.convert(result, b.out[0][0])
