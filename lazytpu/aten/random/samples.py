@@ -1,4 +1,4 @@
-"""Poisson, binomial, gamma and Dirichlet numbers, which take a loop to draw, and the derivatives of samples."""
+"""Poisson, binomial, gamma and Dirichlet numbers, whose draws take a loop, and the derivatives of samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @rule("aten.poisson.default", random=True)
 def poisson(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Poisson numbers whose rates are self."""
+    """Poisson numbers with the rates in self."""
     dtype, shape = dtype_of(self), shape_of(self)
     own = wide(dtype)
     rate = b.convert(self, own)
@@ -32,7 +32,7 @@ def poisson(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> S
 
 @rule("aten.binomial.default", random=True)
 def binomial(b: Builder, count: SSAValue, prob: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Successes of `count` trials of probability `prob`, broadcast."""
+    """The number of successes in `count` trials with probability `prob`, broadcast."""
     dtype, shape = b.out[0]
     own = wide(dtype)
     trials, p = promote(b, count, prob, to=own, shape=shape)

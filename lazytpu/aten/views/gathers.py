@@ -1,4 +1,4 @@
-"""Counts the views that could only be expressed as a gather or scatter: a slow path on a TPU."""
+"""Counts views that could only be imported as a gather or scatter, which is slow on a TPU."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ _count = 0
 
 
 def gathers() -> int:
-    """How many there were in this process."""
+    """The number of such views in this process."""
     return _count
 
 
 def note_gather() -> None:
-    """Count one."""
+    """Count one more."""
     global _count
     _count += 1

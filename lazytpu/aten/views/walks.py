@@ -1,4 +1,4 @@
-"""Walks along one axis: which elements of a single dim several nested dims visit."""
+"""Walks along one axis: the elements of a single dim that several nested dims visit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from lazytpu.aten.views.sketch import Sketch
 from lazytpu.aten.views.steps import Plan, Shape
 
-# Overlapping dims are read as this many slices at most, else as a gather: a slice is one fused copy, a gather on TPU
-# runs element by element.
+# Overlapping dims are read as at most this many slices, else as a gather. A slice is one fused copy; a gather runs
+# element by element on a TPU.
 FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """`count` elements, `step` apart; `labels` are the view's (parts of) dims it stands for, outermost first."""
+    """`count` elements, `step` apart. `labels` are the view's (parts of) dims it stands for, outermost first."""
 
     count: int
     step: int
@@ -22,9 +22,9 @@ class Walk:
 
 
 def unroll(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int = FEW) -> list[Shape]:
-    """Replace `axis` by its elements `offset + sum(i * step)`; returns the labels of each axis that took its place.
+    """Replace `axis` by its elements `offset + sum(i * step)`. Returns the labels of each axis that replaces it.
 
-    Overlapping walks become at most `budget` slices. When `writing`, they come in the view's order.
+    Overlapping walks become at most `budget` slices, in the view's order if `writing`.
     """
     walks = _collapsed(walks)
     if not walks:
@@ -38,8 +38,8 @@ def unroll(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: b
     span = _span(inner)
     if span > outer.step:
         return _overlapping(sketch, axis, offset, walks, writing, budget)
-    # Cut the axis into rows of `step`, and walk on within one row. Rows may start before `offset` if no walk then wraps
-    # from one row into the next; rows that end after the axis need padding.
+    # Split the axis into rows of `step` and continue within a row. Rows may start before `offset` if no walk then wraps
+    # into the next row; rows that reach past the axis need padding.
     length, rows = sketch.shape[axis], outer.count * outer.step
     start = max(0, min(offset, length - rows))
     if offset - start + span > outer.step:
@@ -52,13 +52,13 @@ def unroll(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: b
 
 
 def _span(walks: list[Walk]) -> int:
-    """Elements from the first to the last visited."""
+    """The number of elements from the first to the last visited."""
     return 1 + sum((walk.count - 1) * walk.step for walk in walks)
 
 
 def _collapsed(walks: list[Walk]) -> list[Walk]:
-    """Walks by descending step, neighbours of the view that continue each other merged: 4 times 6 and 6 times 1 is 24
-    times 1."""
+    """Walks by descending step. Adjacent dims of the view that continue each other are merged: 4 by 6 and 6 by 1 is
+    24 by 1."""
     merged: list[Walk] = []
     for walk in sorted(walks, key=lambda w: -w.step):
         outer = merged[-1] if merged else None
@@ -70,7 +70,7 @@ def _collapsed(walks: list[Walk]) -> list[Walk]:
 
 
 def _overlapping(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int) -> list[Shape]:
-    """Walks that meet or interleave: unroll one of them if it is short, else gather."""
+    """Walks that overlap or interleave: unroll one of them if it is short, else gather."""
     chosen = _to_unroll(walks, budget, writing)
     if chosen is None:
         ordered = sorted(walks, key=lambda w: w.labels)
@@ -81,17 +81,17 @@ def _overlapping(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writ
     labels: list[Shape] = []
     shape = sketch.shape
     for index in range(chosen.count):
-        one = Sketch(sketch.shape)
-        labels = unroll(one, axis, offset + index * chosen.step, rest, writing, budget // chosen.count)
-        shape = one.shape[:axis] + (1,) + one.shape[axis:]
-        one.reshape(shape)
-        plans.append(one.plan())
+        slice_ = Sketch(sketch.shape)
+        labels = unroll(slice_, axis, offset + index * chosen.step, rest, writing, budget // chosen.count)
+        shape = slice_.shape[:axis] + (1,) + slice_.shape[axis:]
+        slice_.reshape(shape)
+        plans.append(slice_.plan())
     sketch.stack(tuple(plans), shape, axis)
     return [chosen.labels, *labels]
 
 
 def _to_unroll(walks: list[Walk], budget: int, writing: bool) -> Walk | None:
-    """The shortest walk whose unrolling leaves the others nested, by `budget` slices in all."""
+    """The shortest walk whose unrolling leaves the others nested, with at most `budget` slices in all."""
     for walk in sorted(walks, key=lambda w: w.count):
         rest = [w for w in walks if w is not walk]
         if walk.count > budget or (writing and not _is_outermost(walk, rest)):
@@ -102,11 +102,11 @@ def _to_unroll(walks: list[Walk], budget: int, writing: bool) -> Walk | None:
 
 
 def _is_outermost(walk: Walk, rest: list[Walk]) -> bool:
-    """Whether unrolling `walk` in order visits elements in the view's order wherever they meet."""
+    """Whether unrolling `walk` in order visits elements in the view's order wherever they overlap."""
     return all(walk.labels < other.labels for other in rest)
 
 
 def _nested(walks: list[Walk]) -> bool:
-    """Whether no two indices visit one element, nor interleave: each walk steps over all that is inside it."""
+    """Whether walks neither overlap nor interleave: each steps over the whole span of those inside it."""
     ordered = sorted(walks, key=lambda w: -w.step)
     return all(_span(ordered[i + 1 :]) <= walk.step for i, walk in enumerate(ordered))
