@@ -29,7 +29,7 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> SSAValue:
-    """`self` with `values` (broadcast to what `indices` select) set, or added, at `indices`."""
+    """`self` with `values`, broadcast to the shape that `indices` select, set or added at `indices`."""
     return _index_put(b, self, indices, values, accumulate, check=not unsafe)
 
 
@@ -58,7 +58,7 @@ def _index_put(
     if any(dtype_of(i) in MASKS for i in used):
         if len(used) > 1:
             raise NotImplementedError(
-                "assignment at a mask together with other indices; expected the mask alone: "
+                "assignment at a mask combined with other indices; expected the mask alone: "
                 "index with mask.nonzero(as_tuple=True), or assign with torch.where"
             )
         mask = used[0] if dtype_of(used[0]) == "i1" else b.compare("NE", used[0], full(b, 0, used[0]))
@@ -81,8 +81,8 @@ def _index_put(
 def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAValue, accumulate: bool) -> SSAValue:
     """`x` with `values` where `mask`, which covers the dims of `x` from `dim` on, is true.
 
-    `values` broadcasts to [*before, n, *after], n being the number of true elements: one value (or slice) for all of
-    them, or the n of them in row-major order. No element's place depends on n, so n need not be known.
+    `values` broadcasts to [*before, n, *after], where n is the number of true elements: one value (or slice) for all,
+    or n of them in row-major order. No element's position depends on n, so n need not be known.
     """
     shape, covered = shape_of(x), shape_of(mask)
     dims = list(range(dim, dim + len(covered)))
@@ -111,7 +111,7 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
 
 
 def _check_count(b: Builder, running: SSAValue, supplied: int) -> None:
-    """The mask must have as many true elements as there are values."""
+    """Register the check that the mask has as many true elements as there are values."""
     size = shape_of(running)[0]
     selected = b.reshape(b.slice(running, [size - 1], [size]), [])
     message = (

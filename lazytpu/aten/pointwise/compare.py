@@ -1,4 +1,4 @@
-"""Comparisons, logic, choices: eq … ge, logical_*, where, masked_fill, maximum, clamp, isnan and their kind."""
+"""Comparisons, logic and selection: eq … ge, logical_*, where, masked_fill, maximum, clamp, isnan and the like."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_nan(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def truth(b: Builder, x: SSAValue) -> SSAValue:
-    """x != 0, as torch converts to bool: NaN is true."""
+    """x != 0, torch's conversion to bool: NaN is true."""
     return x if dtype_of(x) == "i1" else b.compare("NE", x, full(b, 0, x))
 
 
@@ -96,7 +96,7 @@ def isneginf(b: Builder, self: SSAValue) -> SSAValue:
 
 @rule("aten.where.self", numbers=("self", "other"))
 def where(b: Builder, condition: SSAValue, self: Operand, other: Operand) -> SSAValue:
-    """self where the condition holds, else other, in their promoted dtype."""
+    """self where the condition is true, else other, in their promoted dtype."""
     shape = b.out[0][1]
     (pred,) = promote(b, truth(b, condition), to="i1", shape=shape)
     x, y = promote(b, self, other, to=result_type(self, other), shape=shape)
@@ -132,19 +132,19 @@ def _beside_nan(b: Builder, x: SSAValue, y: SSAValue, extreme: SSAValue) -> SSAV
 
 @pointwise("aten.fmax.default", halves="own")
 def fmax(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """The greater; a NaN gives way to a number."""
+    """The greater; NaN only where both are NaN."""
     return _beside_nan(b, self, other, maximum(b, self, other))
 
 
 @pointwise("aten.fmin.default", halves="own")
 def fmin(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """The lesser; a NaN gives way to a number."""
+    """The lesser; NaN only where both are NaN."""
     return _beside_nan(b, self, other, minimum(b, self, other))
 
 
 @rule("aten.clamp.default", "aten.clamp.Tensor", numbers=("self", "min", "max"))
 def clamp(b: Builder, self: Operand, min: Operand | None, max: Operand | None) -> SSAValue:
-    """min(max(self, min), max): `max` wins where the bounds cross, and any NaN gives NaN."""
+    """min(max(self, min), max): `max` wins where the bounds cross, and NaN in any operand gives NaN."""
     common = result_type(self, min, max)
     bounds = [x for x in (min, max) if x is not None]
     result, *limits = operands(b, self, *bounds, common=common, halves="own")

@@ -1,4 +1,4 @@
-"""Complex numbers: conjugate, angle, and to and from pairs of real numbers."""
+"""Complex numbers: conjugate, angle, and conversion from and to pairs of real numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def conjugate(b: Builder, x: SSAValue) -> SSAValue:
-    """The conjugate of a complex number; a real number is its own."""
+    """The conjugate of a complex number; a real number unchanged."""
     if dtype_of(x) not in REAL_OF:
         return x
     return b.binary("complex", b.unary("real", x), b.neg(b.unary("imag", x)))
@@ -36,7 +36,7 @@ def neg_view_copy(b: Builder, self: SSAValue) -> SSAValue:
 
 @pointwise("aten.angle.default", floating=True)
 def angle(b: Builder, self: SSAValue) -> SSAValue:
-    """The argument of a complex number; of a real one 0 or pi, and NaN for NaN."""
+    """The argument of a complex number; for a real one, 0 or pi, or NaN for NaN."""
     if dtype_of(self) in REAL_OF:
         return b.binary("atan2", b.unary("imag", self), b.unary("real", self))
     zero = full(b, 0, self)
@@ -60,7 +60,7 @@ def polar(b: Builder, abs: SSAValue, angle: SSAValue) -> SSAValue:
 
 
 def _wide(b: Builder, *parts: SSAValue) -> tuple[SSAValue, ...]:
-    """Parts of a complex number are f32 or f64."""
+    """`parts` in f32 or f64, as parts of a complex number must be."""
     return tuple(b.convert(p, "f64" if dtype_of(p) == "f64" else "f32") for p in parts)
 
 

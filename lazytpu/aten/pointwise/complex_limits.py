@@ -1,4 +1,4 @@
-"""Functions of complex numbers where XLA's differ from those of C99: at infinities, at 0, on a branch cut."""
+"""Functions of complex numbers for which XLA differs from C99: at infinities, at 0, on a branch cut."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def size(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def square_root(b: Builder, x: SSAValue) -> SSAValue:
-    """The root with the positive real part. Its imaginary part has the sign of that of x, also that of -0.0."""
+    """The root with positive real part. Its imaginary part has the sign of x's imaginary part, even if that is -0.0."""
     root = b.sqrt(x)
     if not is_complex(dtype_of(x)):
         return root
@@ -41,7 +41,7 @@ def square_root(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def exponential(b: Builder, x: SSAValue) -> SSAValue:
-    """e^x. Where the imaginary part is not finite: 0 at a real part of -inf, an infinity of no direction at +inf."""
+    """e^x. Where the imaginary part is not finite, 0 for a real part of -inf, and (inf, NaN) for +inf."""
     result = b.exp(x)
     if not is_complex(dtype_of(x)):
         return result
@@ -62,7 +62,7 @@ def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def power(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
-    """x^y. Of a complex 0: 0 for an exponent with a positive real part, infinite for one with a negative, else NaN."""
+    """x^y. For a complex 0: 0 if the exponent's real part is positive, infinite if it is negative, else NaN."""
     result = b.binary("pow", x, y)
     if not is_complex(dtype_of(x)):
         return result

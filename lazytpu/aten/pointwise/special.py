@@ -1,4 +1,4 @@
-"""Special functions: most are templates (JAX functions spliced in), computed in f32 or f64."""
+"""Special functions. Most are templates, that is JAX functions, computed in f32 or f64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def from_template(b: Builder, name: str, *xs: SSAValue, **params: Any) -> SSAValue:
-    """A template whose result is like its first operand."""
+    """A template whose result has the dtype and shape of its first operand."""
     return b.template(name, xs, [(dtype_of(xs[0]), shape_of(xs[0]))], **params)[0]
 
 
@@ -60,7 +60,7 @@ POLYNOMIALS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# Those whose schema names the tensor `x` instead of `self`.
+# Ops whose schema calls the tensor `x` instead of `self`.
 NAMED_X = (
     "special_scaled_modified_bessel_k0",
     "special_scaled_modified_bessel_k1",
@@ -115,8 +115,8 @@ def igammac(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """Hurwitz zeta function of self at other: inf at the poles 0, -1, -2, …, NaN for self < 1 (`zeta` in Math.h).
 
-    The backend's series is for q > 0. Below, with f = q - floor(q) and a whole s, the terms of either sign are summed
-    apart: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)); for another s it is NaN.
+    The backend's series is for q > 0. For negative q and integer s, with f = q - floor(q), terms of either sign are
+    summed separately: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)). For other s it is NaN.
     """
     s, q, one = self, other, full(b, 1, other)
     whole, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
@@ -134,7 +134,7 @@ def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 
 @rule("aten.polygamma.default")
 def polygamma(b: Builder, n: int, self: SSAValue) -> SSAValue:
-    """The derivative of order n of digamma: (-1)^(n+1) n! zeta(n + 1, x), with its limit 0 at inf."""
+    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x), with its limit 0 at inf."""
     (x,) = operands(b, self, common=float_type(self))
     if n == 0:
         return finish(b, digamma(b, x))
@@ -145,7 +145,7 @@ def polygamma(b: Builder, n: int, self: SSAValue) -> SSAValue:
 
 
 def _trigamma(b: Builder, x: SSAValue) -> SSAValue:
-    """The derivative of digamma; below 1/2 by its reflection (`trigamma` in Math.h), NaN at -inf."""
+    """The derivative of digamma; below 1/2 by reflection (`trigamma` in Math.h), NaN at -inf."""
     low = b.compare("LT", x, full(b, 0.5, x))
     sine = b.unary("sin", with_number(b, "mul", x, math.pi))
     folded = b.select(low, b.sub(full(b, 1, x), x), x)
@@ -182,7 +182,7 @@ def gcd(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def lcm(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """Least common multiple: |self / gcd * other|, and 0 when both are 0."""
     dtype = dtype_of(self)
-    if bitwidth(dtype) < 32:  # the product may not fit; C++ computes it as an int
+    if bitwidth(dtype) < 32:  # the product may overflow; C++ computes it as an int
         wider = lcm(b, b.convert(self, "i32"), b.convert(other, "i32"))
         return b.convert(wider, dtype)
     divisor = gcd(b, self, other)

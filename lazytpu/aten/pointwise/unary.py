@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def signbit(b: Builder, x: SSAValue) -> SSAValue:
-    """Whether the sign bit is set: of -0.0 and of negative NaNs too.
+    """Whether the sign bit is set, as it is for -0.0 and negative NaNs.
 
-    Read from the bits of x as f32, since narrowing keeps the sign and a TPU has no bits of an f64.
+    Read from x as f32: narrowing keeps the sign, and a TPU cannot access the bits of an f64.
     """
     if not is_float(dtype_of(x)):
         return full(b, False, b.convert(x, "i1")) if is_unsigned(dtype_of(x)) else b.compare("LT", x, full(b, 0, x))
@@ -31,7 +31,7 @@ def signbit(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def sign(b: Builder, x: SSAValue) -> SSAValue:
-    """(0 < x) - (x < 0): unlike IEEE's, 0 for NaN."""
+    """(0 < x) - (x < 0), which is 0 for NaN."""
     if dtype_of(x) == "i1":
         return x
     zero = full(b, 0, x)
@@ -42,7 +42,7 @@ def sign(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def sgn(b: Builder, x: SSAValue) -> SSAValue:
-    """x / |x|, and 0 for 0."""
+    """x / |x|; 0 at 0."""
     if not is_complex(dtype_of(x)):
         return sign(b, x)
     length = b.abs(x)
@@ -52,7 +52,7 @@ def sgn(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def trunc(b: Builder, x: SSAValue) -> SSAValue:
-    """Toward zero; integers are whole already."""
+    """x rounded toward zero; an integer unchanged."""
     if not is_float(dtype_of(x)):
         return x
     return b.select(b.compare("LT", x, full(b, 0, x)), b.unary("ceil", x), b.unary("floor", x))
@@ -69,8 +69,8 @@ def reciprocal(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def log_to(base: int) -> Any:
-    """log(x) / log(base), and exactly n at base^n: the quotient alone is off by one bit at a fifth of the powers of 2,
-    and floor(log2(x)) would see it."""
+    """log(x) / log(base), but exactly n at base^n. The quotient alone is off by one bit at a fifth of the powers of 2,
+    which floor(log2(x)) would expose."""
 
     def scaled(b: Builder, x: SSAValue) -> SSAValue:
         result = b.log(x)
@@ -85,18 +85,18 @@ def log_to(base: int) -> Any:
 
 
 def sinc(b: Builder, x: SSAValue) -> SSAValue:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """sin(pi x) / (pi x); 1 at 0."""
     scaled = with_number(b, "mul", x, math.pi)
     return b.select(b.compare("EQ", x, full(b, 0, x)), full(b, 1, x), b.div(b.unary("sin", scaled), scaled))
 
 
 def erfinv(b: Builder, x: SSAValue) -> SSAValue:
-    """Inverse of erf: infinite at -1 and 1, NaN beyond."""
+    """The inverse of erf: infinite at -1 and 1, NaN beyond."""
     return b.unary("erf_inv", x)
 
 
 def digamma(b: Builder, x: SSAValue) -> SSAValue:
-    """Derivative of lgamma: -inf at 0, inf at -0, NaN at the other poles (`calc_digamma` in ATen/native/Math.h)."""
+    """The derivative of lgamma: -inf at 0, inf at -0, NaN at the other poles (`calc_digamma` in ATen/native/Math.h)."""
     zero = full(b, 0, x)
     pole = b.select(signbit(b, x), full(b, math.inf, x), full(b, -math.inf, x))
     result = b.unary("digamma", x)
@@ -170,7 +170,7 @@ table(
 
 @rule("aten.abs.default")
 def absolute(b: Builder, self: SSAValue) -> SSAValue:
-    """|x|, a real number for a complex one; bools and unsigned integers are what they are."""
+    """|x|, real for complex x; bools and unsigned integers unchanged."""
     dtype = dtype_of(self)
     return self if dtype == "i1" or is_unsigned(dtype) else finish(b, size(b, computable(b, self)))
 
@@ -181,8 +181,8 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
     if not is_float(dtype_of(self)):
         return self
     x = b.convert(self, wide(dtype_of(self)))
-    # XLA makes a division by a constant a product with its rounded inverse, and 3 / 10 would not be 0.3: so the divisor
-    # is one that depends on x.
+    # XLA turns a division by a constant into a product with its rounded reciprocal, and 3 / 10 would not be 0.3. A
+    # divisor that depends on x prevents that.
     scale = b.select(b.compare("EQ", x, x), full(b, 10.0 ** abs(decimals), x), full(b, 1, x))
     forward, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
     return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(forward, x, scale)), scale))
@@ -192,7 +192,7 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
 def nan_to_num(
     b: Builder, self: SSAValue, nan: Scalar | None, posinf: Scalar | None, neginf: Scalar | None
 ) -> SSAValue:
-    """NaN and infinities replaced: by default 0 and the dtype's greatest and least finite numbers."""
+    """NaN and infinities replaced, by default with 0 and the dtype's greatest and least finite numbers."""
     dtype = dtype_of(self)
     if is_complex(dtype):
         parts = (nan_to_num(b, b.unary(part, self), nan, posinf, neginf) for part in ("real", "imag"))

@@ -43,11 +43,11 @@ def uniform(b: Builder, self: SSAValue, from_: Scalar, to: Scalar, generator: An
     if is_complex(dtype):
         like = b.unary("real", self)
         return b.binary("complex", *(uniform(b, like, from_, to, rng=stream(b, rng, k)) for k in (0, 1)))
-    own = wide(dtype)
+    compute = wide(dtype)
     if from_.value == 0 and to.value == 1:
         return unit(b, rng, shape, dtype)
-    low, high = _spread(b, from_, own, shape), _spread(b, to, own, shape)
-    scaled = b.add(low, b.mul(b.convert(unit(b, rng, shape, dtype), own), b.sub(high, low)))
+    low, high = _spread(b, from_, compute, shape), _spread(b, to, compute, shape)
+    scaled = b.add(low, b.mul(b.convert(unit(b, rng, shape, dtype), compute), b.sub(high, low)))
     scaled, low, high = b.convert(scaled, dtype), b.convert(low, dtype), b.convert(high, dtype)
     return b.select(b.compare("GE", scaled, high), low, scaled)
 
@@ -66,9 +66,9 @@ def _scaled_normal(b: Builder, mean: Scalar | SSAValue, std: Scalar | SSAValue, 
         parts = [with_number(b, "mul", normal(b, stream(b, rng, k), shape, half), math.sqrt(0.5)) for k in (0, 1)]
         z = b.binary("complex", *parts)
         return b.add(b.mul(z, _spread(b, std, dtype, shape)), _spread(b, mean, dtype, shape))
-    own = _computed(dtype)  # integers too: torch accepts them if they are empty
-    z = normal(b, rng, shape, own)
-    return b.convert(b.add(b.mul(z, _spread(b, std, own, shape)), _spread(b, mean, own, shape)), dtype)
+    compute = _computed(dtype)  # integers too: torch accepts them if they are empty
+    z = normal(b, rng, shape, compute)
+    return b.convert(b.add(b.mul(z, _spread(b, std, compute, shape)), _spread(b, mean, compute, shape)), dtype)
 
 
 @rule(
@@ -107,26 +107,26 @@ def randn(b: Builder, *, rng: Rng, **options: Any) -> SSAValue:
 def log_normal(b: Builder, self: SSAValue, mean: Scalar, std: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
     """e^(mean + std z)."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    z = normal(b, rng, shape, own)
-    return b.convert(b.exp(b.add(b.mul(z, _spread(b, std, own, shape)), _spread(b, mean, own, shape))), dtype)
+    compute = wide(dtype)
+    z = normal(b, rng, shape, compute)
+    return b.convert(b.exp(b.add(b.mul(z, _spread(b, std, compute, shape)), _spread(b, mean, compute, shape))), dtype)
 
 
 @rule("aten.exponential_.default", "aten.exponential.default", numbers=("lambd",), random=True)
 def scaled_exponential(b: Builder, self: SSAValue, lambd: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
     """Exponential with rate `lambd`."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    return b.convert(b.div(exponential(b, rng, shape, own), _spread(b, lambd, own, shape)), dtype)
+    compute = wide(dtype)
+    return b.convert(b.div(exponential(b, rng, shape, compute), _spread(b, lambd, compute, shape)), dtype)
 
 
 @rule("aten.geometric_.default", "aten.geometric.default", numbers=("p",), random=True)
 def geometric(b: Builder, self: SSAValue, p: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
     """The number of trials up to the first success: ceil(log u / log(1 - p)), at least 1."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = _computed(dtype)
-    fails = b.unary("log1p", b.neg(_spread(b, p, own, shape)))
-    trials = b.unary("ceil", b.div(b.log(open_unit(b, rng, shape, own)), fails))
+    compute = _computed(dtype)
+    fails = b.unary("log1p", b.neg(_spread(b, p, compute, shape)))
+    trials = b.unary("ceil", b.div(b.log(open_unit(b, rng, shape, compute)), fails))
     return b.convert(b.max(trials, full(b, 1, trials)), dtype)
 
 
@@ -135,24 +135,24 @@ def cauchy(b: Builder, self: SSAValue, median: Scalar, sigma: Scalar, generator:
     """median + sigma tan(pi (u - 1/2)). Near the tails it is 1 / tan of pi times the distance from the tail, since pi
     times a number near 1/2 would lose precision."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    u = open_unit(b, rng, shape, own)
+    compute = wide(dtype)
+    u = open_unit(b, rng, shape, compute)
     centred, tail = with_number(b, "sub", u, 0.5), b.min(u, b.sub(full(b, 1, u), u))
     is_tail = b.compare("LT", tail, full(b, 0.25, tail))
     slope = b.unary("tan", with_number(b, "mul", b.select(is_tail, tail, b.abs(centred)), math.pi))
     magnitude = b.select(is_tail, b.div(full(b, 1, slope), slope), slope)
     value = b.mul(magnitude, b.unary("sign", centred))
-    return b.convert(b.add(b.mul(value, _spread(b, sigma, own, shape)), _spread(b, median, own, shape)), dtype)
+    return b.convert(b.add(b.mul(value, _spread(b, sigma, compute, shape)), _spread(b, median, compute, shape)), dtype)
 
 
 def _chance(b: Builder, p: Scalar | SSAValue, dtype: str, shape: Sequence[int], rng: Rng) -> SSAValue:
     """1 with probability p, else 0, in `dtype`."""
-    own = "f32" if isinstance(p, Scalar) or not is_float(dtype_of(p)) else wide(dtype_of(p))
+    compute = "f32" if isinstance(p, Scalar) or not is_float(dtype_of(p)) else wide(dtype_of(p))
     if not isinstance(p, Scalar):  # numbers are checked when they are recorded
-        wide_p = b.convert(p, own)
+        wide_p = b.convert(p, compute)
         ok = b.and_(b.compare("GE", wide_p, full(b, 0, wide_p)), b.compare("LE", wide_p, full(b, 1, wide_p)))
         b.check(ok, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", "RuntimeError")
-    return b.convert(chance(b, rng, _spread(b, p, own, shape)), dtype)
+    return b.convert(chance(b, rng, _spread(b, p, compute, shape)), dtype)
 
 
 @rule(
@@ -187,10 +187,10 @@ def native_dropout(
         return input, b.constant(0, b.out[1][0], shape)
     if train is False:
         return input, b.constant(True, "i1", shape)
-    own = wide(dtype)
-    keep, scale = kept(b, p, own)
+    compute = wide(dtype)
+    keep, scale = kept(b, p, compute)
     mask = chance(b, rng, b.broadcast_to(keep, shape))
-    masked = b.mul(b.convert(input, own), b.convert(mask, own))
+    masked = b.mul(b.convert(input, compute), b.convert(mask, compute))
     return b.convert(b.mul(masked, b.broadcast_to(scale, shape)), dtype), mask
 
 
@@ -199,16 +199,16 @@ def _rrelu(
 ) -> tuple[SSAValue, SSAValue]:
     """(result, noise): x where it is positive, else x r. Only in training is r random and the noise written."""
     dtype, shape = dtype_of(x), shape_of(x)
-    own = wide(dtype)
-    low, high = number(b, lower, own), number(b, upper, own)
-    wide_x = b.convert(x, own)
+    compute = wide(dtype)
+    low, high = number(b, lower, compute), number(b, upper, compute)
+    wide_x = b.convert(x, compute)
     positive = b.compare("GT", wide_x, full(b, 0, wide_x))
     if training:
-        u = unit(b, rng, shape, own)
+        u = unit(b, rng, shape, compute)
         r = b.add(b.mul(u, b.broadcast_to(b.sub(high, low), shape)), b.broadcast_to(low, shape))
         slope = b.select(positive, full(b, 1, r), r)
         return b.convert(b.mul(wide_x, slope), dtype), b.convert(slope, dtype_of(noise))
-    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, own)), shape)
+    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, compute)), shape)
     return b.convert(b.select(positive, wide_x, b.mul(wide_x, mean)), dtype), noise
 
 

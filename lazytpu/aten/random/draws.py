@@ -44,9 +44,9 @@ def _top_bits(b: Builder, rng: Rng, shape: Sequence[int], dtype: str, count: int
 def unit(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
     """Uniform on [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). In f16 and bf16, the f32 number rounded down: 1 is
     never reached, and each number has the probability of the interval up to the next."""
-    own = wide(dtype)
-    count, *_ = _FRACTION[own]
-    drawn = with_number(b, "mul", b.convert(_top_bits(b, rng, shape, own, count), own), 2.0**-count)
+    compute = wide(dtype)
+    count, *_ = _FRACTION[compute]
+    drawn = with_number(b, "mul", b.convert(_top_bits(b, rng, shape, compute, count), compute), 2.0**-count)
     if dtype in _DROPPED:
         mask = (0xFFFFFFFF << _DROPPED[dtype]) & 0xFFFFFFFF
         bits = b.bitcast_convert(drawn, "ui32")
@@ -79,8 +79,8 @@ def exponential(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAVa
 def below(b: Builder, rng: Rng, shape: Sequence[int], count: SSAValue) -> SSAValue:
     """Integers uniform on [0, count), ui64. `count` is 0-d ui64, and 0 stands for 2^64.
 
-    The high 64 bits of (64 random bits) x count, computed by 32-bit halves. Probabilities are off by less than
-    count / 2^64, relatively, and there is no division, which the TPU lacks.
+    The high 64 bits of (64 random bits) x count, computed by 32-bit halves. Probabilities differ by less than
+    count / 2^64, and there is no division, which the TPU lacks.
     """
     drawn = b.random_bits(*rng, shape, "ui64")
 

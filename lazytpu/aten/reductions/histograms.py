@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @rule("aten.histc.default", numbers=("min", "max"))
 def histc(b: Builder, self: SSAValue, bins: int, min: Scalar, max: Scalar) -> SSAValue:
-    """(bins,): how many elements lie in each of `bins` intervals of [min, max], the last closed.
+    """(bins,): the number of elements in each of `bins` intervals of [min, max], the last of which is closed.
 
-    Equal bounds mean the least and greatest element; if these are equal too, one less and one more. What lies outside
-    (and NaN) is not counted (`histogramdd_cpu_contiguous`, LINEAR_INTERPOLATION, in HistogramKernel.cpp).
+    Equal bounds stand for the least and greatest element; if these are equal too, for one less and one more. Elements
+    outside, and NaN, are not counted (`histogramdd_cpu_contiguous`, LINEAR_INTERPOLATION, in HistogramKernel.cpp).
     """
     dtype, n = dtype_of(self), prod(shape_of(self))
     x = b.reshape(self, [n])
@@ -52,8 +52,8 @@ def _check_finite(b: Builder, low: SSAValue, high: SSAValue, message: str) -> No
 
 
 def _bounds(b: Builder, x: SSAValue, dim: int, range: Sequence[float] | None) -> tuple[SSAValue, SSAValue]:
-    """The outermost edges (0-d) of dimension `dim` of points [M, N]: those of `range`, or the least and the greatest
-    coordinate; half less and half more where both are equal, and 0 and 1 if there are no points."""
+    """The outer edges (0-d) of dimension `dim` of points [M, N]: those of `range`, else the least and the greatest
+    coordinate. If they are equal, 1/2 less and 1/2 more; without points, 0 and 1."""
     dtype, n = dtype_of(x), shape_of(x)[0]
     if range is not None or n == 0:
         low, high = range[2 * dim : 2 * dim + 2] if range is not None else (0.0, 1.0)
@@ -68,7 +68,7 @@ def _bounds(b: Builder, x: SSAValue, dim: int, range: Sequence[float] | None) ->
 
 
 def _spaced(b: Builder, bounds: tuple[SSAValue, SSAValue], bins: int) -> SSAValue:
-    """bins + 1 edges, reckoned from the nearer end as torch's linspace does (`RangeFactoriesKernel.cpp`)."""
+    """bins + 1 edges, computed from the nearer end as in torch's linspace (`RangeFactoriesKernel.cpp`)."""
     low, high = bounds
     shape, dtype = [bins + 1], dtype_of(low)
     step = b.broadcast_to(b.div(b.sub(high, low), b.constant(bins, dtype)), shape)
@@ -80,7 +80,7 @@ def _spaced(b: Builder, bounds: tuple[SSAValue, SSAValue], bins: int) -> SSAValu
 
 
 def _places(b: Builder, x: SSAValue, edges: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """(the bin of each element, i32 [M]; whether it is in one): left edges belong to their bin, and the last of all."""
+    """(the bin of each element, i32 [M]; whether it is in one). The last bin also includes its right edge."""
     bins, n = shape_of(edges)[0] - 1, shape_of(x)[0]
     position = b.template("searchsorted", [edges, x], [("i32", (n,))], side="right", wide=False)[0]
     bin_ = b.min(b.sub(position, full(b, 1, position)), full(b, bins - 1, position))
@@ -89,9 +89,9 @@ def _places(b: Builder, x: SSAValue, edges: SSAValue) -> tuple[SSAValue, SSAValu
 
 
 def _histogram(b: Builder, x: SSAValue, edges: Sequence[SSAValue], weight: SSAValue | None, density: bool) -> SSAValue:
-    """The number (or weight) of points [M, N] in each bin: shape as many dimensions as there are edges.
+    """The number (or weight) of points [M, N] in each bin, with one dim per entry of `edges`.
 
-    With `density` they are divided by their sum and by the sizes of the bins.
+    With `density`, these are divided by their sum and by the sizes of the bins.
     """
     dtype, n = dtype_of(x), shape_of(x)[0]
     shape = [shape_of(e)[0] - 1 for e in edges]
@@ -104,27 +104,27 @@ def _histogram(b: Builder, x: SSAValue, edges: Sequence[SSAValue], weight: SSAVa
         flat = b.add(b.mul(flat, full(b, shape[dim], flat)), bin_)
         counted = b.and_(counted, inside)
     flat = b.select(counted, flat, full(b, total, flat))
-    own = wide(dtype)
+    compute = wide(dtype)
     ones = b.constant(1, "i32", [n])
-    added = ones if weight is None else b.convert(b.reshape(weight, [n]), own)
+    added = ones if weight is None else b.convert(b.reshape(weight, [n]), compute)
     counts = put_slices(b, "add", b.constant(0, dtype_of(added), [total]), 0, flat, added)
-    result = b.reshape(b.convert(counts, own), shape)
+    result = b.reshape(b.convert(counts, compute), shape)
     if density:
         result = b.div(result, b.broadcast_to(b.reduce("add", result, range(len(shape))), shape))
         for dim, at in enumerate(edges):
             upper, lower = b.slice(at, [1], [shape[dim] + 1]), b.slice(at, [0], [shape[dim]])
-            result = b.div(result, b.broadcast_in_dim(b.convert(b.sub(upper, lower), own), shape, [dim]))
+            result = b.div(result, b.broadcast_in_dim(b.convert(b.sub(upper, lower), compute), shape, [dim]))
     return b.convert(result, dtype)
 
 
 def _points(b: Builder, x: SSAValue) -> SSAValue:
-    """Points [M, N], all dimensions but the last as one."""
+    """Points [M, N]: all dims of `x` but the last flattened into one."""
     shape = shape_of(x)
     return b.reshape(x, [prod(shape[:-1]), shape[-1]])
 
 
 def _column(b: Builder, x: SSAValue) -> SSAValue:
-    """All elements as points of one dimension."""
+    """All elements as one-dimensional points [M, 1]."""
     return b.reshape(x, [prod(shape_of(x)), 1])
 
 
@@ -177,7 +177,7 @@ def histogramdd(
     weight: SSAValue | None = None,
     density: bool = False,
 ) -> SSAValue:
-    """Counts of points [..., N] in bins of equal sizes."""
+    """Counts of points [..., N] in bins of equal width."""
     edges = histogramdd_bin_edges(b, self, bins, range=range)
     return _histogram(b, _points(b, self), edges, weight, density)
 

@@ -20,7 +20,7 @@ KINDS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "max", "amax": "ma
 
 
 def _offsets(b: Builder, lengths: SSAValue | None, offsets: SSAValue | None, rows: int) -> SSAValue:
-    """Where the segments of each row begin, and the last one ends: i64 [rows, segments + 1]."""
+    """The starts of the segments of each row, and the end of the last: i64 [rows, segments + 1]."""
     if offsets is not None:
         return b.reshape(b.convert(offsets, "i64"), [rows, shape_of(offsets)[-1]])
     assert lengths is not None
@@ -29,7 +29,7 @@ def _offsets(b: Builder, lengths: SSAValue | None, offsets: SSAValue | None, row
 
 
 def _rows(x: SSAValue, axis: int) -> tuple[int, int, int]:
-    """Numbers of elements before, along and after `axis`."""
+    """The number of elements before, along and after `axis`."""
     shape = shape_of(x)
     axis = front(axis, len(shape))
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -52,7 +52,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Scalar | None = None,
 ) -> SSAValue:
-    """`data` with `axis` replaced by one element for each segment; elements that are in none are left out."""
+    """`data` with `axis` reduced to one element per segment; elements outside all segments are ignored."""
     rows, size, inner = _rows(data, axis)
     (dtype, result), own = b.out[0], dtype_of(data)
     if offsets is None and lengths is not None and prod(shape_of(lengths)):
