@@ -183,7 +183,7 @@ def metrics() -> dict[str, Any]:
     docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
     of programs)."""
     from lazytpu import wiring
-    from lazytpu.aten.views.gathers import gathers
+    from lazytpu.aten.views.gather_count import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 

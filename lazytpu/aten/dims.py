@@ -24,7 +24,7 @@ def reduced(dim: int | Sequence[int] | None, rank: int) -> list[int]:
     return sorted(front(d, rank) for d in named) if rank else []
 
 
-def kept(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+def keepdim_shape(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
     """`shape` with size 1 at `dims`, as `keepdim=True` gives."""
     return [1 if d in dims else size for d, size in enumerate(shape)]
 

@@ -14,7 +14,7 @@ from lazytpu.aten.ambient import torch_as_recorded
 from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
 from lazytpu.aten.preconditions import PRECONDITIONS
 from lazytpu.aten.scalars import KINDS, Scalar
-from lazytpu.aten.schema import Signature, functional, signature
+from lazytpu.aten.schema import OpSignature, functional, signature
 from lazytpu.aten.support import decomposition, missing_rule, supported
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -27,7 +27,7 @@ DEEPEST = 4
 
 
 @dataclass
-class Outcome:
+class Evaluation:
     """The values an op produces.
 
     `returns` has one entry per schema return that is new: a value, a list, or None. `writes` maps the name of each
@@ -45,7 +45,7 @@ def evaluate(
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None = None,
     within: tuple[OpOverload, ...] = (),
-) -> Outcome:
+) -> Evaluation:
     """Build `op` on `bound` (arguments by name: SSAValues, Scalars, lists of them, or Python values).
 
     `outs` are the dtypes and shapes that torch expects of the new results, flattened. `within` are the ops whose
@@ -75,7 +75,7 @@ def evaluate(
             for i, name in enumerate(s.names)
             if name in s.written
         }
-    return Outcome(fresh, written)
+    return Evaluation(fresh, written)
 
 
 def _call_rule(
@@ -84,7 +84,7 @@ def _call_rule(
     bound: dict[str, Any],
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None,
-    s: Signature,
+    s: OpSignature,
 ) -> list[Any]:
     outer, b.out = b.out, list(outs)
     try:
@@ -100,7 +100,7 @@ def _python_name(name: str) -> str:
     return "from_" if name == "from" else name
 
 
-def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: Signature) -> Any:
+def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: OpSignature) -> Any:
     """An argument as the rule expects it: numbers as Scalars, a number in place of a tensor as a 0-d value."""
     scalars = s.numbers | s.tensors | rule.numbers | rule.promotable
     if isinstance(value, list | tuple) and name in scalars:
@@ -112,13 +112,13 @@ def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: Signatu
     return value
 
 
-def _split(op: OpOverload, results: list[Any], s: Signature) -> Outcome:
+def _split(op: OpOverload, results: list[Any], s: OpSignature) -> Evaluation:
     fresh = sum(r is None for r in s.returned)
     if len(results) != fresh + len(s.written):
         if fresh == 1 and not s.written:  # a Tensor[] result returned as a tuple
-            return Outcome([results], {})
+            return Evaluation([results], {})
         raise AssertionError(f"the rule of {op} returned {len(results)} results, expected {fresh + len(s.written)}")
-    return Outcome(results[:fresh], dict(zip(s.written, results[fresh:], strict=True)))
+    return Evaluation(results[:fresh], dict(zip(s.written, results[fresh:], strict=True)))
 
 
 def _through_functional(
@@ -129,7 +129,7 @@ def _through_functional(
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None,
     within: tuple[OpOverload, ...],
-) -> Outcome:
+) -> Evaluation:
     s, f = signature(op), signature(other)
     current = {name: bound[name] for name in s.written}
     fresh = list(outs) if any(r is None for r in s.returned) else []
@@ -147,7 +147,7 @@ def _through_functional(
         results = [results]
     new = results[-len(s.written) :]
     writes = {name: _like(b, value, current[name]) for name, value in zip(s.written, new, strict=True)}
-    return Outcome(results[: len(results) - len(s.written)], writes)
+    return Evaluation(results[: len(results) - len(s.written)], writes)
 
 
 def _meta(value: SSAValue) -> Meta:

@@ -14,7 +14,7 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
-from lazytpu.aten.schema import Signature, bind, signature
+from lazytpu.aten.schema import OpSignature, bind, signature
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
@@ -162,14 +162,14 @@ class Expansion(TorchDispatchMode):
         self._import(func, s, bind(func, args, kwargs), results)
         return results
 
-    def _import(self, func: OpOverload, s: Signature, bound: dict[str, Any], results: Any) -> None:
+    def _import(self, func: OpOverload, s: OpSignature, bound: dict[str, Any], results: Any) -> None:
         operands = {name: self._operand(name, value, s) for name, value in bound.items()}
         fresh = [r for r, alias in zip(as_list(results, s), s.returned, strict=False) if alias is None]
         metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in tensors(fresh)]
-        outcome = self.evaluate(self.b, func, operands, metas, self._next_rng(), self.within)
-        for tensor, value in zip(tensors(fresh), values(outcome.returns), strict=True):
+        evaluation = self.evaluate(self.b, func, operands, metas, self._next_rng(), self.within)
+        for tensor, value in zip(tensors(fresh), values(evaluation.returns), strict=True):
             self.assign(tensor, value)
-        for name, value in outcome.writes.items():
+        for name, value in evaluation.writes.items():
             for tensor, new in zip(tensors(bound[name]), values([value]), strict=True):
                 self.write(tensor, new)
 
@@ -181,7 +181,7 @@ class Expansion(TorchDispatchMode):
         self.draws += 1
         return seed, self.b.add(offset, self.b.constant(self.draws << 48, "ui64"))
 
-    def _operand(self, name: str, value: Any, s: Signature) -> Any:
+    def _operand(self, name: str, value: Any, s: OpSignature) -> Any:
         if isinstance(value, torch.Tensor):
             return self.read(value)
         if name in s.numbers or name in s.tensors:
@@ -218,7 +218,7 @@ def values(value: Any) -> list[SSAValue]:
     return []
 
 
-def as_list(results: Any, s: Signature) -> list[Any]:
+def as_list(results: Any, s: OpSignature) -> list[Any]:
     """An op's results, one entry per return of its schema."""
     return list(results) if len(s.returned) != 1 and isinstance(results, tuple | list) else [results]
 

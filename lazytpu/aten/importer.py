@@ -25,7 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import under
-from lazytpu.aten.dispatch import Meta, Outcome, evaluate
+from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
@@ -129,8 +129,8 @@ class _Importer:
         rng = None
         if record.rng is not None:
             rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
-        outcome = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
-        values = _flatten(outcome.returns)
+        evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
+        values = _flatten(evaluation.returns)
         layouts = [o for o in record.outs if o is not None]
         values = [v for v in values if v is not None]
         if len(values) != len(layouts):
@@ -138,10 +138,10 @@ class _Importer:
         for slot, layout, value in zip(record.out_slots, layouts, values, strict=True):
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
-            self._write(record, name, slots, outcome.writes[name])
+            self._write(record, name, slots, evaluation.writes[name])
 
-    def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Outcome | None:
-        """The outcome of an op whose operands and results are all empty. torch accepts dtypes here for which it has no
+    def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Evaluation | None:
+        """The result of an op whose operands and results are all empty. torch accepts dtypes here for which it has no
         kernel and we have no rule."""
         arrays = [v for v in _flatten(list(bound.values())) if isinstance(v, SSAValue)]
         shapes = [shape_of(v) for v in arrays] + [shape for _, shape in metas]
@@ -149,7 +149,7 @@ class _Importer:
             return None
         zeros = iter([self.b.constant(0, dtype, shape) for dtype, shape in metas])
         returns = [None if o is None else next(zeros) for o in record.outs]
-        return Outcome(returns, {name: bound[name] for name in record.written})
+        return Evaluation(returns, {name: bound[name] for name in record.written})
 
     def _recompute(self, record: Record) -> None:
         if str(record.op) == END:

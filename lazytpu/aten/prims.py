@@ -15,8 +15,8 @@ from torch._ops import OpOverload
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import reduced
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise.computing import number, wide
-from lazytpu.aten.reductions.reductions import fold, total
+from lazytpu.aten.pointwise.operands import number, wide
+from lazytpu.aten.reductions.reduce import fold, total
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.schema import bind
@@ -73,8 +73,8 @@ def same(op: OpOverload) -> Callable[..., Any]:
     """The rule that passes its arguments, in order, to the ATen op `op`."""
 
     def meaning(b: Builder, /, **arguments: Any) -> Any:
-        outcome = evaluate(b, op, bind(op, tuple(arguments.values()), {}), b.out)
-        return outcome.returns[0] if len(outcome.returns) == 1 else tuple(outcome.returns)
+        evaluation = evaluate(b, op, bind(op, tuple(arguments.values()), {}), b.out)
+        return evaluation.returns[0] if len(evaluation.returns) == 1 else tuple(evaluation.returns)
 
     return meaning
 
@@ -169,8 +169,8 @@ def uniform(b: Builder, low: Scalar, high: Scalar, *, rng: Rng, **options: Any) 
 def _drawn(b: Builder, op: OpOverload, first: Scalar, second: Scalar, rng: Rng) -> SSAValue:
     """The value that the in-place random op `op` writes."""
     dtype, shape = b.out[0]
-    outcome = evaluate(b, op, bind(op, (b.constant(0, dtype, shape), first, second), {}), [], rng)
-    return outcome.writes["self"]
+    evaluation = evaluate(b, op, bind(op, (b.constant(0, dtype, shape), first, second), {}), [], rng)
+    return evaluation.writes["self"]
 
 
 # -- reductions: over `dims`, or over all; the result has the dtype of the operand, or `output_dtype`

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 
 @dataclass(frozen=True)
-class Signature:
+class OpSignature:
     """The parts of a schema that import needs.
 
     `written` are the names of the mutated arguments, in order. `returned` has one entry per return: the name of the
@@ -30,7 +30,7 @@ class Signature:
 
 
 @functools.cache
-def signature(op: OpOverload) -> Signature:
+def signature(op: OpOverload) -> OpSignature:
     """The signature of `op`."""
     arguments = op._schema.arguments
     by_alias = {
@@ -44,7 +44,7 @@ def signature(op: OpOverload) -> Signature:
         for r in op._schema.returns
     )
     types = {a.name: str(a.type) for a in arguments}
-    return Signature(
+    return OpSignature(
         names=tuple(a.name for a in arguments),
         defaults={a.name: a.default_value for a in arguments if a.has_default_value()},
         numbers=frozenset(n for n, t in types.items() if "number" in t or "Scalar" in t),

@@ -10,7 +10,7 @@ import numpy as np
 
 from lazytpu.aten.images.pooling import Pooling, by_rank, max_pool, max_pool_gradient, planes, scatter_planes
 from lazytpu.aten.indexing.tables import Table, gathered, take
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.ir.types import dtype_of, numel, shape_of
 
 if TYPE_CHECKING:

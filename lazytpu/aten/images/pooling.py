@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.aten.pointwise.computing import wide
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, numel, shape_of
 

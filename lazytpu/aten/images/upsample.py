@@ -16,7 +16,7 @@ import numpy as np
 
 from lazytpu.aten.images import resampling
 from lazytpu.aten.indexing.tables import DENSE, Table, gathered
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.shape.padding import part
 from lazytpu.ir.types import dtype_of, shape_of

@@ -6,9 +6,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
-from lazytpu.aten.indexing.reading import in_range, take
-from lazytpu.aten.indexing.scattering import put_slices
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, take
+from lazytpu.aten.indexing.scatter import put_slices
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.reductions.statistics import norm
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of

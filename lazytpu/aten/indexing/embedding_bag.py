@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
 from lazytpu.aten.indexing.embedding import OUT_OF_RANGE, summed_rows
-from lazytpu.aten.indexing.reading import in_range, take
-from lazytpu.aten.indexing.scattering import put_along, put_slices
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, take
+from lazytpu.aten.indexing.scatter import put_along, put_slices
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 

@@ -7,10 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import without
+from lazytpu.aten.indexing.gather import MASKS, indexed, take
 from lazytpu.aten.indexing.masks import ranks
-from lazytpu.aten.indexing.reading import MASKS, indexed, take
-from lazytpu.aten.indexing.scattering import put_slices
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.indexing.scatter import put_slices
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 

@@ -9,7 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.contractions import ACCUMULATOR
-from lazytpu.aten.random.draws import kept
+from lazytpu.aten.random.draws import keep_and_scale
 from lazytpu.aten.registry import rule
 from lazytpu.ir.attention import Attention
 from lazytpu.ir.types import dtype_of, shape_of
@@ -44,7 +44,7 @@ def _attention(
         factor, number = b.scalar(scale, compute), 1.0
     elif scale is not None:
         number = float(scale.value)
-    drop = None if dropout is None else (*kept(b, dropout[0], compute), *dropout[1])
+    drop = None if dropout is None else (*keep_and_scale(b, dropout[0], compute), *dropout[1])
     operands = _batched(b, query), _batched(b, key), _batched(b, value)
     return Attention(*operands, bias, factor, dropout=drop, causal=causal, scale=number, precision=b.precision)
 

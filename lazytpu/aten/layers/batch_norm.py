@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.layers.normalization import Gradients, inverse_deviation, scaled, stored
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.reductions.statistics import moments
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape, promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_integer, shape_of

@@ -6,9 +6,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
+from lazytpu.aten.indexing.gather import take
 from lazytpu.aten.indexing.masks import flat_positions, ranks
-from lazytpu.aten.indexing.reading import take
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.reductions.statistics import norm
 from lazytpu.aten.registry import rule

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.checks import check_info
 from lazytpu.aten.linalg.matrices import adjoint, diagonal, part, product, triangle
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.checks import REASONS
 from lazytpu.aten.linalg.matrices import adjoint, triangle
-from lazytpu.aten.pointwise.computing import REAL_OF
+from lazytpu.aten.pointwise.operands import REAL_OF
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along, without
-from lazytpu.aten.indexing.reading import in_range, pick, take
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, pick, take
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 

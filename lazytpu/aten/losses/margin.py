@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
-from lazytpu.aten.indexing.reading import in_range, pick, take, take_along
-from lazytpu.aten.indexing.scattering import put_along
+from lazytpu.aten.indexing.gather import in_range, pick, take, take_along
+from lazytpu.aten.indexing.scatter import put_along
 from lazytpu.aten.losses.likelihood import MEAN, NONE
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.losses.likelihood import MEAN, NONE
-from lazytpu.aten.pointwise.computing import full, operands, result_type, with_number
+from lazytpu.aten.pointwise.operands import full, operands, result_type, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import shape_of
 

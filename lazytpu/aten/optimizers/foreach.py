@@ -9,7 +9,7 @@ from torch._ops import OpOverload
 from xdsl.ir import SSAValue
 
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import signature

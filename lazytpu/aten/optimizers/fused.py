@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import Operand, full, number, wide
+from lazytpu.aten.pointwise.operands import Operand, full, number, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, shape_of
@@ -85,7 +85,7 @@ def stored(b: Builder, found_inf: SSAValue | None, old: SSAValue, new: SSAValue)
     return b.select(b.compare("EQ", flag, full(b, 1, flag)), old, new)
 
 
-def kept_gradients(
+def final_gradients(
     b: Builder, grads: list[SSAValue], found_inf: SSAValue | None, grad_scale: SSAValue | None
 ) -> list[SSAValue]:
     """The gradients after the step: unscaled if there is a loss scale."""
@@ -178,7 +178,7 @@ def _adam(
             if before is not None and after is not None:
                 values.append(stored(b, found_inf, before, after))
     params, averages, squares, tops = new
-    gradients = kept_gradients(b, grads, found_inf, grad_scale)
+    gradients = final_gradients(b, grads, found_inf, grad_scale)
     return params, gradients, averages, squares, tops if amsgrad else max_exp_avg_sqs
 
 
@@ -228,7 +228,7 @@ def fused_sgd(
             buffers.append(stored(b, found_inf, old, v))
             g = b.add(g, e.times(v, double(b, momentum))) if nesterov else v
         params.append(stored(b, found_inf, param, b.sub(x, e.times(g, double(b, lr)))))
-    return params, kept_gradients(b, grads, found_inf, grad_scale), buffers
+    return params, final_gradients(b, grads, found_inf, grad_scale), buffers
 
 
 def _adagrad(
@@ -262,7 +262,7 @@ def _adagrad(
         denominator = b.add(b.sqrt(summed), e.spread(double(b, eps)))
         params.append(stored(b, found_inf, param, b.sub(x, b.div(e.times(g, size), denominator))))
         sums.append(stored(b, found_inf, total, summed))
-    return params, kept_gradients(b, grads, found_inf, grad_scale), sums
+    return params, final_gradients(b, grads, found_inf, grad_scale), sums
 
 
 @rule("aten._fused_adagrad.default", numbers=ADAGRAD_NUMBERS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import (
+from lazytpu.aten.pointwise.operands import (
     HALVES,
     Operand,
     finish,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import finish, full, operands, pointwise, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import bitwidth, dtype_of, is_unsigned, shape_of
 

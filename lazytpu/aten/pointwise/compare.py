@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import Operand, computable, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise.operands import Operand, computable, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise.unary import signbit
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule

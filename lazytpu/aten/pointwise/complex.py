@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import REAL_OF, full, pointwise
+from lazytpu.aten.pointwise.operands import REAL_OF, full, pointwise
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full, with_number
+from lazytpu.aten.pointwise.operands import full, with_number
 from lazytpu.ir.types import dtype_of, is_complex
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.pointwise.activations import KAPPA, decay, gelu_inner, halve, within
 from lazytpu.aten.pointwise.complex import conjugate
-from lazytpu.aten.pointwise.computing import finish, full, operands, pointwise, wide, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, wide, with_number
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of

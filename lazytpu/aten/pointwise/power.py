@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten.pointwise.complex_limits import power as power_or_limit
 from lazytpu.aten.pointwise.complex_limits import square_root
-from lazytpu.aten.pointwise.computing import Operand, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise.unary import reciprocal
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import finish, float_type, full, operands, pointwise, with_number
+from lazytpu.aten.pointwise.operands import finish, float_type, full, operands, pointwise, with_number
 from lazytpu.aten.pointwise.unary import digamma
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import bitwidth, dtype_of, is_unsigned, shape_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lazytpu.aten.pointwise.complex_limits import exponential, power_of_two, size, square_root
-from lazytpu.aten.pointwise.computing import computable, finish, full, table, wide, with_number
+from lazytpu.aten.pointwise.operands import computable, finish, full, table, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 

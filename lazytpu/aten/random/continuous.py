@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full, number, wide, with_number
+from lazytpu.aten.pointwise.operands import full, number, wide, with_number
 from lazytpu.aten.promotion import promote
-from lazytpu.aten.random.draws import chance, exponential, kept, normal, open_unit, stream, unit
+from lazytpu.aten.random.draws import chance, exponential, keep_and_scale, normal, open_unit, stream, unit
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import REAL_OF, dtype_of, is_complex, is_float, shape_of
@@ -188,7 +188,7 @@ def native_dropout(
     if train is False:
         return input, b.constant(True, "i1", shape)
     compute = wide(dtype)
-    keep, scale = kept(b, p, compute)
+    keep, scale = keep_and_scale(b, p, compute)
     mask = chance(b, rng, b.broadcast_to(keep, shape))
     masked = b.mul(b.convert(input, compute), b.convert(mask, compute))
     return b.convert(b.mul(masked, b.broadcast_to(scale, shape)), dtype), mask

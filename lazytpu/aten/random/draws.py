@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full, wide, with_number
+from lazytpu.aten.pointwise.operands import full, wide, with_number
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def chance(b: Builder, rng: Rng, p: SSAValue) -> SSAValue:
     return b.compare("LT", unit(b, rng, shape_of(p), dtype_of(p)), p)
 
 
-def kept(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
+def keep_and_scale(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
     """For dropout with probability p: (the probability to keep, 0-d f32; the factor for what is kept, 0-d `dtype`)."""
     keep, own = (b.sub(b.constant(1, kind), b.scalar(p, kind)) for kind in ("f32", dtype))
     never = b.compare("EQ", own, b.constant(0, dtype))

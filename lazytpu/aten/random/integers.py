@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.random.draws import below, exponential, unit
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -130,7 +130,7 @@ def multinomial(
     (Efraimidis and Spirakis, 2006). With replacement, uniform numbers are located among the running sums of the
     weights. They stay below the last sum (u total rounds below it), so no weight of 0 is drawn.
     """
-    from lazytpu.aten.sorting.sorting import ordered
+    from lazytpu.aten.sorting.sort import ordered
 
     dtype, shape = ("f64" if dtype_of(self) == "f64" else "f32"), shape_of(self)
     weights, last = b.convert(self, dtype), len(shape) - 1

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.indexing.scattering import put_slices
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.scatter import put_slices
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.shape.casts import cast
 from lazytpu.ir.types import dtype_of, is_float, shape_of

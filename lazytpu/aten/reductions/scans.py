@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
 

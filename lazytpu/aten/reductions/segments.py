@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, shape_of

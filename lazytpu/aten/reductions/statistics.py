@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import along, reduced
-from lazytpu.aten.pointwise.computing import full, wide
-from lazytpu.aten.reductions.reductions import count, fold, magnitude, squares, truth
+from lazytpu.aten.pointwise.operands import full, wide
+from lazytpu.aten.reductions.reduce import count, fold, magnitude, squares, truth
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, shape_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
-from lazytpu.aten.pointwise.computing import HALVES, Operand, number
+from lazytpu.aten.pointwise.operands import HALVES, Operand, number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, is_integer, shape_of

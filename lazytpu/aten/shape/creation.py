@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazytpu.aten.indexing.masks import flat_positions
-from lazytpu.aten.pointwise.computing import full as filled
-from lazytpu.aten.pointwise.computing import number, wide, with_number
+from lazytpu.aten.pointwise.operands import full as filled
+from lazytpu.aten.pointwise.operands import number, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.shape.casts import cast

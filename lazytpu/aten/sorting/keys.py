@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full
-from lazytpu.aten.reductions.reductions import is_nan
+from lazytpu.aten.pointwise.operands import full
+from lazytpu.aten.reductions.reduce import is_nan
 from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from lazytpu.aten.views.sketch import Sketch
+from lazytpu.aten.views.plan_builder import PlanBuilder
 from lazytpu.aten.views.steps import Plan, Shape
 from lazytpu.aten.views.walks import Walk, unroll
 
@@ -32,10 +32,10 @@ def plan(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool =
         )
     walks, owners = _walks(memory, size, stride)
     groups = _without_overflow(memory, walks, offset)
-    sketch = Sketch(memory)
-    axes = _independent(sketch, groups, walks, offset, writing)
-    _arrange(sketch, axes, owners, size, stride)
-    return sketch.plan()
+    builder = PlanBuilder(memory)
+    axes = _independent(builder, groups, walks, offset, writing)
+    _arrange(builder, axes, owners, size, stride)
+    return builder.plan()
 
 
 def _strides(sizes: Shape) -> Shape:
@@ -90,12 +90,14 @@ def _without_overflow(memory: Shape, walks: list[Walk], offset: int) -> list[lis
         groups[k - 1 : k + 1] = [groups[k - 1] + groups[k]]
 
 
-def _independent(sketch: Sketch, groups: list[list[int]], walks: list[Walk], offset: int, writing: bool) -> list[Shape]:
+def _independent(
+    builder: PlanBuilder, groups: list[list[int]], walks: list[Walk], offset: int, writing: bool
+) -> list[Shape]:
     """Merge dims that a walk ties together into one axis, and unroll the walks along it.
 
     Returns, for each axis of the resulting shape, the walks it stands for, outermost first; none if its size is 1.
     """
-    memory = sketch.shape
+    memory = builder.shape
     sizes = tuple(prod(memory[dim] for dim in group) for group in groups)
     strides = _strides(sizes)
     digits = [_digits(walk.step, strides) for walk in walks]
@@ -104,11 +106,11 @@ def _independent(sketch: Sketch, groups: list[list[int]], walks: list[Walk], off
     if all(len(part) == 1 for part in tied) and all(len(group) == 1 for group in groups):
         axis_of = [group[0] for group in groups]  # every dim is an axis of its own: keep those of size 1 too
     else:
-        sketch.reshape(sizes)
-        sketch.transpose(tuple(k for part in tied for k in part))
-        sketch.reshape(tuple(prod(sizes[k] for k in part) for part in tied))
+        builder.reshape(sizes)
+        builder.transpose(tuple(k for part in tied for k in part))
+        builder.reshape(tuple(prod(sizes[k] for k in part) for part in tied))
         axis_of = list(range(len(tied)))
-    axes: list[list[Shape]] = [[()] for _ in sketch.shape]
+    axes: list[list[Shape]] = [[()] for _ in builder.shape]
     simple = [len([1 for d in digits if any(d[k] for k in part)]) < 2 for part in tied]
     # Axes with one walk come first: they stay one axis, and their slices merge. The others change the number of axes,
     # so they follow from last to first.
@@ -118,7 +120,7 @@ def _independent(sketch: Sketch, groups: list[list[int]], walks: list[Walk], off
         steps = [sum(d[k] * t for k, t in zip(part, local, strict=True)) for d in digits]
         along = [Walk(w.count, step, w.labels) for w, step in zip(walks, steps, strict=True) if step]
         origin = sum(start[k] * t for k, t in zip(part, local, strict=True))
-        axes[axis_of[index]] = unroll(sketch, axis_of[index], origin, along, writing)
+        axes[axis_of[index]] = unroll(builder, axis_of[index], origin, along, writing)
     return [labels for axis in axes for labels in axis]
 
 
@@ -133,7 +135,7 @@ def _components(count: int, digits: list[Shape]) -> list[list[int]]:
     return sorted(sorted(part) for part in parts if part)
 
 
-def _arrange(sketch: Sketch, axes: list[Shape], owners: list[int], size: Shape, stride: Shape) -> None:
+def _arrange(builder: PlanBuilder, axes: list[Shape], owners: list[int], size: Shape, stride: Shape) -> None:
     """Bring the axes into the view's order, drop and insert dims of size 1, and broadcast dims of stride 0."""
     units = [axis for axis, labels in enumerate(axes) if not labels]
     moving = {labels[0]: axis for axis, labels in enumerate(axes) if labels}
@@ -144,13 +146,13 @@ def _arrange(sketch: Sketch, axes: list[Shape], owners: list[int], size: Shape, 
             own = [moving[label] for label, owner in enumerate(owners) if owner == dim and label in moving]
             order += own if dim in owners else units[:1]
             units = units if dim in owners else units[1:]
-        sketch.transpose((*units, *order))
+        builder.transpose((*units, *order))
     dims = tuple(dim for dim, (n, t) in enumerate(zip(size, stride, strict=True)) if n == 1 or t != 0)
     narrow = tuple(n if dim in dims else 1 for dim, n in enumerate(size))
     if len(dims) == len(size):
-        sketch.reshape(size)
-    elif sketch.shape == narrow:
-        sketch.broadcast(size, tuple(range(len(size))))
+        builder.reshape(size)
+    elif builder.shape == narrow:
+        builder.broadcast(size, tuple(range(len(size))))
     else:
-        sketch.reshape(tuple(size[dim] for dim in dims))
-        sketch.broadcast(size, dims)
+        builder.reshape(tuple(size[dim] for dim in dims))
+        builder.broadcast(size, dims)

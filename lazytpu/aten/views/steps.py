@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from lazytpu.aten.views.gathers import note_gather
+from lazytpu.aten.views.gather_count import note_gather
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lazytpu.aten.views.sketch import Sketch
+from lazytpu.aten.views.plan_builder import PlanBuilder
 from lazytpu.aten.views.steps import Plan, Shape
 
 # Overlapping dims are read as at most this many slices, else as a gather. A slice is one fused copy; a gather runs
@@ -21,34 +21,36 @@ class Walk:
     labels: Shape
 
 
-def unroll(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int = FEW) -> list[Shape]:
+def unroll(
+    builder: PlanBuilder, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int = FEW
+) -> list[Shape]:
     """Replace `axis` by its elements `offset + sum(i * step)`. Returns the labels of each axis that replaces it.
 
     Overlapping walks become at most `budget` slices, in the view's order if `writing`.
     """
     walks = _collapsed(walks)
     if not walks:
-        sketch.slice(axis, offset, 1)
+        builder.slice(axis, offset, 1)
         return [()]
     if len(walks) == 1:
         (walk,) = walks
-        sketch.slice(axis, offset, walk.count, walk.step)
+        builder.slice(axis, offset, walk.count, walk.step)
         return [walk.labels]
     outer, inner = walks[0], walks[1:]
     span = _span(inner)
     if span > outer.step:
-        return _overlapping(sketch, axis, offset, walks, writing, budget)
+        return _overlapping(builder, axis, offset, walks, writing, budget)
     # Split the axis into rows of `step` and continue within a row. Rows may start before `offset` if no walk then wraps
     # into the next row; rows that reach past the axis need padding.
-    length, rows = sketch.shape[axis], outer.count * outer.step
+    length, rows = builder.shape[axis], outer.count * outer.step
     start = max(0, min(offset, length - rows))
     if offset - start + span > outer.step:
         start = offset
     available = min(rows, length - start)
-    sketch.slice(axis, start, available)
-    sketch.pad(axis, rows - available)
-    sketch.split(axis, (outer.count, outer.step))
-    return [outer.labels, *unroll(sketch, axis + 1, offset - start, inner, writing, budget)]
+    builder.slice(axis, start, available)
+    builder.pad(axis, rows - available)
+    builder.split(axis, (outer.count, outer.step))
+    return [outer.labels, *unroll(builder, axis + 1, offset - start, inner, writing, budget)]
 
 
 def _span(walks: list[Walk]) -> int:
@@ -69,24 +71,26 @@ def _collapsed(walks: list[Walk]) -> list[Walk]:
     return merged
 
 
-def _overlapping(sketch: Sketch, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int) -> list[Shape]:
+def _overlapping(
+    builder: PlanBuilder, axis: int, offset: int, walks: list[Walk], writing: bool, budget: int
+) -> list[Shape]:
     """Walks that overlap or interleave: unroll one of them if it is short, else gather."""
     chosen = _to_unroll(walks, budget, writing)
     if chosen is None:
         ordered = sorted(walks, key=lambda w: w.labels)
-        sketch.take(axis, offset, tuple(w.count for w in ordered), tuple(w.step for w in ordered))
+        builder.take(axis, offset, tuple(w.count for w in ordered), tuple(w.step for w in ordered))
         return [w.labels for w in ordered]
     rest = [walk for walk in walks if walk is not chosen]
     plans: list[Plan] = []
     labels: list[Shape] = []
-    shape = sketch.shape
+    shape = builder.shape
     for index in range(chosen.count):
-        slice_ = Sketch(sketch.shape)
+        slice_ = PlanBuilder(builder.shape)
         labels = unroll(slice_, axis, offset + index * chosen.step, rest, writing, budget // chosen.count)
         shape = slice_.shape[:axis] + (1,) + slice_.shape[axis:]
         slice_.reshape(shape)
         plans.append(slice_.plan())
-    sketch.stack(tuple(plans), shape, axis)
+    builder.stack(tuple(plans), shape, axis)
     return [chosen.labels, *labels]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.dims import front, kept
-from lazytpu.aten.indexing.reading import pick, take_along
-from lazytpu.aten.pointwise.computing import full
-from lazytpu.aten.reductions.reductions import is_nan
+from lazytpu.aten.dims import front, keepdim_shape
+from lazytpu.aten.indexing.gather import pick, take_along
+from lazytpu.aten.pointwise.operands import full
+from lazytpu.aten.reductions.reduce import is_nan
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.sorting.keys import key_of, sortable, value_of
@@ -96,7 +96,7 @@ def _at(b: Builder, pair: Pair, dim: int, position: SSAValue | int, keepdim: boo
         picked = [b.slice(x, starts, limits) for x in pair]
     else:
         picked = [pick(b, x, position, dim) for x in pair]
-    result = kept(shape, [dim]) if keepdim else [n for d, n in enumerate(shape) if d != dim]
+    result = keepdim_shape(shape, [dim]) if keepdim else [n for d, n in enumerate(shape) if d != dim]
     return b.reshape(picked[0], result), b.reshape(picked[1], result)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lazytpu.aten.views.steps import Broadcast, Pad, Plan, Reshape, Shape, Slice, Stack, Step, Take, Transpose
 
 
-class Sketch:
+class PlanBuilder:
     """The steps so far and the shape they result in."""
 
     def __init__(self, shape: Shape) -> None:

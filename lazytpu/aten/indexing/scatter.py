@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.indexing.reading import at_least_1d, bounds, in_range
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.indexing.gather import at_least_1d, bounds, in_range
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_float, numpy_dtype, shape_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.dims import front, kept, reduced
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.dims import front, keepdim_shape, reduced
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.shape.casts import cast
 from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
@@ -140,7 +140,10 @@ def extreme(b: Builder, kind: str, x: SSAValue, dim: int, keepdim: bool) -> tupl
     dim = front(dim, len(shape))
     values, indices = b.argreduce(kind, x, dim)
     if keepdim:
-        values, indices = b.reshape(values, kept(shape, [dim])), b.reshape(indices, kept(shape, [dim]))
+        values, indices = (
+            b.reshape(values, keepdim_shape(shape, [dim])),
+            b.reshape(indices, keepdim_shape(shape, [dim])),
+        )
     return values, indices
 
 

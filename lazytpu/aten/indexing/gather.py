@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front, without
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
