@@ -53,7 +53,7 @@ def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
 
 
 @dataclass
-class Stats:
+class ModuleStats:
     """What a module holds. Bytes are those of logical arrays, without padding."""
 
     arguments: int = 0
@@ -66,9 +66,9 @@ class Stats:
     "Kind of op -> how many, and the bytes of all their results."
 
 
-def stats(text: str) -> Stats:
+def stats(text: str) -> ModuleStats:
     """Count what is in the text of a module. Raises ValueError when it has no function @main."""
-    found = Stats()
+    found = ModuleStats()
     lines = without_locations(text)
     signature = next((line for line in lines if "@main(" in line), None)
     if signature is None:

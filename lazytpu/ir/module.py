@@ -1,6 +1,6 @@
 """What a module says of itself as a whole: on how many devices it runs at once, and what it asks of the compiler.
 
-    builtin.module attributes {lazytpu.replicas = 4 : i64, lazytpu.compile_options = {xla_some_option = true}} { ... }
+builtin.module attributes {lazytpu.replicas = 4 : i64, lazytpu.compile_options = {xla_some_option = true}} { ... }
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.recompiles.wording import program_name
-from lazytpu.inspection.graphs import Graph
+from lazytpu.inspection.graphs import ProgramGraph
 from lazytpu.inspection.stages import Stages
 from lazytpu.inspection.tpu.compiling import report_stablehlo, report_text
 from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
@@ -23,7 +23,7 @@ def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs
     """The report of a step (a function, called with the arguments) or of a program of `lazytpu.graphs()`."""
     topology = str(Topology.parse(topology))  # before the work begins
     with Stages(progress) as tell:
-        if isinstance(work, Graph):
+        if isinstance(work, ProgramGraph):
             tell(f"compiling {work.name} for {topology}")
             return report_text(work.text(), topology, name=work.name)
         if not callable(work):

@@ -76,7 +76,7 @@ def _agree(
     bias: torch.Tensor | None = None,
     causal: bool = False,
 ) -> None:
-    """DoctorCheck that the output and the gradients of q, k and v agree with the CPU's, and that the program uses `template`
+    """Check that the output and the gradients of q, k and v agree with the CPU's, and that the program uses `template`
     for them."""
     results: list[list[torch.Tensor]] = []
     with lazytpu.options(target=None if _on_tpu() else "v6e"):

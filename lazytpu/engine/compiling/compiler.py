@@ -22,7 +22,7 @@ from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.trace_cache import lookup as recall
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
-from lazytpu.inspection.graphs import GRAPHS, Graph
+from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.client import ir
@@ -139,13 +139,13 @@ class Compiler:
             ready = recall.recall(content, trace.state, live, dead, name, self._loaded)
             if ready is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
-                GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts(), origin))
+                GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
                 making.made("index", ready.donated)
                 return Prepared(number, name, records, live, content, making, ready=ready)
         meanwhile = options.clusters == "meanwhile" and trace.mode == "fused" and options.background_compile > 0
         parts_only = options.clusters == "only"
         made = translated(meanwhile or parts_only)
-        GRAPHS.append(Graph(number, name, len(records), made.texts(), origin))
+        GRAPHS.append(ProgramGraph(number, name, len(records), made.texts(), origin))
         if options.dump:
             if made.imported is not None:
                 dumps.write(options.dump, number, name, "imported", made.imported)

@@ -1,8 +1,8 @@
 """Dropout of probabilities as models spell it: `native_dropout` and its gradient.
 
-    %keep = lazytpu.compare LT (24 random bits as a number below 1), (probability to keep)
-    %0 = lazytpu.mul %x, lazytpu.convert(%keep)
-    %1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
+%keep = lazytpu.compare LT (24 random bits as a number below 1), (probability to keep)
+%0 = lazytpu.mul %x, lazytpu.convert(%keep)
+%1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
 """
 
 from __future__ import annotations
