@@ -154,8 +154,8 @@ def _count_arguments(text: str) -> tuple[int, int]:
 
 
 class ProgramGraphs(list[ProgramGraph]):
-    """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that keeps compiling
-    does not fill the memory."""
+    """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that keeps
+    compiling does not fill the memory."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.frontend.recording.tensors import recorder
-from lazytpu.rehearsal.rehearse import Part, rehearse
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 
@@ -55,7 +55,7 @@ def same(a: list[Any], b: list[Any]) -> bool:
     )
 
 
-def operations(part: Part) -> list[str]:
+def operations(part: RehearsedProgram) -> list[str]:
     return [record.op.__name__ for record in part.records]
 
 

@@ -57,7 +57,7 @@ class StepOp:
     cluster: str
     text: str
     estimate: Estimate | None = None
-    "The cost of a Pallas kernel, None for other ops."
+    "The cost of an attention op's kernels, None for other ops."
     users: list[int] = field(default_factory=list[int])
 
     @property

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lazytpu.inspection.tpu.arrays import arrays
-from lazytpu.inspection.tpu.hlo import Line, read_hlo
+from lazytpu.inspection.tpu.hlo import SourceLine, read_hlo
 from lazytpu.inspection.tpu.wire import Message
 from tests.inspection.tpu.recorded import hlo, parsed, proto, text
 
@@ -59,8 +59,8 @@ def test_lines_survive_compilation():
     """Of forward ops, and by stack frames of backward ones."""
     module = hlo("step")
     lines = {op.name: module.line(op) for op in module.entry.ops}
-    assert lines["convolution_tanh_fusion"] == Line("train.py", 10)
-    assert lines["convolution_subtract_fusion"] == Line("train.py", 12, backward=True)
+    assert lines["convolution_tanh_fusion"] == SourceLine("train.py", 10)
+    assert lines["convolution_subtract_fusion"] == SourceLine("train.py", 12, backward=True)
     assert str(lines["convolution_subtract_fusion"]) == "train.py:12 (backward)"
     assert lines["copy-start"] is None
     assert module.named(module.entry.by_name["x.1"]) == "x"
