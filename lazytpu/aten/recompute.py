@@ -52,7 +52,7 @@ class Recomputation:
     """The regions open in a trace, innermost last, and the slots of the values it has produced so far."""
 
     regions: list[_Region] = field(default_factory=list[_Region])
-    made: set[int] = field(default_factory=set[int])
+    produced: set[int] = field(default_factory=set[int])
     last: SSAValue | None = None
 
     def begin(self, saved: Iterable[int], ticket: SSAValue) -> None:
@@ -66,7 +66,7 @@ class Recomputation:
 
     def produce(self, slot: int, memory: SSAValue) -> None:
         """Note that `slot` holds a new value, whose array is `memory`."""
-        self.made.add(slot)
+        self.produced.add(slot)
         self.last = memory
         for region in self.regions:
             region.inside.add(slot)
@@ -74,7 +74,7 @@ class Recomputation:
     def read(self, b: Builder, slot: int, memory: SSAValue) -> SSAValue:
         """The array that a record reads from `slot`: `memory`, or a barrier over it."""
         for region in self.regions:
-            if slot in region.inside or (slot not in region.saved and slot not in self.made):
+            if slot in region.inside or (slot not in region.saved and slot not in self.produced):
                 continue
             copy = region.read.get(slot)
             if copy is None:

@@ -88,8 +88,8 @@ class Packer:
         self.entries = entries
         self.packs = tuple(entries)
         self._plans = [
-            (_NUMPY[pack], [self._reader(*entry) for entry in found], self._plain(pack, found))
-            for pack, found in entries.items()
+            (_NUMPY[pack], [self._reader(*entry) for entry in fields], self._plain(pack, fields))
+            for pack, fields in entries.items()
         ]
 
     @staticmethod

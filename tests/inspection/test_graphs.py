@@ -34,7 +34,7 @@ def test_names_of_arguments_are_not_counted_as_arguments() -> None:
 def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())) for i in range(5)]
     monkeypatch.setattr(graphs, "KEPT_BYTES", 2 * made[0].nbytes)
-    kept = graphs.Graphs()
+    kept = graphs.ProgramGraphs()
     for each in made:
         kept.append(each)
     assert [each.number for each in kept] == [0, 1, 2, 3, 4]
@@ -46,7 +46,7 @@ def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_graph_larger_than_the_limit_is_kept_while_it_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "KEPT_BYTES", 1)
-    kept = graphs.Graphs()
+    kept = graphs.ProgramGraphs()
     for i in range(2):
         kept.append(ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())))
     assert kept[1].text() == "text 1"

@@ -234,7 +234,7 @@ def test_what_the_step_made_and_someone_keeps_has_no_value():
     kept: list[torch.Tensor] = []
     x = torch.ones(3, device="tpu")
     rehearse(lambda: kept.append(x + 1))
-    with pytest.raises(RuntimeError, match="made while lazytpu rehearsed a step"):
+    with pytest.raises(RuntimeError, match="created in a rehearsal of a step"):
         kept[0].tolist()
     assert x.tolist() == [1, 1, 1]
 

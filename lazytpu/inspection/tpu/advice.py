@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lazytpu.inspection.tpu.hlo import SourceLine
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.module import MatrixProduct
 from lazytpu.inspection.tpu.report import ProgramReport
 
@@ -27,7 +27,7 @@ class Advice:
     code: str
     text: str
     fix: str
-    line: SourceLine | None = None
+    line: ProgramLine | None = None
     seconds: float | None = None
     bytes: int = 0
 
@@ -38,7 +38,7 @@ def advise(report: ProgramReport) -> list[Advice]:
     return sorted(advice, key=lambda entry: (-(entry.seconds or 0.0), -entry.bytes))
 
 
-Found = Iterator[tuple[str, str, SourceLine | None, float | None, int]]
+Found = Iterator[tuple[str, str, ProgramLine | None, float | None, int]]
 
 
 def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
@@ -51,7 +51,7 @@ def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
     )
 
 
-def _dearest(report: ProgramReport, products: Sequence[MatrixProduct]) -> SourceLine | None:
+def _dearest(report: ProgramReport, products: Sequence[MatrixProduct]) -> ProgramLine | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.inspection.tpu.hlo import SourceLine
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.report import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
@@ -57,7 +57,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
     }
 
 
-def line(place: SourceLine | None) -> dict[str, Any] | None:
+def line(place: ProgramLine | None) -> dict[str, Any] | None:
     """A line of the user's program, or None."""
     return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
 

@@ -20,7 +20,7 @@ KERNEL = "tpu_custom_call"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SourceLine:
+class ProgramLine:
     """A line of the user's program; `backward` if the op computes its gradient."""
 
     file: str
@@ -153,20 +153,20 @@ class Hlo:
     computations: dict[str, Computation]
     entry: Computation
     aliases: dict[tuple[int, ...], int]
-    frames: Sequence[SourceLine]
+    frames: Sequence[ProgramLine]
 
-    def line(self, op: Op) -> SourceLine | None:
+    def line(self, op: Op) -> ProgramLine | None:
         """The line that an op's metadata names."""
         metadata = op.raw.message(7)
         backward = metadata.text(2).split("/")[0] == "backward"
         file, line, frame = metadata.text(3), metadata.integer(4), metadata.integer(15)
         if file and line:
             # For a missing location MLIR uses a line of the module's own text, in the file "-".
-            return None if file == "-" else SourceLine(file, line, backward)
+            return None if file == "-" else ProgramLine(file, line, backward)
         if not 0 < frame <= len(self.frames):
             return None
         frame_line = self.frames[frame - 1]
-        return None if frame_line.file == "-" else SourceLine(frame_line.file, frame_line.line, backward)
+        return None if frame_line.file == "-" else ProgramLine(frame_line.file, frame_line.line, backward)
 
     def named(self, op: Op) -> str | None:
         """The name in an op's metadata: for a parameter, that of its argument."""
@@ -206,7 +206,7 @@ def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | Non
     """The ops of a HloComputationProto, in the order of the schedule if there is one."""
     name, ops = raw.text(1), {instruction.integer(35): instruction for instruction in raw.messages(2)}
     if order is not None and sorted(order) != sorted(ops):
-        raise ValueError(f"the schedule of {name} ({len(order):,} ops) does not match its {len(ops):,} ops")
+        raise ValueError(f"the schedule of {name} has {len(order):,} ops, not the {len(ops):,} ops of the computation")
     called = {number: instruction.text(1) for number, instruction in ops.items()}
     root = raw.integer(6)
     if root not in ops:
@@ -232,12 +232,12 @@ def _named(numbers: Iterable[int], names: dict[int, str], where: str) -> list[st
         raise ValueError(f"an op of {where} refers to number {error}, which the module does not have") from None
 
 
-def _frames(index: Message) -> list[SourceLine]:
+def _frames(index: Message) -> list[ProgramLine]:
     """The innermost line of each stack frame; frames are numbered from 1."""
     files = index.texts(1)
     places = [(place.integer(1), place.integer(3)) for place in index.messages(3)]
-    lines: list[SourceLine] = []
+    lines: list[ProgramLine] = []
     for frame in index.messages(4):
         file, line = places[frame.integer(1) - 1]
-        lines.append(SourceLine(files[file - 1] if 0 < file <= len(files) else "?", line))
+        lines.append(ProgramLine(files[file - 1] if 0 < file <= len(files) else "?", line))
     return lines

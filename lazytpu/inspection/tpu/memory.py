@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lazytpu.inspection.tpu.hlo import Computation, Hlo, SourceLine
+from lazytpu.inspection.tpu.hlo import Computation, Hlo, ProgramLine
 from lazytpu.runtime.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
@@ -25,7 +25,7 @@ class Temporary:
     offset: int
     first: int
     last: int
-    line: SourceLine | None
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)

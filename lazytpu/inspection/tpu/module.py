@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from lazytpu.inspection.tpu.collectives import KINDS
-from lazytpu.inspection.tpu.hlo import SourceLine
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.products import least_flops
 from lazytpu.runtime.client import ir, mlir_context, stablehlo
 from lazytpu.runtime.signature import ALIAS, DONOR, main_function
@@ -49,7 +49,7 @@ class Result:
 
     name: str | None
     type: ModuleTensor
-    line: SourceLine | None
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class MatrixProduct:
     depth: int
     columns: int
     precision: str
-    line: SourceLine | None
+    line: ProgramLine | None
 
     @property
     def flops(self) -> float:
@@ -79,7 +79,7 @@ class Exchange:
 
     kind: str
     bytes: int
-    line: SourceLine | None
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +153,18 @@ def _tensor(kind: Any) -> ModuleTensor:
     return ModuleTensor(str(ranked.element_type), tuple(ranked.shape))
 
 
-def _made_at(value: Any) -> SourceLine | None:
+def _made_at(value: Any) -> ProgramLine | None:
     return None if isinstance(value.owner, ir.Block) else line_of(value.owner.location)
 
 
-def line_of(location: Any, backward: bool = False) -> SourceLine | None:
+def line_of(location: Any, backward: bool = False) -> ProgramLine | None:
     """The first source line that a location names, or None."""
     if isinstance(location, ir.NameLoc):
         return line_of(location.child_loc, backward or location.name_str == "backward")
     if isinstance(location, ir.FileLineColLoc) and location.filename != "-":  # that of the text itself
-        return SourceLine(location.filename, location.start_line, backward)
+        return ProgramLine(location.filename, location.start_line, backward)
     if isinstance(location, ir.FusedLoc):
-        return next((found for part in location.locations if (found := line_of(part, backward))), None)
+        return next((line for part in location.locations if (line := line_of(part, backward))), None)
     if isinstance(location, ir.CallSiteLoc):
         return line_of(location.callee, backward)
     return None

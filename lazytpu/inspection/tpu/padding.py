@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lazytpu.inspection.tpu.arrays import Array
-from lazytpu.inspection.tpu.hlo import Hlo, SourceLine
+from lazytpu.inspection.tpu.hlo import Hlo, ProgramLine
 from lazytpu.inspection.tpu.work import FREE
 
 
@@ -16,7 +16,7 @@ class Padded:
 
     op: str
     array: Array
-    line: SourceLine | None
+    line: ProgramLine | None
     argument: str | None = None
 
     @property

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lazytpu.inspection.tpu.hlo import SourceLine
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
 from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
 from lazytpu.inspection.tpu.schedule import Cost
@@ -189,7 +189,7 @@ def _advice(report: ProgramReport) -> Group:
     return Group(*parts)
 
 
-def located(line: SourceLine | None, more: str = "", longest: int = 28) -> Text:
+def located(line: ProgramLine | None, more: str = "", longest: int = 28) -> Text:
     """A line with up to `longest` characters of its source text, if that is available."""
     if line is None:
         return Text("")
@@ -198,7 +198,7 @@ def located(line: SourceLine | None, more: str = "", longest: int = 28) -> Text:
     return text
 
 
-def _source(line: SourceLine, longest: int = 80) -> str:
+def _source(line: ProgramLine, longest: int = 80) -> str:
     text = linecache.getline(line.file, line.line).strip()
     return f"  {text[: longest - 3]}..." if len(text) > longest else f"  {text}" if text else ""
 

@@ -10,7 +10,7 @@ from typing import Any
 from lazytpu.inspection.tpu import padding
 from lazytpu.inspection.tpu.agreement import agree
 from lazytpu.inspection.tpu.collectives import collective
-from lazytpu.inspection.tpu.hlo import KERNEL, Hlo, Op, SourceLine, read_hlo
+from lazytpu.inspection.tpu.hlo import KERNEL, Hlo, Op, ProgramLine, read_hlo
 from lazytpu.inspection.tpu.memory import MemoryUse, memory_use
 from lazytpu.inspection.tpu.module import Module, read_module
 from lazytpu.inspection.tpu.schedule import Cost, Schedule, schedule
@@ -62,9 +62,9 @@ class ProgramReport:
         return sorted(self.schedule.costs, key=lambda cost: -cost.seconds)
 
     @cached_property
-    def by_line(self) -> dict[SourceLine | None, list[Cost]]:
+    def by_line(self) -> dict[ProgramLine | None, list[Cost]]:
         """The ops by their line, most expensive line first; None for ops that the compiler added."""
-        costs_of: dict[SourceLine | None, list[Cost]] = {}
+        costs_of: dict[ProgramLine | None, list[Cost]] = {}
         for cost in self.costs:
             costs_of.setdefault(self.line(cost.op), []).append(cost)
         return dict(sorted(costs_of.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
@@ -110,11 +110,11 @@ class ProgramReport:
         """Seconds in which the core waits for other chips."""
         return sum(cost.waited for cost in self.collectives)
 
-    def line(self, op: Op) -> SourceLine | None:
+    def line(self, op: Op) -> ProgramLine | None:
         """The main line of an op: that of the product in it, else its own, else the first inside it."""
         return next(iter(self.lines(op)), None)
 
-    def lines(self, op: Op) -> list[SourceLine]:
+    def lines(self, op: Op) -> list[ProgramLine]:
         """All lines that an op computes parts of, its main line first."""
         if op.name not in self._lines:
             inside = self.hlo.inside(op)
@@ -125,7 +125,7 @@ class ProgramReport:
             self._lines[op.name] = list(dict.fromkeys(line for line in candidates if line is not None))
         return self._lines[op.name]
 
-    def _lines_of_collective(self, op: Op) -> list[SourceLine | None]:
+    def _lines_of_collective(self, op: Op) -> list[ProgramLine | None]:
         """The lines of the StableHLO's collectives of the same kind and size."""
         carried = collective(self.hlo, self.hlo.entry, op, self.devices)
         if carried is None:
@@ -134,7 +134,7 @@ class ProgramReport:
         return [exchange.line for exchange in self.module.exchanges if (exchange.kind, exchange.bytes) == key]
 
     @cached_property
-    def _lines(self) -> dict[str, list[SourceLine]]:
+    def _lines(self) -> dict[str, list[ProgramLine]]:
         return {}
 
     @cached_property
@@ -177,7 +177,7 @@ class TpuReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON; docs/tpu-report.md describes the fields."""
-        programs = [each.as_dict() for each in self.programs]
+        programs = [program.as_dict() for program in self.programs]
         whole = {"seconds": self.seconds, "complete": self.complete}
         return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}
 

@@ -103,7 +103,7 @@ class _Run:
 
     def __init__(self, chip: _Chip, schedule: Schedule, computation: Computation, runs: int, *, top: bool):
         self.hlo, self.facts = chip.hlo, chip.facts
-        self.chip, self.made, self.computation, self.runs, self.top = chip, schedule, computation, runs, top
+        self.chip, self.schedule, self.computation, self.runs, self.top = chip, schedule, computation, runs, top
         self.now = 0.0
         self.free: dict[str, float] = {}  # lane other than the core -> when it is free
         self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, start, cost
@@ -141,7 +141,7 @@ class _Run:
             seconds, bound = self._on_core(op, done)
             cost = Cost(op, "compute", bound, done, self.runs, seconds * self.runs)
         self._advance(cost.seconds / self.runs, op)
-        self.made.costs.append(cost)
+        self.schedule.costs.append(cost)
 
     def _on_core(self, op: Op, done: Work) -> tuple[float, str]:
         """Seconds of one run, and what bounds them."""
@@ -167,7 +167,7 @@ class _Run:
 
     def _span(self, lane: str, start: float, end: float, op: Op) -> None:
         if self.top and end > start:
-            self.made.spans.append(Span(lane, start, end, op.name))
+            self.schedule.spans.append(Span(lane, start, end, op.name))
 
     # -- in parallel with the core
 
@@ -184,7 +184,7 @@ class _Run:
         if cost is None:
             cost, lane = Cost(op, "transfer", "HBM", NOTHING, self.runs), "dma"
         self.pending[name] = lane, self.now, cost
-        self.made.costs.append(cost)
+        self.schedule.costs.append(cost)
 
     def _await(self, op: Op, source: str) -> None:
         if op.opcode.endswith("-update"):
@@ -222,13 +222,13 @@ class _Run:
     # -- nested computations
 
     def _inner(self, name: str, runs: int) -> float:
-        return _Run(self.chip, self.made, self.hlo.computations[name], runs, top=False).run()
+        return _Run(self.chip, self.schedule, self.hlo.computations[name], runs, top=False).run()
 
     def _loop(self, op: Op) -> None:
         body, _ = op.called
         rounds = trip_count(self.hlo, op)
         if rounds is None:
-            self.made.unknown.append(op.name)
+            self.schedule.unknown.append(op.name)
             rounds = 1
         # A loop that never runs takes no time, but its ops are listed with the costs of one iteration.
         self._advance(self._inner(body, self.runs * max(rounds, 1)) * rounds, op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.inspection.tpu.hlo import SourceLine
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.module import MatrixProduct, ModuleArgument, ModuleTensor, Result, read_module
 from tests.inspection.tpu.recorded import text
 
@@ -27,7 +27,7 @@ def test_arguments_and_results():
         ModuleArgument(None, ModuleTensor("i1", ()), True, None),
         ModuleArgument(None, byte, False, None),
     )
-    assert found.results == (Result("w", f32, SourceLine("a.py", 3, backward=True)), Result(None, byte, None))
+    assert found.results == (Result("w", f32, ProgramLine("a.py", 3, backward=True)), Result(None, byte, None))
     assert (f32.bytes, byte.bytes, ModuleTensor("i1", (5,)).bytes) == (128, 3, 5)
 
 
@@ -48,10 +48,10 @@ def test_products():
         1000,
         640,
         "DEFAULT",
-        SourceLine("train.py", 10),
+        ProgramLine("train.py", 10),
     )
     assert y.precision == "HIGHEST" and y.flops == 2 * 256 * 640 * 100
-    assert z.line == SourceLine("train.py", 12, backward=True)
+    assert z.line == ProgramLine("train.py", 12, backward=True)
 
 
 def test_products_in_a_batch():
