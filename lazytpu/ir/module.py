@@ -1,6 +1,6 @@
 """Attributes of a module as a whole: the number of devices that it runs on, and options of the compiler.
 
-    builtin.module attributes {lazytpu.replicas = 4 : i64, lazytpu.compile_options = {xla_some_option = true}} { ... }
+builtin.module attributes {lazytpu.replicas = 4 : i64, lazytpu.compile_options = {xla_some_option = true}} { ... }
 """
 
 from __future__ import annotations
