@@ -20,7 +20,7 @@ from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.compiling.background import Background, Job
 from lazytpu.engine.compiling.compiled import Compiled
 from lazytpu.engine.compiling.compiler import Compiler
-from lazytpu.engine.device import available, capacity, limit
+from lazytpu.engine.device import Device, available, capacity, limit
 from lazytpu.engine.errors.cuts import failed_cut, not_imported
 from lazytpu.engine.errors.lineage import Failure, Outcome
 from lazytpu.engine.errors.undo import undo
@@ -37,6 +37,7 @@ from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.passes.registry import watch
+from lazytpu.ports import EnginePort, OpFacts
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Known, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -49,14 +50,13 @@ from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 
-class Engine:
-    """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`."""
+class Engine(EnginePort):
+    """Turns traces into results, on one device."""
 
     def __init__(
         self,
         slot_names: Callable[[int], dict[int, str]],
         model_names: Callable[[int], list[str]],
-        make_facts: Callable[..., Any],
         owners: Owners,
         user_line: Callable[[], Any],
     ):
@@ -67,16 +67,24 @@ class Engine:
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
-        self.answers = Answers(self._know, lambda: self.metrics.answered())
+        self._answers = Answers(self._know, lambda: self.metrics.answered())
         watch(self.traces.forget_programs)
-        watch(self.answers.forget)
+        watch(self._answers.forget)
         self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
-        self.make_facts = make_facts
         self.owners = owners
         self.user_line = user_line
+        self._device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
         close_at_exit([self.inflight.close, self.background.close])
+
+    @property
+    def answers(self) -> Answers:
+        return self._answers
+
+    @property
+    def device(self) -> Device:
+        return self._device
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
@@ -94,7 +102,7 @@ class Engine:
 
     # -- what ops mean
 
-    def facts(self, op: OpOverload) -> Any:
+    def facts(self, op: OpOverload) -> OpFacts:
         """Which arguments of `op` are run-time numbers, whether it is random, whether matmul precision matters.
 
         Raises NotImplementedError, naming the op and the way to add it, when nothing expresses it.
@@ -111,7 +119,7 @@ class Engine:
         promotable = frozenset() if found is None else found.promotable & names
         random = torch.Tag.nondeterministic_seeded in op.tags or (found is not None and found.random)
         uses_precision = op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION
-        return self.make_facts(numbers, random, uses_precision, promotable)
+        return OpFacts(numbers, random, uses_precision, promotable)
 
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import draw
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.frontend.torch_private import CpuGenerator
@@ -45,7 +45,7 @@ def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _returns_views(op):
         raise NotImplementedError(f"{op} returns a view, which cannot be made by way of the CPU")
     _warn_once(op)
-    ports.engine().fell_back()
+    activation.engine().fell_back()
     given = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | kwargs
     computed = {name: _map(value, _to_cpu) for name, value in given.items()}
     for a in schema.arguments:

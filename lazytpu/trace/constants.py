@@ -45,7 +45,7 @@ class Constant:
         return self.part.state, self.slot
 
 
-class Answers(Protocol):
+class ConstantReads(Protocol):
     """What is known of constants."""
 
     def answer(self, key: Any, trace: Any, slot: int) -> DeviceBuffer | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
-from lazytpu.trace.constants import LITTLE, Answers, constant, cuts, key_of
+from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
 from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
 from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
@@ -108,7 +108,7 @@ class Recorder:
         plan_of: Callable[[State], CutPlan] = CutPlan.of,
         lose_trace: Callable[[Trace, BaseException], None] = lambda trace, error: None,
         lazy_root: State | None = None,
-        answers: Answers | None = None,
+        answers: ConstantReads | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results

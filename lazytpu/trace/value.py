@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-if TYPE_CHECKING:
-    from lazytpu.trace.recorder import Recorder
+from typing import Any, Final, Protocol
 
 
 class Layout:
@@ -77,6 +74,18 @@ class Empty:
 EMPTY: Final = Empty()
 
 
+class PendingIn(Protocol):
+    """What a pending value needs of its recorder: the two ways to get its buffer."""
+
+    def cut(self, cause: str | None = None, place: Any = None) -> None:
+        """Run all that is pending."""
+        ...
+
+    def read(self, value: Value, place: Any = None) -> None:
+        """Run what the value needs."""
+        ...
+
+
 class Value:
     """An immutable array: the result of a record, or an input from the device.
 
@@ -89,10 +98,10 @@ class Value:
     buffer: Any
     epoch: int
     layout: Layout
-    recorder: Recorder | None
+    recorder: PendingIn | None
     slot: int
 
-    def __init__(self, layout: Layout, epoch: int, slot: int, buffer: Any, recorder: Recorder | None):
+    def __init__(self, layout: Layout, epoch: int, slot: int, buffer: Any, recorder: PendingIn | None):
         self.layout = layout
         self.epoch = epoch
         self.slot = slot

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.device.device_port import Properties
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import TpuGenerator, default_generator
 from lazytpu.frontend.device.memory_stats import (
     empty_cache,
@@ -31,6 +31,7 @@ from lazytpu.frontend.device.memory_stats import (
 )
 from lazytpu.frontend.device.streams import TpuEvent as Event
 from lazytpu.frontend.device.streams import TpuStream as Stream
+from lazytpu.ports import DeviceProperties
 
 __all__ = [
     "Event",
@@ -119,16 +120,12 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether the engine runs (it starts with the first tensor)."""
-    from lazytpu.frontend.device import device_port
-
-    return device_port.installed() is not None
+    return activation.started_device() is not None
 
 
 def init() -> None:
     """Start the engine, which otherwise starts with the first tensor."""
-    from lazytpu.frontend.register import activate
-
-    activate()
+    activation.activate()
 
 
 _lazy_init = init
@@ -156,12 +153,10 @@ def set_device(device: Any) -> None:
     index_of(device)
 
 
-def get_device_properties(device: Any = None) -> Properties:
+def get_device_properties(device: Any = None) -> DeviceProperties:
     """Name, platform and memory of the device; starts the engine."""
-    from lazytpu.frontend.device import device_port
-
     index_of(device)
-    return device_port.device().properties()
+    return activation.device().properties()
 
 
 def get_device_name(device: Any = None) -> str:
@@ -172,10 +167,8 @@ def get_device_name(device: Any = None) -> str:
 def get_device_capability(device: Any = None) -> dict[str, Any]:
     """What `torch.accelerator.get_device_capability` says: the dtypes that tensors of the device may have, under
     "supported_dtypes". There is no version of the hardware, as `torch.cuda` has; starts the engine."""
-    from lazytpu.frontend.device import device_port
-
     index_of(device)
-    return {"supported_dtypes": device_port.device().dtypes()}
+    return {"supported_dtypes": activation.device().dtypes()}
 
 
 def utilization(device: Any = None) -> int:
@@ -184,11 +177,9 @@ def utilization(device: Any = None) -> int:
     The engine measures some runs of each program and counts the others as long; of other processes it knows nothing.
     0 before the first tensor.
     """
-    from lazytpu.frontend.device import device_port
-
     index_of(device)
-    found = device_port.installed()
-    return 0 if found is None else found.busy_percent()
+    started = activation.started_device()
+    return 0 if started is None else started.busy_percent()
 
 
 class device:

@@ -41,7 +41,7 @@ class Guard(DeviceGuard):
         return PRIVATE_USE
 
 
-class Engine(AutogradEngine):
+class BackwardEngine(AutogradEngine):
     """Autograd's engine as Python calls it."""
 
     @interruptible  # hooks that run on the main thread are the user's code
@@ -67,4 +67,4 @@ def _caller() -> object:
 
 def install() -> None:
     """Let calls of backward() raise what hooks raised. The guard is given to torch with the backend."""
-    Variable._execution_engine = Engine()
+    Variable._execution_engine = BackwardEngine()

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 
 
 def memory_allocated(device: Any = None) -> int:
     """Bytes of device memory that values hold now; results of ops that were not run yet hold none."""
-    found = device_port.installed()
-    return 0 if found is None else found.live_bytes()
+    started = activation.started_device()
+    return 0 if started is None else started.live_bytes()
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """The most bytes held since the start or `reset_peak_memory_stats`, temporaries of programs included."""
-    found = device_port.installed()
-    return 0 if found is None else found.peak_bytes()
+    started = activation.started_device()
+    return 0 if started is None else started.peak_bytes()
 
 
 memory_reserved = memory_allocated
@@ -29,9 +29,9 @@ max_memory_reserved = max_memory_allocated
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Start `max_memory_allocated` anew from what is allocated now."""
-    found = device_port.installed()
-    if found is not None:
-        found.reset_peak()
+    started = activation.started_device()
+    if started is not None:
+        started.reset_peak()
 
 
 reset_max_memory_allocated = reset_peak_memory_stats
@@ -39,9 +39,9 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
     """Start the count of errors of memory, all that is accumulated, anew."""
-    found = device_port.installed()
-    if found is not None:
-        found.reset_exhausted()
+    started = activation.started_device()
+    if started is not None:
+        started.reset_exhausted()
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
@@ -49,15 +49,15 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     `active_bytes`, and `num_ooms`, how often an OutOfMemoryError was raised."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
-    found = device_port.installed()
-    ooms = {"num_ooms": 0 if found is None else found.times_exhausted(), "num_alloc_retries": 0}
+    started = activation.started_device()
+    ooms = {"num_ooms": 0 if started is None else started.times_exhausted(), "num_alloc_retries": 0}
     return ooms | {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", now), ("peak", peak))}
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device; starts the engine."""
-    found = device_port.device()
-    return found.free_bytes(), found.properties().total_memory
+    port = activation.device()
+    return port.free_bytes(), port.properties().total_memory
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
@@ -70,18 +70,18 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         raise TypeError("Invalid type for fraction argument, must be `float`")
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-    device_port.device().allow_memory(fraction)
+    activation.device().allow_memory(fraction)
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
     """The part of the device's memory that this process may take: 1.0 unless it was set."""
-    found = device_port.installed()
-    return 1.0 if found is None else found.memory_fraction()
+    started = activation.started_device()
+    return 1.0 if started is None else started.memory_fraction()
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """A table of what is alive, by category and source line: that of `lazytpu.memory()`; starts the engine."""
-    return device_port.device().summary()
+    return activation.device().summary()
 
 
 def empty_cache() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.facades import facade
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
@@ -23,15 +24,13 @@ def synchronize() -> None:
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
-    from lazytpu.frontend import ports
-    from lazytpu.frontend.device import device_port
     from lazytpu.frontend.recording.tensors import recorders
 
-    if device_port.installed() is not None:
+    if activation.started_device() is not None:
         place = call_site()
         for recorder in recorders():
             recorder.cut(SYNC, place)
-        ports.engine().wait()
+        activation.engine().wait()
 
 
 def launch() -> None:

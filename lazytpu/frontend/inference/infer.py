@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.inference.cpu_errors import ask_cpu
 from lazytpu.frontend.inference.refusals import REFUSALS
 from lazytpu.frontend.inference.strides import is_iterated, iterated
@@ -77,7 +77,7 @@ def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
 @functools.cache
 def is_pointwise(op: OpOverload) -> bool:
     """Whether an op, or for one in place its functional form, is tagged so: torch forgot some in place."""
-    other = ports.engine().functional(op)
+    other = activation.engine().functional(op)
     return torch.Tag.pointwise in op.tags or (other is not None and torch.Tag.pointwise in other.tags)
 
 
@@ -99,7 +99,7 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
         return
     elif is_pointwise(op):
         _check_broadcast(target, others)
-    elif (functional := ports.engine().functional(op)) is not None and _tensors(others):
+    elif (functional := activation.engine().functional(op)) is not None and _tensors(others):
         result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
             _check_shape(target, result.shape)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 from lazytpu.trace.value import Layout
 
 
@@ -71,7 +71,7 @@ LACKS = (
 def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform: str | None) -> None:
     """Raise NotImplementedError when `platform`, or that of the device for None, has not the op at these dtypes;
     `results` are the layouts of what it gives."""
-    platform = platform or device_port.device().platform()
+    platform = platform or activation.device().platform()
     lacks = [lack for lack in LACKS if lack.platform == platform]
     if not lacks:
         return

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
@@ -67,9 +68,7 @@ def _describe_device(module: Any) -> None:
     class Interface(module.TpuInterface):
         @classmethod
         def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
-            from lazytpu.frontend.device import device_port
-
-            return dtype in device_port.device().dtypes()
+            return dtype in activation.device().dtypes()
 
     module.TpuInterface = Interface
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.kernels import kernel
@@ -39,7 +39,7 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if value.buffer is EMPTY:
         flat = torch.zeros(size, dtype=kind.dtype)
     else:
-        flat = ports.engine().download(materialize(value), kind.dtype)
+        flat = activation.engine().download(materialize(value), kind.dtype)
     if tensor.dtype is not kind.dtype:
         flat = flat.view(torch.uint8)
         flat = flat[: flat.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize].view(tensor.dtype)
@@ -55,7 +55,7 @@ def from_cpu(tensor: torch.Tensor) -> Value:
         stride = tuple(tensor.stride())
     flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
     kind = tensors.layout(tensor.dtype, shape, stride)
-    return resident(kind, ports.engine().upload(flat, kind, call_site()))
+    return resident(kind, activation.engine().upload(flat, kind, call_site()))
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.ports import OpFacts
 from lazytpu.frontend.torch_private import float32_matmul_precision, float32_precision
+from lazytpu.ports import OpFacts
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 
 

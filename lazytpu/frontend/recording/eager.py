@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording.nan_check import Watch
 from lazytpu.options import options
 from lazytpu.trace.recorder import Recorder
@@ -20,7 +20,7 @@ def run_now(recorder: Recorder) -> None:
     state = recorder.state
     record = state.record
     watch = Watch(recorder, record) if options.nan_check and record is not None and state.depth == 1 else None
-    engine = ports.engine()
+    engine = activation.engine()
     before = engine.launched()
     try:
         recorder.cut()

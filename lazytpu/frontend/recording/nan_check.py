@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.trace.extract import operands
 from lazytpu.trace.recorder import Recorder
@@ -75,7 +75,7 @@ class Watch:
 
     def _view(self, buffer: Any, layout: Layout, view: Any) -> torch.Tensor:
         """The elements of a buffer as an argument sees them, on the CPU."""
-        flat = ports.engine().download(buffer, layout.dtype)
+        flat = activation.engine().download(buffer, layout.dtype)
         if view is None:
             return flat.as_strided(layout.shape, layout.stride)
         size, stride, offset, dtype = view

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lazytpu.frontend.recording.codegen import Argument
+from lazytpu.frontend.recording.codegen import KernelArgument
 
 Span = tuple[int, int, int]
 """The first byte and the last that a tensor touches, and its place in its list; -1 for one that is in none."""
@@ -22,7 +22,7 @@ class OneByOne(Exception):
     """An op on lists has to be recorded for each of their elements (never seen by users)."""
 
 
-def check_lists(arguments: Sequence[Argument], values: Sequence[Any]) -> None:
+def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
     """Raise OneByOne when an element of a written list shares memory with what belongs to another."""
     lists = [v for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written and v]
     if not lists or len(lists[0]) < 2:
@@ -48,7 +48,7 @@ def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:
     return spans
 
 
-def record_each(call: Callable[..., Any], arguments: Sequence[Argument], values: Sequence[Any]) -> None:
+def record_each(call: Callable[..., Any], arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
     """Call an op that writes lists for each of their elements, in order."""
     count = next(len(v) for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written)
     for i in range(count):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lazytpu import interrupts
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
@@ -35,7 +35,7 @@ def recorder() -> Recorder:
     if is_stashed(STASH):
         return thread_stash(STASH)
     interrupts.install()
-    engine = ports.engine()
+    engine = activation.engine()
     made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
     with _making:
         _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
@@ -50,7 +50,7 @@ def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) 
     Raises NotImplementedError for a dtype that the device does not have, RuntimeError for a size that is far too large
     for it.
     """
-    engine = ports.engine()
+    engine = activation.engine()
     engine.check_dtype(dtype)
     engine.check_size(dtype, shape)
     return Layout(dtype, shape, stride)

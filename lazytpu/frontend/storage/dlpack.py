@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import DLDeviceType
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import to_dlpack
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
@@ -43,7 +43,7 @@ def host_to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, copy: bool | 
 
 
 def _on_host() -> bool:
-    return device_port.device().properties().platform == "cpu"
+    return activation.device().properties().platform == "cpu"
 
 
 def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:

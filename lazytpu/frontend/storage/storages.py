@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import register
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording import tensors
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
@@ -39,7 +39,7 @@ def address(storage: Any) -> int:
 
 def empty(size: int) -> Any:
     """A new storage of `size` bytes that nothing has written; it costs no memory."""
-    register.activate()
+    activation.activate()
     return _make(resident(_flat(torch.uint8, size), EMPTY))
 
 
