@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from lazytpu.inspection.tpu.figures import ProgramFigures
 from lazytpu.inspection.tpu.hlo import Line
 from lazytpu.inspection.tpu.module import Product
-from lazytpu.inspection.tpu.report import ProgramReport
 
 LANES = 128
 ONE_PASS = 0.45
@@ -32,7 +32,7 @@ class Advice:
     bytes: int = 0
 
 
-def advise(report: ProgramReport) -> list[Advice]:
+def advise(report: ProgramFigures) -> list[Advice]:
     """All advice for a program, the largest gain first."""
     found = [Advice(code, *rest) for code, rule in RULES.items() for rest in rule(report)]
     return sorted(found, key=lambda each: (-(each.seconds or 0.0), -each.bytes))
@@ -41,7 +41,7 @@ def advise(report: ProgramReport) -> list[Advice]:
 Found = Iterator[tuple[str, str, Line | None, float | None, int]]
 
 
-def _time_of(report: ProgramReport, products: Sequence[Product]) -> float:
+def _time_of(report: ProgramFigures, products: Sequence[Product]) -> float:
     """Seconds of the ops that compute these products, as far as the matrix unit decides them."""
     wanted = {(product.line, product.flops) for product in products}
     return sum(
@@ -51,12 +51,12 @@ def _time_of(report: ProgramReport, products: Sequence[Product]) -> float:
     )
 
 
-def _dearest(report: ProgramReport, products: Sequence[Product]) -> Line | None:
+def _dearest(report: ProgramFigures, products: Sequence[Product]) -> Line | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
 
 
-def _narrow_heads(report: ProgramReport) -> Found:
+def _narrow_heads(report: ProgramFigures) -> Found:
     """Attention with heads of 64 or 80: the arrays fill half of the lanes, and the products half of the unit."""
     by_head: dict[int, list[Product]] = {}
     for product in report.module.products:
@@ -75,7 +75,7 @@ def _narrow_heads(report: ProgramReport) -> Found:
         )
 
 
-def _past_a_tile(report: ProgramReport) -> Found:
+def _past_a_tile(report: ProgramFigures) -> Found:
     """Sizes such as 1025, which take the time and the memory of 1152."""
     by_size: dict[int, list[Product]] = {}
     for product in report.module.products:
@@ -94,7 +94,7 @@ def _past_a_tile(report: ProgramReport) -> Found:
         )
 
 
-def _float32_products(report: ProgramReport) -> Found:
+def _float32_products(report: ProgramFigures) -> Found:
     """Products of float32 at full precision: six passes of the matrix unit, which multiplies bfloat16."""
     for precision, passes in (("HIGHEST", 6), ("HIGH", 3)):
         products = [p for p in report.module.products if p.precision == precision and p.left.dtype == "f32"]
@@ -108,7 +108,7 @@ def _float32_products(report: ProgramReport) -> Found:
             )
 
 
-def _held_values(report: ProgramReport) -> Found:
+def _held_values(report: ProgramFigures) -> Found:
     """Results that are no parameter, state, or overwritten tensor: Python holds them, so they must be in memory."""
     overwriting = {argument.alias for argument in report.module.arguments}
     for place, result in enumerate(report.module.results):
@@ -123,7 +123,7 @@ def _held_values(report: ProgramReport) -> Found:
             )
 
 
-def _held_gradients(report: ProgramReport) -> Found:
+def _held_gradients(report: ProgramFigures) -> Found:
     """Gradients that outlive the step, though the next one clears them first."""
     held = [each for each in report.module.results if (each.name or "").endswith(".grad")]
     size = sum(each.type.bytes for each in held)
@@ -137,7 +137,7 @@ def _held_gradients(report: ProgramReport) -> Found:
         )
 
 
-def _not_donated(report: ProgramReport) -> Found:
+def _not_donated(report: ProgramFigures) -> Found:
     """Parameters and states whose new value could not take the memory of the old one."""
     results = {each.name: each for each in report.module.results if each.name}
     kept = [each for each in report.module.arguments if not each.overwritten and each.name in results]
@@ -153,7 +153,7 @@ def _not_donated(report: ProgramReport) -> Found:
         )
 
 
-def _exposed_collectives(report: ProgramReport) -> Found:
+def _exposed_collectives(report: ProgramFigures) -> Found:
     """Collectives that the core waits for."""
     waited = [cost for cost in report.collectives if cost.waited > 0.01 * report.seconds]
     if waited:
@@ -167,7 +167,7 @@ def _exposed_collectives(report: ProgramReport) -> Found:
         )
 
 
-def _too_large(report: ProgramReport) -> Found:
+def _too_large(report: ProgramFigures) -> Found:
     """A program that the chip has no room for."""
     memory = report.memory
     if not memory.fits:
@@ -182,7 +182,7 @@ def _too_large(report: ProgramReport) -> Found:
         )
 
 
-RULES: dict[str, Callable[[ProgramReport], Found]] = {
+RULES: dict[str, Callable[[ProgramFigures], Found]] = {
     "does-not-fit": _too_large,
     "narrow-heads": _narrow_heads,
     "past-a-tile": _past_a_tile,
