@@ -10,7 +10,8 @@ from types import TracebackType
 
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.tensors import recorder, recorders
-from lazytpu.options import SETTINGS, watch
+from lazytpu.options import watch
+from lazytpu.settings import SETTINGS
 from lazytpu.trace.recorder import Recorder
 
 

@@ -6,11 +6,12 @@ There the passes are called `lazytpu-cse` and so on, because xDSL has a cse, a d
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
+
+from lazytpu.passes.registry import BUILT_IN
 
 PREFIX = "lazytpu-"
 
@@ -22,9 +23,7 @@ def _dialect() -> Dialect:
 
 
 def _passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    # By name: passes import the dialect, not the other way round.
-    built_in = import_module("lazytpu.passes.registry").BUILT_IN
-    return {PREFIX + name: _renamed(PREFIX + name, each.load) for name, each in built_in.items()}
+    return {PREFIX + name: _renamed(PREFIX + name, built_in.load) for name, built_in in BUILT_IN.items()}
 
 
 def _renamed(name: str, factory: Callable[[], type[ModulePass]]) -> Callable[[], type[ModulePass]]:
