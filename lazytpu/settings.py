@@ -53,12 +53,12 @@ class Setting:
         """The environment variable, such as LAZYTPU_TRACE_LIMIT."""
         return f"{PREFIX}{self.name.upper()}"
 
-    def parse(self, given: Any, source: str) -> Any:
+    def parse(self, value: Any, source: str) -> Any:
         """The value for what was given; ValueError that names `source`, what came and what is allowed."""
         try:
-            return self.read(given)
+            return self.read(value)
         except (ValueError, TypeError, OverflowError, OSError, RuntimeError):  # the last three: numbers and paths
-            raise ValueError(f"{source} is {given!r}; allowed: {self.allowed} ({self.meaning})") from None
+            raise ValueError(f"{source} is {value!r}; allowed: {self.allowed} ({self.meaning})") from None
 
 
 _ALL = (

@@ -46,20 +46,20 @@ def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"{op} returns a view, which cannot be made by way of the CPU")
     _warn_once(op)
     activation.engine().fell_back()
-    given = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | kwargs
-    computed = {name: _map(value, _to_cpu) for name, value in given.items()}
+    arguments = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | kwargs
+    computed = {name: _map(value, _to_cpu) for name, value in arguments.items()}
     for a in schema.arguments:
         if "Generator" in str(a.type):
-            computed[a.name] = _generator(given.get(a.name))
+            computed[a.name] = _generator(arguments.get(a.name))
     positional = [a.name for a in schema.arguments if not a.kwarg_only and a.name in computed]
     keywords = {name: value for name, value in computed.items() if name not in positional}
     with torch.no_grad():
         results = op(*(computed[name] for name in positional), **keywords)
     written: dict[str, Any] = {}
     for a in schema.arguments:
-        if a.alias_info is not None and a.alias_info.is_write and given.get(a.name) is not None:
-            _write_back(given[a.name], computed[a.name])
-            written.update(dict.fromkeys(a.alias_info.before_set, given[a.name]))
+        if a.alias_info is not None and a.alias_info.is_write and arguments.get(a.name) is not None:
+            _write_back(arguments[a.name], computed[a.name])
+            written.update(dict.fromkeys(a.alias_info.before_set, arguments[a.name]))
     several = len(schema.returns) != 1
     returned = [
         _map(value, _to_device) if r.alias_info is None else next(written[s] for s in r.alias_info.before_set)
@@ -98,9 +98,9 @@ def _to_device(value: Any) -> Any:
     return value.to("tpu") if isinstance(value, torch.Tensor) else value
 
 
-def _generator(given: torch.Generator | None) -> torch.Generator:
+def _generator(generator: torch.Generator | None) -> torch.Generator:
     """A generator on the CPU of which the device's next draw decides."""
-    seed, offset = draw(given)
+    seed, offset = draw(generator)
     return CpuGenerator("cpu").manual_seed((seed + offset * 0x9E3779B97F4A7C15) % (1 << 63))
 
 

@@ -54,9 +54,9 @@ class TpuEvent(NativeEvent):
     _recorded: bool
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> TpuEvent:
-        made = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
-        made._timing, made._seconds, made._recorded = enable_timing, None, False
-        return made
+        event = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
+        event._timing, event._seconds, event._recorded = enable_timing, None, False
+        return event
 
     def record(self, stream: torch.Stream | None = None) -> None:
         if self._timing:
@@ -140,8 +140,8 @@ def _construct_event(device: Any = None, **kwargs: Any) -> torch.Event:
 
 def _construct_stream(*args: Any, **kwargs: Any) -> torch.Stream:
     if "stream_id" in kwargs or len(args) > 1:
-        made = NativeStream(*args, **kwargs)
-        return TpuStream() if made.device.type == "tpu" else made
+        stream = NativeStream(*args, **kwargs)
+        return TpuStream() if stream.device.type == "tpu" else stream
     device = args[0] if args else kwargs.get("device")
     return TpuStream() if _is_tpu(device) else NativeStream(*args, **kwargs)
 

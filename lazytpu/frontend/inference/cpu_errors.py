@@ -41,8 +41,8 @@ def on_cpu(value: Any, one_place: bool = False) -> Any:
     """A CPU tensor like `value`: ones, which divide; zeros where they may be indices. `one_place`: in no memory."""
     if isinstance(value, torch.Tensor):
         strides = [0] * value.dim() if one_place else value.stride()
-        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")
-        return made.fill_(1) if made.is_floating_point() or made.is_complex() else made.zero_()
+        tensor = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")
+        return tensor.fill_(1) if tensor.is_floating_point() or tensor.is_complex() else tensor.zero_()
     if isinstance(value, list | tuple):
         return [on_cpu(v, one_place) for v in value]
     if isinstance(value, torch.device):

@@ -58,8 +58,8 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     if huge and count(bound, results) <= FEW:
         _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
     pointwise = is_pointwise(op)
-    asked = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
-    if pointwise or (asked and not UNASKED.match(str(op))):
+    has_dtype = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
+    if pointwise or (has_dtype and not UNASKED.match(str(op))):
         error = _refusal(op, bound, results)
         if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
             wider = {name: _wider(value) for name, value in bound.items()}
@@ -97,8 +97,8 @@ def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) ->
     """The CPU's error about dtypes, if there is one, and whether it had anything to say about them. `strictly`: raise
     any error."""
     schema = op._schema.arguments
-    given = [a for a in schema if not a.kwarg_only]
-    positional = [arguments.get(a.name, a.default_value) for a in given]
+    parameters = [a for a in schema if not a.kwarg_only]
+    positional = [arguments.get(a.name, a.default_value) for a in parameters]
     keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warned about at the call itself

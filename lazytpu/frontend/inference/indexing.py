@@ -25,10 +25,10 @@ scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
     """What the CPU's kernel gives for tensors that are not too large, and torch's meta function for others."""
     small = elements(arguments.values()) <= LARGE
-    given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
+    bound = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
     schema = op._schema.arguments
-    positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
-    return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
+    positional = [bound[a.name] for a in schema if not a.kwarg_only and a.name in bound]
+    return op(*positional, **{a.name: bound[a.name] for a in schema if a.kwarg_only and a.name in bound})
 
 
 def _asking(op: OpOverload) -> Any:
@@ -47,13 +47,13 @@ def scalar_type(dtype: torch.dtype) -> str:
     return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
 
 
-def _segments(name: str, given: torch.Tensor, axis: int, data: torch.Tensor) -> None:
+def _segments(name: str, segments: torch.Tensor, axis: int, data: torch.Tensor) -> None:
     if data.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{scalar_type(data.dtype)}'")
-    if given.dtype not in (torch.int32, torch.int64):
-        kind = scalar_type(given.dtype)
+    if segments.dtype not in (torch.int32, torch.int64):
+        kind = scalar_type(segments.dtype)
         raise NotImplementedError(f"\"_segment_reduce_{name}_cpu_kernel1\" not implemented for '{kind}'")
-    if data.dim() < given.dim() or axis != given.dim() - 1:
+    if data.dim() < segments.dim() or axis != segments.dim() - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
 
 
@@ -77,11 +77,11 @@ def segment_reduce(
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if reduce not in ("sum", "mean", "prod", "max", "amax", "min", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    given, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
-    if given is None:
+    segments, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
+    if segments is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
-    _segments(name, given, axis, data)
-    count = given.shape[-1] - (offsets is not None)
+    _segments(name, segments, axis, data)
+    count = segments.shape[-1] - (offsets is not None)
     return data.new_empty((*data.shape[:axis], count, *data.shape[axis + 1 :]))
 
 

@@ -67,10 +67,10 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
 
 def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
     schema = op._schema.arguments
-    given = [a for a in schema if not a.kwarg_only]
-    while given and given[-1].name not in arguments:
-        given.pop()
-    positional = [arguments.get(a.name, a.default_value) for a in given]
+    parameters = [a for a in schema if not a.kwarg_only]
+    while parameters and parameters[-1].name not in arguments:
+        parameters.pop()
+    positional = [arguments.get(a.name, a.default_value) for a in parameters]
     return op(*positional, **{a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments})
 
 

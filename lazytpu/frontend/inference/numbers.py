@@ -145,9 +145,9 @@ def _made_as_on_the_cpu(op: OpOverload, *smallest: int) -> None:
     """`op` makes a tensor of numbers; the CPU is asked, for the `smallest` one, whether it does so for the dtype."""
 
     def infer(**arguments: Any) -> torch.Tensor:
-        made = op(**arguments)
-        op(*smallest, dtype=made.dtype, device="cpu")
-        return made
+        result = op(**arguments)
+        op(*smallest, dtype=result.dtype, device="cpu")
+        return result
 
     OVERRIDES[str(op)] = infer
 

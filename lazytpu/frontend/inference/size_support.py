@@ -25,14 +25,14 @@ _NO_DIM = "Dimension out of range"
 
 def check_dims(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     """Raise the CPU's error when it refuses these sizes and dims; `results` are as `check_dtypes` wants them."""
-    given = list(tensors_of(bound.values()))
-    if not given or UNASKED.match(str(op)):
+    operands = list(tensors_of(bound.values()))
+    if not operands or UNASKED.match(str(op)):
         return
-    if all(t.numel() == 0 for t in given) and count(bound, results) <= FEW:
+    if all(t.numel() == 0 for t in operands) and count(bound, results) <= FEW:
         error = _said(op, {name: on_cpu(value) for name, value in bound.items()})
         if error is not None and not isinstance(error, NotImplementedError) and not about_dtypes(error):
             raise error
-    elif _is_astray(op, bound, given[0].dim()):
+    elif _is_astray(op, bound, operands[0].dim()):
         error = _said(op, {name: cut(value, 2) for name, value in bound.items()})
         if isinstance(error, IndexError) and _NO_DIM in str(error):
             raise error

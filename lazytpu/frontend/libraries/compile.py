@@ -24,12 +24,12 @@ def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     held = [*inputs, *graph.parameters(), *graph.buffers()]
     for node in graph.graph.nodes:
         held.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
-    return any(_is_on_device(each) for each in held)
+    return any(_is_on_device(value) for value in held)
 
 
 def _is_on_device(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return any(_is_on_device(each) for each in value)
+        return any(_is_on_device(item) for item in value)
     if isinstance(value, torch.Tensor):
         value = value.device
     elif isinstance(value, str):

@@ -93,8 +93,8 @@ def _hook_connector(module: Any) -> None:
     check_precision = connector._check_and_init_precision
 
     def auto() -> str:
-        found = choose_auto()
-        return "tpu" if found == "cpu" else found
+        chosen = choose_auto()
+        return "tpu" if chosen == "cpu" else chosen
 
     @wraps(choose_strategy)
     def strategy(self: Any) -> Any:
@@ -104,10 +104,10 @@ def _hook_connector(module: Any) -> None:
 
     @wraps(check_precision)
     def precision(self: Any) -> Any:
-        wanted = getattr(self, precision_name)
-        mixed = wanted in ("16-mixed", "bf16-mixed") and getattr(self, plugin_name, None) is None
+        name = getattr(self, precision_name)
+        mixed = name in ("16-mixed", "bf16-mixed") and getattr(self, plugin_name, None) is None
         if mixed and isinstance(self.accelerator, accelerator):
-            return module.MixedPrecision(wanted, "tpu")
+            return module.MixedPrecision(name, "tpu")
         return check_precision(self)
 
     connector._choose_auto_accelerator = staticmethod(auto)

@@ -175,8 +175,8 @@ def _attention_backward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, of_bias: bool, **rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
     """Gradients are laid out [batch, length, heads, width], as the CPU's are."""
-    made = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
-    return *made, torch.empty_like(bias) if of_bias and bias is not None else None
+    grads = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
+    return *grads, torch.empty_like(bias) if of_bias and bias is not None else None
 
 
 KERNELS: dict[str, Any] = {

@@ -154,8 +154,8 @@ def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     kind = tensors.value_of(tensor).layout
     if tensors.is_natural(tensor, kind) and stride == kind.stride:
         return tensors.wrap(tensors.value_of(tensor))
-    made = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
-    return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
+    copy = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
+    return copy if tensor.numel() == 0 else kernel(aten.copy_.default).call(copy, tensor)
 
 
 def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
@@ -194,17 +194,17 @@ def to_copy(
         return kernel(aten._to_copy.default).call(tensor, dtype=dtype)
     stride = _cloned_stride(tensor, memory_format)
     if device.type == "tpu":
-        made = tensors.empty(tuple(tensor.shape), stride, dtype)
+        copy = tensors.empty(tuple(tensor.shape), stride, dtype)
         if tensor.device.type == "tpu":
-            return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
-        return copy_from(tensor, made)
+            return copy if tensor.numel() == 0 else kernel(aten.copy_.default).call(copy, tensor)
+        return copy_from(tensor, copy)
     if device.type == "cpu" and dtype is tensor.dtype and not pin_memory:
         read = to_cpu(tensor)
         if read.stride() == stride and read.untyped_storage().nbytes() == read.nbytes:
             return read  # its memory is its own already
         return torch.empty_strided(tensor.shape, stride, dtype=dtype).copy_(read)
-    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
-    return made if device.type == "meta" else made.copy_(to_cpu(tensor))
+    copy = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
+    return copy if device.type == "meta" else copy.copy_(to_cpu(tensor))
 
 
 KERNELS: dict[str, Any] = {

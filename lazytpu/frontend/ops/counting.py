@@ -82,9 +82,9 @@ def unique_consecutive(
     _check_unique(tensor, dim)
     rows = tensor.reshape(-1) if dim is None else tensor.movedim(dim, 0)
     starts, group, counts = _groups(_differs(rows))
-    found = rows[starts]
+    distinct = rows[starts]
     inverse = group.reshape(tensor.shape) if dim is None else group
-    return (found if dim is None else found.movedim(0, dim)), inverse, counts
+    return (distinct if dim is None else distinct.movedim(0, dim)), inverse, counts
 
 
 def unique_dim(

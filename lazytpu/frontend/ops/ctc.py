@@ -42,8 +42,8 @@ def _check(log_probs: torch.Tensor, targets: torch.Tensor, counts: dict[str, Len
         )
     if not 0 <= blank < log_probs.shape[2]:
         raise RuntimeError("blank must be in label range")
-    for name, given in counts.items():
-        if (given.numel() if isinstance(given, torch.Tensor) else len(given)) != log_probs.shape[1]:
+    for name, lengths in counts.items():
+        if (lengths.numel() if isinstance(lengths, torch.Tensor) else len(lengths)) != log_probs.shape[1]:
             raise RuntimeError(f"{name} must be of size batch_size")
 
 

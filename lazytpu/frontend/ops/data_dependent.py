@@ -85,9 +85,9 @@ def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values:
     if mask.dim() == 0 or mask.device != tensor.device or mask.shape != tensor.shape[dim:stop]:
         return False
     rest = [*tensor.shape[:dim], None, *tensor.shape[stop:]]
-    given = list(values.shape)
-    fitting = zip(reversed(given), reversed(rest), strict=False)
-    return len(given) <= len(rest) and all(size in (1, wanted) or wanted is None for size, wanted in fitting)
+    sizes = list(values.shape)
+    fitting = zip(reversed(sizes), reversed(rest), strict=False)
+    return len(sizes) <= len(rest) and all(size in (1, expected) or expected is None for size, expected in fitting)
 
 
 def index_put_(

@@ -108,12 +108,12 @@ def transformer_encoder_layer_fwd(
     return second(x + feed(x))
 
 
-_asked = threading.local()  # .kept: the mask of the latest question whether padding is at the ends of rows
+_padding = threading.local()  # .kept: the mask of the latest question whether padding is at the ends of rows
 
 
 def nested_tensor_from_mask_left_aligned(t: Tensor, mask: Tensor) -> bool:
     """aten::_nested_tensor_from_mask_left_aligned, asked by an encoder that would go on with nested tensors."""
-    _asked.kept = mask
+    _padding.kept = mask
     return False
 
 
@@ -131,19 +131,19 @@ def encode(
     """nn.TransformerEncoder.forward, with zeros for padding where the CPU takes its fast path."""
     if src.device.type != "tpu" or src_key_padding_mask is None:
         return _encode(self, src, mask, src_key_padding_mask, is_causal)
-    _asked.kept = None
+    _padding.kept = None
     output = _encode(self, src, mask, src_key_padding_mask, is_causal)
-    kept, _asked.kept = _asked.kept, None
-    if kept is None or mask is not None or torch.is_autocast_enabled():
+    visible, _padding.kept = _padding.kept, None
+    if visible is None or mask is not None or torch.is_autocast_enabled():
         return output
     if torch.is_grad_enabled() and any(x.requires_grad for x in (src, *self.layers[0].parameters())):
         return output
     padding = output.new_zeros((1, 1, output.shape[2]))
     if self.norm is not None:
         padding = self.norm(padding)
-    places = torch.arange(kept.shape[1], device=kept.device)
-    aligned = (kept == (places < kept.sum(1, keepdim=True))).all()
-    return torch.where((kept | ~aligned).unsqueeze(2), output, padding)
+    places = torch.arange(visible.shape[1], device=visible.device)
+    aligned = (visible == (places < visible.sum(1, keepdim=True))).all()
+    return torch.where((visible | ~aligned).unsqueeze(2), output, padding)
 
 
 def install() -> None:

@@ -22,9 +22,9 @@ def install() -> None:
 
 def _follow() -> None:
     place = call_site()
-    with ExitStack() as every:  # a cut that fails keeps no other recorder from following
-        for each in recorders():
-            every.callback(each.choose_mode, each.own_mode, place)
+    with ExitStack() as calls:  # a cut that fails keeps no other recorder from following
+        for follower in recorders():
+            calls.callback(follower.choose_mode, follower.own_mode, place)
 
 
 class Mode:

@@ -93,25 +93,25 @@ def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor) -> Iterato
 
 def slot_names(epoch: int) -> dict[int, str]:
     """The names of the values that trace `epoch` knows, by slot. Runs on a miss only."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for _, name, tensor in named():
         value = value_of(tensor)
         if name is not None and value is not None and value.epoch == epoch:
-            found[value.slot] = name
-    return found
+            names[value.slot] = name
+    return names
 
 
 def model_names(epoch: int) -> list[str]:
     """The classes of the models whose parameters or buffers trace `epoch` knows. Of what torch only wraps around a
     model, DistributedDataParallel or a compiled module, it is the model's. Runs on a miss only."""
-    found: dict[str, None] = {}
+    classes: dict[str, None] = {}
     for module in _outermost():
         members = chain(module.parameters(), module.buffers())
         if any(value is not None and value.epoch == epoch for value in map(value_of, members)):
             while type(module).__module__.startswith("torch.") and len(children := list(module.children())) == 1:
                 (module,) = children
-            found[type(module).__name__] = None
-    return list(found)
+            classes[type(module).__name__] = None
+    return list(classes)
 
 
 def value_of(tensor: Any) -> Value | None:

@@ -60,8 +60,8 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
     """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
     its own. Pointwise ops, and those of large tensors, are asked once for the same dtypes, with small tensors."""
     if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
-        given = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
-        check_dtypes(op, {**given, **kwargs, **targets}, ())
+        arguments = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
+        check_dtypes(op, {**arguments, **kwargs, **targets}, ())
         return
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the resizing of a result is warned about later

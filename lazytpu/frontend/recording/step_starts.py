@@ -41,9 +41,9 @@ def _requires_grad(arg: Any) -> bool:
 
 def _outermost_module(frame: FrameType | None) -> nn.Module | None:
     """The module whose call is under way, the first of them if its forward calls others."""
-    found: FrameType | None = None
+    outermost: FrameType | None = None
     while frame is not None:
         if frame.f_code is MODULE_CALL:
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return None if found is None else found.f_locals["self"]
+    return None if outermost is None else outermost.f_locals["self"]

@@ -21,13 +21,13 @@ STASH = "lazytpu.recorder"
 
 ROOT = State(None, None, None, 0, 0, 0)
 LAZY_ROOT = State(None, None, None, 0, 0, 0)
-_made: list[weakref.ref[Recorder]] = []
+_recorders: list[weakref.ref[Recorder]] = []
 _making = threading.Lock()
 
 
 def recorders() -> list[Recorder]:
     """Those that may have something pending: a thread's recorder ends with the thread and the last value it made."""
-    return [found for each in list(_made) if (found := each()) is not None]
+    return [alive for reference in list(_recorders) if (alive := reference()) is not None]
 
 
 def recorder() -> Recorder:
@@ -36,11 +36,11 @@ def recorder() -> Recorder:
         return thread_stash(STASH)
     interrupts.install()
     engine = activation.engine()
-    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
+    created = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
     with _making:
-        _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
-    stash_in_thread(STASH, made)
-    return made
+        _recorders[:] = [reference for reference in _recorders if reference() is not None] + [weakref.ref(created)]
+    stash_in_thread(STASH, created)
+    return created
 
 
 @lru_cache(maxsize=4096)

@@ -63,11 +63,11 @@ def sizes(tensor: Tensor) -> tuple[int, ...]:
 
 def positions(indices: Tensor, size: Sequence[int]) -> Tensor:
     """The position of each element among sparse dims of this size."""
-    step, found = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
+    step, position = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
     for dim in reversed(range(len(size))):
-        found = found + indices[dim] * step
+        position = position + indices[dim] * step
         step *= size[dim]
-    return found
+    return position
 
 
 def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
@@ -95,25 +95,25 @@ def coalesce(tensor: Tensor) -> Tensor:
         return tensor
     if values.shape[0] < 2:
         return make(indices.clone(), values.clone(), tensor.shape, True)
-    found, place = torch.unique(positions(indices, sizes(tensor)), return_inverse=True)
-    return make(indices_at(found, sizes(tensor)), summed(values, place, found.shape[0]), tensor.shape, True)
+    distinct, place = torch.unique(positions(indices, sizes(tensor)), return_inverse=True)
+    return make(indices_at(distinct, sizes(tensor)), summed(values, place, distinct.shape[0]), tensor.shape, True)
 
 
-def find(wanted: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+def find(queries: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     """Where each of the positions `wanted` is in the ascending positions `among` (0 where it is not), and if it is."""
     if among.shape[0] == 0:
-        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(among, wanted).clamp(max=among.shape[0] - 1)
-    return place, among[place] == wanted
+        return torch.zeros_like(queries), torch.zeros_like(queries, dtype=torch.bool)
+    place = torch.searchsorted(among, queries).clamp(max=among.shape[0] - 1)
+    return place, among[place] == queries
 
 
-def look_up(tensor: Tensor, wanted: Tensor) -> Tensor:
+def look_up(tensor: Tensor, queries: Tensor) -> Tensor:
     """Values (len(wanted), *dense dims) of a sparse tensor at positions; 0 where it holds nothing."""
     tensor = coalesce(tensor)
     values = values_of(tensor)
     if values.shape[0] == 0:
-        return values.new_zeros((wanted.shape[0], *values.shape[1:]))
-    place, there = find(wanted, positions(indices_of(tensor), sizes(tensor)))
+        return values.new_zeros((queries.shape[0], *values.shape[1:]))
+    place, there = find(queries, positions(indices_of(tensor), sizes(tensor)))
     return torch.where(there.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
 
 

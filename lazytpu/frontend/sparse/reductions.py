@@ -40,34 +40,34 @@ def sum_of_dims(
     tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """aten::sum.dim_IntList: sparse."""
-    kept, gone, dense = _split(tensor, dim or range(tensor.dim()))
+    remaining, summed, dense = _split(tensor, dim or range(tensor.dim()))
     values, indices = values_of(tensor), indices_of(tensor)
     values = values.sum(dense, dtype=dtype) if dense else values.to(dtype) if dtype else values
     if keepdim:
         zeros = torch.zeros_like(indices[0])
-        rows = [zeros if d in gone else row for d, row in enumerate(indices)]
+        rows = [zeros if d in summed else row for d, row in enumerate(indices)]
         for d in dense:
             values = values.unsqueeze(d)
         size = [
             1 if d in {e % tensor.dim() for e in dim or range(tensor.dim())} else n for d, n in enumerate(tensor.shape)
         ]
         return coalesce(make(torch.stack(rows), values, size))
-    size = [tensor.shape[d] for d in kept] + list(values.shape[1:])
-    return coalesce(make(indices[kept], values, size))
+    size = [tensor.shape[d] for d in remaining] + list(values.shape[1:])
+    return coalesce(make(indices[remaining], values, size))
 
 
 def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
     """aten::_sparse_sum_backward: what torch.sparse.sum passes back, at the indices of its input."""
     tensor = coalesce(tensor)
-    kept, _, dense = _split(tensor, dim)
+    remaining, _, dense = _split(tensor, dim)
     indices, values = indices_of(tensor), values_of(tensor)
     if grad.is_sparse:
-        given = look_up(grad, positions(indices[kept], [tensor.shape[d] for d in kept]))
+        values_of_grad = look_up(grad, positions(indices[remaining], [tensor.shape[d] for d in remaining]))
     else:
-        given = grad.unsqueeze(0)
+        values_of_grad = grad.unsqueeze(0)
     for d in dense:
-        given = given.unsqueeze(d)
-    return make(indices, given.expand(values.shape).contiguous(), tensor.shape, True)
+        values_of_grad = values_of_grad.unsqueeze(d)
+    return make(indices, values_of_grad.expand(values.shape).contiguous(), tensor.shape, True)
 
 
 def norm(tensor: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:

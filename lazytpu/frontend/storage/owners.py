@@ -40,29 +40,29 @@ def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
     gradient, then the autograd graph ("activations": computed from such leaves, or saved for the backward pass with no
     tensor left), then the script. "Pending inputs" are kept by recorded ops alone, until those run.
     """
-    found: dict[int, Owner] = {}
+    by_buffer: dict[int, Owner] = {}
     for recorder in tensors.recorders():
-        found.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
+        by_buffer.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
     for value in objects.get(Value, ()):
-        _note(found, value, ACTIVATION)
+        _note(by_buffer, value, ACTIVATION)
     with without_torch_function():
-        held = [each for kind, each in objects.items() if issubclass(kind, torch.Tensor)]
-        visible = [(tensor, value) for each in held for tensor in each if (value := _value_of(tensor)) is not None]
+        held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
+        visible = [(tensor, value) for group in held for tensor in group if (value := _value_of(tensor)) is not None]
         for _, value in visible:
-            _note(found, value, TENSOR)
+            _note(by_buffer, value, TENSOR)
         for tensor, value in visible:
             if tensor.requires_grad:
-                _note(found, value, PARAMETER if tensor.is_leaf else ACTIVATION)
+                _note(by_buffer, value, PARAMETER if tensor.is_leaf else ACTIVATION)
                 if tensor.is_leaf:
-                    _note(found, _value_of(tensor.grad), GRADIENT)
+                    _note(by_buffer, _value_of(tensor.grad), GRADIENT)
         for kind, name, tensor in names.named():
-            _note(found, _value_of(tensor), Owner(_OF_KIND[kind], name))
-    return found
+            _note(by_buffer, _value_of(tensor), Owner(_OF_KIND[kind], name))
+    return by_buffer
 
 
-def _note(found: dict[int, Owner], value: Value | None, owner: Owner) -> None:
+def _note(by_buffer: dict[int, Owner], value: Value | None, owner: Owner) -> None:
     if value is not None and value.buffer is not None:
-        found[id(value.buffer)] = owner
+        by_buffer[id(value.buffer)] = owner
 
 
 def _value_of(tensor: Any) -> Value | None:

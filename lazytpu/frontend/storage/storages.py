@@ -45,9 +45,9 @@ def empty(size: int) -> Any:
 
 def from_cpu(source: torch.UntypedStorage) -> Any:
     """A new storage with a snapshot of a CPU storage's bytes."""
-    made = empty(source.nbytes())
-    made._bytes = source.clone()
-    return made
+    storage = empty(source.nbytes())
+    storage._bytes = source.clone()
+    return storage
 
 
 def settle(
@@ -112,8 +112,8 @@ def resize(storage: Any, size: int) -> Any:
         storage._value = resident(_resized(storage, size), EMPTY)
         return storage
     grown = torch.UntypedStorage(size)
-    kept = min(size, nbytes(storage))
-    _as_bytes(grown)[:kept] = _as_bytes(to_cpu(storage))[:kept]
+    common = min(size, nbytes(storage))
+    _as_bytes(grown)[:common] = _as_bytes(to_cpu(storage))[:common]
     held = from_cpu(grown)
     settle(held, value.layout.dtype)
     storage._value = held._value
