@@ -1,7 +1,7 @@
 """The module `torch.tpu`: what `torch.cuda` offers, for one TPU (or whatever XLA runs on).
 
-Importing it costs nothing: everything that needs the engine starts it, everything else does without. One process drives
-one device, tpu:0; start one process per device (torchrun) to use more.
+Importing it costs nothing: only what needs the engine starts it. One process drives one device, tpu:0; start one
+process per device (torchrun) to use more.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _lazy_init = init
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one whose engine ran; XLA's threads did not come along."""
+    """Whether this process was forked from one whose engine ran; XLA's threads do not survive a fork."""
     from lazytpu.frontend.device import forks
 
     return forks.FORKED
@@ -165,8 +165,8 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_capability(device: Any = None) -> dict[str, Any]:
-    """What `torch.accelerator.get_device_capability` says: the dtypes that tensors of the device may have, under
-    "supported_dtypes". There is no version of the hardware, as `torch.cuda` has; starts the engine."""
+    """The result of `torch.accelerator.get_device_capability`: the dtypes that tensors of the device may have, under
+    "supported_dtypes". There is no hardware version, unlike in `torch.cuda`; starts the engine."""
     index_of(device)
     return {"supported_dtypes": activation.device().dtypes()}
 
@@ -174,8 +174,8 @@ def get_device_capability(device: Any = None) -> dict[str, Any]:
 def utilization(device: Any = None) -> int:
     """Percent of the time since the last call, at least 1/6 second, in which the device ran programs of this process.
 
-    The engine measures some runs of each program and counts the others as long; of other processes it knows nothing.
-    0 before the first tensor.
+    The engine measures some runs of each program and assumes the same time for the others; it does not see other
+    processes. 0 before the first tensor.
     """
     index_of(device)
     started = activation.started_device()
@@ -196,7 +196,7 @@ class device:
 
 
 class device_of(device):
-    """As `device`, of a tensor or storage; one that is elsewhere changes nothing."""
+    """Like `device`, for the device of a tensor or storage; one on another device changes nothing."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.device if obj.device.type == "tpu" else None)

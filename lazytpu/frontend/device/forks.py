@@ -1,7 +1,8 @@
-"""Forked processes: XLA's threads do not come along, so the child of a process that used the device must not use it.
+"""Forked processes: XLA's threads do not survive a fork, so the child of a process that used the device must not use
+it.
 
-Without this, a child would wait for ever at its first read. It gets the error that `torch.cuda` raises instead, and may
-do anything else: workers of a DataLoader work on the CPU.
+Otherwise a child would wait forever at its first read. It gets the error that `torch.cuda` raises instead, and may do
+anything else: workers of a DataLoader work on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FORKED = False
 
 
 class _Refusing:
-    """Stands for the engine, and its device, in a forked child."""
+    """Takes the place of the engine, and its device, in a forked child."""
 
     @property
     def device(self) -> _Refusing:

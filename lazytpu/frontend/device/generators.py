@@ -1,7 +1,7 @@
 """Random number generators of the device: a pair (seed, offset) on the host (R7).
 
-The bits of a random op are a function of (seed, offset, element index), with the offset that the generator had when the
-op was recorded; each op advances it by one. So a stream is the same however ops are cut into programs, drawing needs no
+The bits of a random op are a function of (seed, offset, element index), with the generator's offset at the time the op
+was recorded; each op advances it by one. So a stream does not depend on how ops are cut into programs, drawing needs no
 device, and getting or setting a state never waits.
 """
 
@@ -26,8 +26,8 @@ _lock = threading.Lock()
 class TpuGenerator(CpuGenerator):
     """A generator of `device`: what `torch.Generator("tpu")` gives.
 
-    torch hands a generator to kernels as its C++ part, which for a device in Python is a CPU generator; nothing draws
-    from that one, it only identifies this object (`draw`).
+    torch passes a generator to kernels as its C++ part, which for a device in Python is a CPU generator. Nothing draws
+    from that part; it only identifies this object (`draw`).
     """
 
     _device: torch.device
@@ -117,7 +117,7 @@ default_generator = TpuGenerator(torch.device("tpu", 0))
 
 
 def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
-    """(seed, offset) of one random op, as unsigned 64-bit numbers; no other op of the generator gets the same.
+    """(seed, offset) for one random op, as unsigned 64-bit numbers; no other op of the generator gets the same pair.
 
     Raises RuntimeError for a generator of another device, as torch does.
     """
@@ -132,8 +132,8 @@ def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
 
 
 def undraw(generator: torch.Generator | None, offset: int) -> None:
-    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded anew after a
-    cut, it gets the same numbers (R7). Nothing happens when another thread has drawn since."""
+    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded again after
+    a cut, it gets the same numbers (R7). Does nothing if another thread has drawn since."""
     source = default_generator if generator is None else _generators[native_address(generator)]
     with _lock:
         if source._offset == offset + 1:

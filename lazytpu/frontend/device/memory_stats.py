@@ -1,7 +1,7 @@
-"""Memory in use on the device, in the words of `torch.cuda`.
+"""Memory in use on the device, under the names of `torch.cuda`.
 
-Counted where values get and lose their memory, not measured, so the figures are the same on every platform. XLA's pool
-below is not visible: what is reserved is what is allocated.
+It is counted where values get and release their memory, not measured, so the figures are the same on every platform.
+XLA's pool below is not visible: what is reserved is what is allocated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ max_memory_reserved = max_memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Start `max_memory_allocated` anew from what is allocated now."""
+    """Restart `max_memory_allocated` from what is allocated now."""
     started = activation.started_device()
     if started is not None:
         started.reset_peak()
@@ -38,7 +38,7 @@ reset_max_memory_allocated = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Start the count of errors of memory, all that is accumulated, anew."""
+    """Restart the count of out-of-memory errors, the only figure that accumulates."""
     started = activation.started_device()
     if started is not None:
         started.reset_exhausted()
@@ -61,10 +61,10 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Let this process take at most `fraction` (0 to 1) of the device's memory; what would take more raises
-    torch.OutOfMemoryError, and what is there already stays. Starts the engine.
+    """Let this process use at most `fraction` (0 to 1) of the device's memory. A program that would exceed it raises
+    torch.OutOfMemoryError; what is allocated already stays. Starts the engine.
 
-    Raises TypeError for what is no float, and ValueError outside of 0 to 1.
+    Raises TypeError unless `fraction` is a float, and ValueError outside of 0 to 1.
     """
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")
@@ -74,13 +74,13 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
-    """The part of the device's memory that this process may take: 1.0 unless it was set."""
+    """The fraction of the device's memory that this process may use: 1.0 unless it was set."""
     started = activation.started_device()
     return 1.0 if started is None else started.memory_fraction()
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of what is alive, by category and source line: that of `lazytpu.memory()`; starts the engine."""
+    """The table of what is alive, by category and source line, of `lazytpu.memory()`; starts the engine."""
     return activation.device().summary()
 
 

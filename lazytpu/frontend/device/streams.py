@@ -45,8 +45,8 @@ def launch() -> None:
 class TpuEvent(NativeEvent):
     """A point in the device's queue: what `torch.Event("tpu")` gives.
 
-    With `enable_timing`, `record` waits for the device and takes the host's clock, so that the time between two events
-    is what the device did between them, and nothing else.
+    With `enable_timing`, `record` waits for the device and reads the host's clock, so that the time between two events
+    is exactly the time of the device's work between them.
     """
 
     _timing: bool
@@ -130,7 +130,7 @@ KERNELS: dict[str, Any] = {"record_stream": record_stream}
 
 
 def _is_tpu(device: Any) -> bool:
-    """Whether a stream or event made with this device argument is the tpu's: so is one with none, an accelerator's."""
+    """Whether this device argument of a stream or event means tpu: none, or an index, means the accelerator."""
     return device is None or isinstance(device, int) or torch.device(device).type == "tpu"
 
 
@@ -147,6 +147,6 @@ def _construct_stream(*args: Any, **kwargs: Any) -> torch.Stream:
 
 
 def install() -> None:
-    """Let `torch.Stream` and `torch.Event` make those of the device."""
+    """Let `torch.Stream` and `torch.Event` create those of the device."""
     torch.Stream = facade(NativeStream, _construct_stream)  # pyright: ignore[reportAttributeAccessIssue]
     torch.Event = facade(NativeEvent, _construct_event)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,9 +1,9 @@
-"""Hugging Face accelerate on the device. It asks each kind of device it knows by name, and has no branch for others.
+"""Hugging Face accelerate on the device. It knows devices by name, and has no branch for others.
 
 `Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU; its
-checkpoints keep the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
-the device counts as memory for `device_map="auto"`. Done when accelerate is imported. `Accelerator(cpu=True)` stays on
-the CPU.
+checkpoints store the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
+the device counts as memory for `device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)`
+stays on the CPU.
 """
 
 from __future__ import annotations

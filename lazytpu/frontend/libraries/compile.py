@@ -1,8 +1,8 @@
-"""`torch.compile` on the device: a captured graph is run through the recorder, op by op, as eager code is.
+"""`torch.compile` on the device: a captured graph runs through the recorder, op by op, like eager code.
 
-The default backend, inductor, writes C++ and Triton, which cannot reach the device. XLA compiles whole steps here
-anyway, so a graph that touches the device is handed back as it was captured: results, gradients and programs are those
-of the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
+The default backend, inductor, generates C++ and Triton, which cannot reach the device. XLA compiles whole steps here
+anyway, so a graph that touches the device is returned as it was captured: results, gradients and programs are those of
+the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _describe_device(module: Any) -> None:
 
 
 def _skip_lazytpu(module: Any) -> None:
-    """Dynamo calls functions of lazytpu (mark_step and the like) and does not look into them, but for the hooks that
-    torch calls for every module and optimizer: each such call would break a graph."""
+    """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
+    calls for every module and optimizer, which would break a graph at each call."""
     module.add("lazytpu")
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable

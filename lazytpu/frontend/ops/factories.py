@@ -1,4 +1,4 @@
-"""`out=` overloads of ops that make tensors of numbers alone: made with the dtype of what they go to."""
+"""`out=` overloads of ops that create tensors from numbers alone: computed in the dtype of the out tensor."""
 
 from __future__ import annotations
 

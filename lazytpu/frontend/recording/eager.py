@@ -1,4 +1,4 @@
-"""Strict and debug mode: each record is a trace of its own, cut as soon as it is made."""
+"""Strict and debug mode: each record is a trace of its own, cut immediately."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from lazytpu.trace.recorder import Recorder
 
 
 def run_now(recorder: Recorder) -> None:
-    """Called by a kernel whose recorder is eager, after it made its record: strict mode launches it, debug mode waits.
+    """Called by a kernel after it recorded an op in eager mode: strict mode launches the record, debug mode waits for
+    it.
 
-    Raises in debug mode what only values decide, such as an index out of range, at the op's own call, and with
-    `options.nan_check` FloatingPointError.
+    In debug mode, raises at the op's own call what depends on values, such as an index out of range, and
+    FloatingPointError with `options.nan_check`.
     """
     if recorder.mode == "strict":
         recorder.cut()

@@ -16,13 +16,13 @@ from lazytpu.trace.recorder import Recorder
 
 
 def install() -> None:
-    """Let recorders follow the mode of the process."""
+    """Let recorders follow the process's mode."""
     watch("mode", _follow)
 
 
 def _follow() -> None:
     place = call_site()
-    with ExitStack() as calls:  # a cut that fails keeps no other recorder from following
+    with ExitStack() as calls:  # a failing cut must not keep other recorders from following
         for follower in recorders():
             calls.callback(follower.choose_mode, follower.own_mode, place)
 

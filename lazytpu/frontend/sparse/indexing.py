@@ -1,4 +1,4 @@
-"""Picking elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
+"""Selecting elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.frontend.sparse.parts import Kernels, indices_of, like, look_up, ma
 
 
 def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
-    """aten::index_select: along a sparse dim, how many elements there are is read from the device, a cut."""
+    """aten::index_select. Along a sparse dim the number of elements is read from the device: a cut."""
     if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
         raise IndexError(
             f"index_select(): expected a vector of integers as index, got {index.dtype} {list(index.shape)}"
@@ -26,7 +26,7 @@ def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def select(tensor: Tensor, dim: int, index: int) -> Tensor:
-    """aten::select.int: dense when it takes the only sparse dim; else a cut, as index_select has it."""
+    """aten::select.int. Dense when it removes the only sparse dim, else a cut, as in index_select."""
     length = tensor.shape[range(tensor.dim())[dim]]
     if not -length <= index < length:
         raise IndexError(

@@ -1,4 +1,4 @@
-"""Elementwise ops: those that keep 0 act on the values alone; sums and products bring two sets of indices together."""
+"""Elementwise ops. Those that map 0 to 0 act on the values alone; sums and products combine two sets of indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ isposinf log1p nan_to_num rad2deg relu round round.decimals sgn sign signbit sin
 
 
 def on_values(op: Any) -> Callable[..., Tensor]:
-    """The kernel of an op f with f(0) = 0: f of the values, after adding up those of one index."""
+    """The kernel of an op f with f(0) = 0: f of the values, after adding up those with the same index."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         tensor = coalesce(tensor)
@@ -41,7 +41,7 @@ def on_values(op: Any) -> Callable[..., Tensor]:
 
 
 def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that leaves a functional one's result in its first argument."""
+    """The kernel that stores a functional one's result in its first argument."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(tensor, *args, **kwargs)
@@ -53,7 +53,7 @@ def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def with_out(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that leaves a functional one's result in out=."""
+    """The kernel that stores a functional one's result in out=."""
 
     def kernel(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
         return into(out, functional(*args, **kwargs))
@@ -137,7 +137,7 @@ def _add_to_dense(dense: Tensor, sparse: Tensor, alpha: Any) -> Tensor:
 
 
 def add_(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::add_.Tensor, what optimizers do with a dense parameter and its sparse gradient."""
+    """aten::add_.Tensor, which optimizers call with a dense parameter and its sparse gradient."""
     result = add(one, other, alpha=alpha)
     if not torch.can_cast(result.dtype, one.dtype):
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {one.dtype}")
@@ -194,7 +194,7 @@ def floor_divide(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _variants(name: str, functional: Callable[..., Tensor], out: str | None = None) -> Kernels:
-    """The kernels of an op, its in-place form and its out= form, where torch has them."""
+    """The kernels of an op, its in-place form and its out= form, as far as torch has them."""
     base, _, overload = name.partition(".")
     kernels: Kernels = {name: functional}
     named = {f"{base}_" + (f".{overload}" if overload else ""): in_place, f"{base}.{out or 'out'}": with_out}

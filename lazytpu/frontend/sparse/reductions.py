@@ -26,7 +26,7 @@ def total(tensor: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """The sparse dims that stay, the sparse dims that are summed, and the dims of values that are summed."""
+    """The sparse dims that remain, the sparse dims that are summed, and the dims of values that are summed."""
     summed = sorted(d % tensor.dim() for d in dims)
     sparse = tensor.sparse_dim()
     return (
@@ -57,7 +57,7 @@ def sum_of_dims(
 
 
 def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
-    """aten::_sparse_sum_backward: what torch.sparse.sum passes back, at the indices of its input."""
+    """aten::_sparse_sum_backward: the gradient of torch.sparse.sum, at the indices of its input."""
     tensor = coalesce(tensor)
     remaining, _, dense = _split(tensor, dim)
     indices, values = indices_of(tensor), values_of(tensor)
@@ -83,7 +83,7 @@ def norm_with_dtype(tensor: Tensor, p: Any, dim: Any = None, keepdim: bool = Fal
 
 
 def vector_norm(tensor: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """aten::linalg_vector_norm of all elements, what clipping gradients asks for."""
+    """aten::linalg_vector_norm of all elements, which gradient clipping calls."""
     if ord <= 0:
         refuse(f"the norm of order {ord} of a sparse tensor")
     return norm(tensor, ord, dim, keepdim, dtype)

@@ -1,4 +1,4 @@
-"""torch.sparse.softmax and log_softmax: over the elements that are there, all others counting as -inf."""
+"""torch.sparse.softmax and log_softmax: over the elements that are present; all others count as -inf."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lazytpu.frontend.sparse.parts import Kernels, coalesce, indices_of, like, l
 
 
 def _pools(tensor: Tensor, dim: int) -> tuple[Tensor, int]:
-    """Which elements are normalized together, those that differ in `dim` alone; how many such pools there are is read
-    from the device, a cut."""
+    """For each element the pool that it is normalized in: elements that differ in `dim` only. The number of pools is
+    read from the device, a cut."""
     others = [d for d in range(tensor.sparse_dim()) if d != dim]
     distinct, pool = torch.unique(
         positions(indices_of(tensor)[others], [tensor.shape[d] for d in others]), return_inverse=True

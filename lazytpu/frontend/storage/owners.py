@@ -1,7 +1,6 @@
-"""Whose the values on the device are: of a module, an optimizer, the autograd graph, or the script.
+"""Who owns the values on the device: a module, an optimizer, the autograd graph, or the script.
 
-Nothing is noted while ops are recorded. All of Python's objects are looked through when somebody asks, which takes some
-0.1 s.
+Nothing is noted while ops are recorded. A report searches all of Python's objects, which takes about 0.1 s.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ ACTIVATION, TENSOR, PENDING = Owner("activations", None), Owner("other tensors",
 def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
     """The owner of each device buffer, by the buffer's id; `objects` are all of Python's, by their type.
 
-    A value that several hold has the owner that says most: a module or an optimizer, then a leaf that requires a
+    A value with several holders gets the most specific one: a module or an optimizer, then a leaf that requires a
     gradient, then the autograd graph ("activations": computed from such leaves, or saved for the backward pass with no
-    tensor left), then the script. "Pending inputs" are kept by recorded ops alone, until those run.
+    tensor left), then the script. "Pending inputs" are held by recorded ops alone, until those run.
     """
     by_buffer: dict[int, Owner] = {}
     for recorder in tensors.recorders():
