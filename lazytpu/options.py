@@ -6,9 +6,9 @@
     with lazytpu.options(debug=2, dump="graphs"):     # for a block
         ...
 
-The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that
-cannot be read is therefore told at the first use of the device (`Options.check`), not there. Settings hold for the
-process, all of its threads included.
+The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that cannot
+be read is therefore reported at the first use of the device (`Options.check`), not there. Settings hold for the whole
+process, including all of its threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Options", "options"]
 
 
 class Options:
-    """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
+    """The current settings. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
     __slots__ = (
         "_unknown",
@@ -108,7 +108,7 @@ class Options:
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
         """The settings of an environment. An unset variable means the default, and so does an empty one, except where
-        `Setting.empty` says otherwise, and one that cannot be read, which `check` tells."""
+        `Setting.empty` says otherwise, and one that cannot be read, which `check` reports."""
         wrong: dict[str, ValueError] = {}
         for setting in SETTINGS.values():
             value, text = setting.default, environment.get(setting.variable)
@@ -124,8 +124,8 @@ class Options:
         object.__setattr__(self, "_unknown", unknown)
 
     def check(self) -> None:
-        """Raise ValueError for the variables that could not be read, with what is allowed; warn of those that are no
-        setting."""
+        """Raise ValueError for the variables that could not be read, with what is allowed; warn about those that are
+        not settings."""
         for name in self._unknown:
             close = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), SETTINGS, n=1)
             hint = f"did you mean {SETTINGS[close[0]].variable}?" if close else f"settings are {', '.join(SETTINGS)}"
@@ -183,7 +183,7 @@ _watchers: dict[str, list[Callable[[], None]]] = {}
 
 
 def watch(name: str, changed: Callable[[], None]) -> None:
-    """Call `changed` whenever the process's setting `name` was set, from then on."""
+    """Call `changed` whenever the process's setting `name` is set from now on."""
     _watchers.setdefault(name, []).append(changed)
 
 

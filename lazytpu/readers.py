@@ -1,5 +1,5 @@
-"""From what a setting was given, often the text of an environment variable, to its value; ValueError or TypeError for
-what it cannot be."""
+"""Reading the value of a setting from what the user gave, often the text of an environment variable. Each reader raises
+ValueError or TypeError for what it does not accept."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def flag(value: Any) -> bool:
 
 
 def seconds(value: Any) -> float:
-    """Seconds, 0 or more, infinity among them."""
+    """Seconds, 0 or more, infinity included."""
     if isinstance(value, bool):
         raise TypeError
     number = float(value)
@@ -60,7 +60,7 @@ def seconds(value: Any) -> float:
 
 
 def folder(value: Any) -> Path | None:
-    """A folder, which need not be there yet; None for nothing."""
+    """A folder, which need not exist; None for nothing."""
     if value is None or value == "":
         return None
     path = Path(value).expanduser()
@@ -70,7 +70,7 @@ def folder(value: Any) -> Path | None:
 
 
 def plugins(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The libraries with a PJRT C API that jax is told of, by the names of their platforms."""
+    """The libraries with a PJRT C API that jax is configured to load, by platform name."""
     listed = environment.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(",")
     return {name: path for name, _, path in (entry.partition(":") for entry in listed) if name}
 
@@ -81,7 +81,7 @@ def platform(value: Any) -> str | None:
 
 
 def target(value: Any) -> str | None:
-    """What passes make programs for, as `lazytpu.passes.target.NAMES` lists it; None for nothing."""
+    """What passes compile for, as listed in `lazytpu.passes.target.NAMES`; None for nothing."""
     return one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(value) if value else None
 
 

@@ -38,7 +38,8 @@ class Values(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `read` turns what was given, or the text of the variable, into the value, or raises ValueError."""
+    """One setting: `read` turns what the user gave, or the text of the variable, into the value, or raises
+    ValueError."""
 
     name: str
     default: Any
@@ -54,7 +55,7 @@ class Setting:
         return f"{PREFIX}{self.name.upper()}"
 
     def parse(self, value: Any, source: str) -> Any:
-        """The value for what was given; ValueError that names `source`, what came and what is allowed."""
+        """The value that `value` stands for. Raises ValueError naming `source`, what was given and what is allowed."""
         try:
             return self.read(value)
         except (ValueError, TypeError, OverflowError, OSError, RuntimeError):  # the last three: numbers and paths
