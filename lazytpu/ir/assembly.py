@@ -11,21 +11,42 @@ printed once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i1, i64
 from xdsl.ir import Attribute
-from xdsl.irdl import VarResultDef
+from xdsl.irdl import IRDLOperation, VarResultDef
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
 from lazytpu.ir.literals import is_integer_attr
 from lazytpu.ir.types import canonical, int_array, ints, is_int_array
 
-if TYPE_CHECKING:
-    from lazytpu.ir.base import TensorOp
 
-_Op = TypeVar("_Op", bound="TensorOp")
+class AssembledOp(IRDLOperation):
+    """An op that is printed and parsed in this form."""
+
+    HEAD: ClassVar[str | None] = None
+    "The property printed before the operands, a word."
+    BARE: ClassVar[str | None] = None
+    "The property printed after the operands without its name."
+
+    def print(self, printer: Printer) -> None:
+        print_op(self, printer)
+
+    @classmethod
+    def parse(cls, parser: Parser) -> Self:
+        return parse_op(cls, parser)
+
+    def print_property(self, name: str, printer: Printer) -> None:
+        print_value(self.properties[name], printer)
+
+    @classmethod
+    def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        return parse_value(parser)
+
+
+_Op = TypeVar("_Op", bound=AssembledOp)
 
 
 def print_value(value: Attribute, printer: Printer) -> None:
@@ -52,7 +73,7 @@ def parse_value(parser: Parser) -> Attribute:
     return StringAttr(parser.parse_identifier_or_str_literal(" or another property value"))
 
 
-def print_op(op: TensorOp, printer: Printer) -> None:
+def print_op(op: AssembledOp, printer: Printer) -> None:
     """Print an op, after its name."""
     head, bare = op.HEAD, op.BARE
     if head in op.properties:
@@ -72,7 +93,7 @@ def print_op(op: TensorOp, printer: Printer) -> None:
     print_tail(op, printer)
 
 
-def print_tail(op: TensorOp, printer: Printer) -> None:
+def print_tail(op: AssembledOp, printer: Printer) -> None:
     """Print the end of an op: attributes and types."""
     printer.print_op_attributes(op.attributes)
     printer.print_string(" : ")
@@ -82,7 +103,7 @@ def print_tail(op: TensorOp, printer: Printer) -> None:
         printer.print_function_type(op.operand_types, op.result_types)
 
 
-def _has_one_type(op: TensorOp) -> bool:
+def _has_one_type(op: AssembledOp) -> bool:
     results = op.get_irdl_definition().results
     one_result = len(results) == 1 and not isinstance(results[0][1], VarResultDef) and len(op.results) == 1
     return one_result and all(operand.type == op.results[0].type for operand in op.operands)

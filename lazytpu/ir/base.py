@@ -6,7 +6,6 @@ function, which the builder and the verifier share."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self
 
 from xdsl.dialects.builtin import (
     AnyTensorType,
@@ -18,13 +17,11 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, base, eq, traits_def
-from xdsl.parser import Parser
-from xdsl.printer import Printer
+from xdsl.irdl import base, eq, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from lazytpu.ir import assembly
+from lazytpu.ir.assembly import AssembledOp
 from lazytpu.ir.literals import is_integer_attr
 from lazytpu.ir.types import int_array, listed, shape_of, type_of
 
@@ -42,15 +39,10 @@ ONE = IntegerAttr(1, i64)
 FALSE = IntegerAttr(0, i1)
 
 
-class TensorOp(IRDLOperation):
+class TensorOp(AssembledOp):
     """An op of the `lazytpu` dialect."""
 
     traits = traits_def(Pure())
-
-    HEAD: ClassVar[str | None] = None
-    "The property that is printed before the operands, a keyword."
-    BARE: ClassVar[str | None] = None
-    "The property that is printed after the operands, without its name."
 
     def infer(self) -> Sequence[AnyTensorType]:
         """The result types, inferred from operands and properties. Raises ValueError when these are inconsistent."""
@@ -66,20 +58,6 @@ class TensorOp(IRDLOperation):
         actual = list(self.result_types)
         if expected != actual:
             raise VerifyException(f"{self.name}: expected result types {show(expected)}, got {show(actual)}")
-
-    def print(self, printer: Printer) -> None:
-        assembly.print_op(self, printer)
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        return assembly.parse_op(cls, parser)
-
-    def print_property(self, name: str, printer: Printer) -> None:
-        assembly.print_value(self.properties[name], printer)
-
-    @classmethod
-    def parse_property(cls, name: str, parser: Parser) -> Attribute:
-        return assembly.parse_value(parser)
 
     def operand_type(self, index: int) -> AnyTensorType:
         return type_of(self.operands[index])

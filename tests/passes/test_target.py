@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.options import SETTINGS
 from lazytpu.passes.generations import GENERATIONS, generation_of
 from lazytpu.passes.target import NAMES, Target
+from lazytpu.settings import SETTINGS
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,11 +6,12 @@ The passes are named `lazytpu-cse` and so on there, because xDSL has a cse, a dc
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
+
+from lazytpu.passes.registry import BUILT_IN
 
 PREFIX = "lazytpu-"
 
@@ -22,9 +23,7 @@ def _dialect() -> Dialect:
 
 
 def _passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    # By name, because passes import the dialect and not the other way round.
-    built_in = import_module("lazytpu.passes.registry").BUILT_IN
-    return {PREFIX + name: _renamed(PREFIX + name, entry.load) for name, entry in built_in.items()}
+    return {PREFIX + name: _renamed(PREFIX + name, entry.load) for name, entry in BUILT_IN.items()}
 
 
 def _renamed(name: str, factory: Callable[[], type[ModulePass]]) -> Callable[[], type[ModulePass]]:

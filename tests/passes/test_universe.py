@@ -8,8 +8,8 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 
 from lazytpu.ir.dialect import LAZYTPU
 from lazytpu.ir.text import print_module
-from lazytpu.ir.universe import UNIVERSE
 from lazytpu.passes.registry import BUILT_IN
+from lazytpu.passes.universe import UNIVERSE
 from tests.ir.samples import module_of
 
 
