@@ -1,5 +1,5 @@
-"""From a trace to StableHLO: import, passes, emission. Loads xDSL and all rules; a program that the index knows does
-without."""
+"""From a trace to StableHLO: import, passes, emission. Loads xDSL and all rules, which a program in the
+index does not need."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lazytpu.aten.errors import Check
 from lazytpu.aten.importer import import_trace
-from lazytpu.aten.scalars import Packer
-from lazytpu.engine.launching.clusters import Clustered, clustered
-from lazytpu.engine.trace_cache.index import Entry
+from lazytpu.engine.compiling.clusters import Clustered, clustered
+from lazytpu.engine.launching.binding import Binding
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -29,19 +27,14 @@ from lazytpu.trace.trie import Record
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A trace as XLA takes it, and what running it needs to know.
+    """A trace as XLA takes it (`module`), and how its program is bound to it.
 
-    `packs` are the positions of the packs that the program takes, `inputs` the indices of the trace's inputs, after
-    them; `donated` the inputs whose memory a result takes. `text` is the module in the `lazytpu` dialect after the
-    passes, `stablehlo` that of `module`. `parts` is the same program in clusters, when they were asked for and pay.
+    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`. `parts` is the
+    same program in clusters, when they were asked for and pay.
     """
 
     module: ir.Module
-    packer: Packer
-    packs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    donated: frozenset[int]
-    checks: tuple[Check, ...]
+    binding: Binding
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
@@ -52,18 +45,6 @@ class Translated:
     def texts(self) -> Texts:
         """What `lazytpu.graphs()` shows."""
         return Texts(self.text, self.stablehlo, self.passes)
-
-    def entry(self, program: str, live: tuple[int, ...]) -> Entry:
-        """What the index keeps of it; `program` is the key of its executable."""
-        return Entry(
-            program=program,
-            entries=self.packer.entries,
-            packs=self.packs,
-            inputs=self.inputs,
-            donated=tuple(sorted(self.donated)),
-            live=live,
-            checks=tuple((check.record, check.message, check.error) for check in self.checks),
-        )
 
 
 def translate(
@@ -100,13 +81,17 @@ def translate(
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
-    return Translated(
-        module=module,
+    binding = Binding(
         packer=imported.packer,
         packs=tuple(i for i in kept if i < packs),
         inputs=tuple(i - packs for i in kept if i >= packs),
         donated=frozenset([kept[i] - packs for i in aliased]),
+        live=tuple(live),
         checks=imported.checks,
+    )
+    return Translated(
+        module=module,
+        binding=binding,
         text=text,
         stablehlo=stablehlo_text(module),
         passes=tuple(history),

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.runtime.buffer import MEMORY, Buffer, Known
-from lazytpu.runtime.laid_out import LaidOut
+from lazytpu.runtime.custom_layout import CustomLayoutBuffer
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -147,7 +147,8 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     buffers = [*objects.get(Buffer, ()), *objects.get(Known, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
-    found += [_value(b, b.held, owned.get(id(b))) for b in objects.get(LaidOut, ()) if not b.gone()]
+    custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]
+    found += [_value(b, b.existing, owned.get(id(b))) for b in custom]
     unseen = MEMORY.live - sum(value.nbytes for value in found)
     if gc.get_freeze_count() and unseen > 0:
         found.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
