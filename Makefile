@@ -56,6 +56,8 @@ help:
 	@echo 'make coverage     docs/conformance.md and .json from what make conformance and make tpu-column found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
 	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
+	@echo 'make docs         the documentation as a site, in site/, with links and anchors checked'
+	@echo 'make ir           docs/ir.md, the reference of the dialect, from the op definitions'
 	@echo 'make clean        remove the virtual environment and the caches'
 
 demo: $(INSTALLED)
@@ -129,8 +131,16 @@ coverage: $(TESTED)
 calibration: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspection.step.calibration
 
+.PHONY: docs ir
+# Material announces its successor with every build; the variable is its own.
+docs: $(TESTED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
+
+ir: $(TESTED)
+	$(BIN)/python -m tools.reference $(ARGS)
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'lazytpu needs Python 3.11 or newer with the venv module (on Debian: apt-get install python3 python3-venv)' \

@@ -1,4 +1,4 @@
-"""Every command and every block of code in the README and in docs/ runs as it is printed."""
+"""Every command and every block of code in the README, in the other pages beside it, and in docs/ runs as printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from lazytpu.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
 
@@ -42,6 +42,9 @@ SHORTENED = {
     ),
     "python -m lazytpu.doctor templates": "python -m lazytpu.doctor templates --list",
     "make doctor-plugin": f"make doctor-plugin {MAKE} --dry-run",
+    "make lint": f"make lint {MAKE} --dry-run",
+    "make docs": f"make docs {MAKE} --dry-run",  # built in test_site.py
+    "pip wheel . --no-deps --wheel-dir dist": "pip wheel --help",  # what it builds, `pip install .` looks at above
     "python examples/digits.py": "python examples/digits.py --epochs 1",
 }
 
@@ -161,6 +164,7 @@ def test_every_room_is_in_the_table():
 
 
 def test_links_lead_somewhere():
+    """mkdocs looks at anchors, and at links between pages once more (test_site.py)."""
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:\s]+)[)#]", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
