@@ -11,8 +11,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
@@ -25,11 +28,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# What lazytpu imports up to the end of a first step that is compiled; whoever is not named is imported by these.
-IMPORTS = """
-    lazytpu lazytpu.aten.importer lazytpu.engine.compiling.translate lazytpu.frontend.kernels lazytpu.inspection.graphs
-    lazytpu.lowering.emit lazytpu.passes.pipeline lazytpu.wiring networkx rich scipy.linalg
-""".split()
+# What a first training step imports, with what these import. None of them makes a device, or a thread.
+IMPORTS = ("lazytpu.wiring", "torch._dynamo", "networkx", "rich", "jaxlib.mlir.dialects.mhlo")
+ROOMS = "aten engine frontend.ops frontend.patches frontend.recording frontend.sparse lowering passes".split()
 LIMIT = 1 << 20  # bytes of a request
 # Read when torch, jax or Python start: a fork cannot follow them.
 READ_AT_START = ("JAX_", "MKL_", "OMP_", "TORCH_", "PYTHON")
@@ -70,6 +71,7 @@ class Process:
             self._status.settimeout(timeout)
             try:
                 self.returncode = self._number()
+                self._status.close()
             except (TimeoutError, BlockingIOError):
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(self.args, timeout) from None
@@ -89,7 +91,6 @@ class Process:
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait, and read standard output and standard error. Raises subprocess.TimeoutExpired."""
         self.wait(timeout)
-        self._status.close()
         texts = []
         for output in self._outputs:
             os.lseek(output, 0, os.SEEK_SET)
@@ -106,7 +107,8 @@ def run(
     timeout: float = 300,
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """`subprocess.run([sys.executable, *arguments], capture_output=True, text=True, ...)`, in a fork."""
+    """`subprocess.run([sys.executable, *arguments], capture_output=True, text=True, ...)`, in a fork. With `check`, the
+    error of a status that is not 0 shows standard error."""
     process = Process(arguments, env=env, cwd=cwd)
     try:
         printed, complaints = process.communicate(timeout)
@@ -115,8 +117,10 @@ def run(
         process.communicate()
         raise
     done = subprocess.CompletedProcess(process.args, process.wait(), printed, complaints)
-    if check:
-        done.check_returncode()
+    if check and done.returncode:
+        error = subprocess.CalledProcessError(done.returncode, done.args, printed, complaints)
+        error.add_note(complaints)
+        raise error
     return done
 
 
@@ -149,6 +153,7 @@ def _serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
                     continue
                 request, files, *_ = socket.recv_fds(requests, LIMIT, 3)
                 if not request:
+                    requests.close()
                     sys.exit()
                 client = socket.socket(fileno=files.pop())
                 pid = os.fork()
@@ -171,12 +176,13 @@ def _tell(client: socket.socket, number: int, close: bool = True) -> None:
         client.close()
 
 
-def _become(environment: dict[str, str], cwd: str, files: list[int]) -> None:
+def _become(environment: dict[str, str], cwd: str, files: list[int], started_with: set[str]) -> None:
     """The process that was asked for, but for its program: what reads the environment early reads it again."""
     for target, file in enumerate(files, 1):
         os.dup2(file, target)
         os.close(file)
-    os.environ.clear()
+    for name in started_with - environment.keys():
+        os.environ.pop(name, None)  # what imports have set stays, as it would be set in a fresh Python
     os.environ.update(environment)
     os.chdir(cwd)
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
@@ -223,18 +229,19 @@ def _execute(arguments: list[str]) -> None:
 
 
 def _main() -> None:
-    import gc
-    import importlib
-
+    started_with = set(os.environ)
     own = sys.path.index(str(Path(__file__).parent))
     del sys.path[own]
     sys.path.insert(0, str(Path(__file__).parents[1]))
     for name in IMPORTS:
         importlib.import_module(name)
+    for room in (importlib.import_module(f"lazytpu.{name}") for name in ROOMS):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
     del sys.path[0]
     gc.freeze()  # a collection of a fork need not copy all pages
     request, files = _serve(socket.socket(fileno=int(sys.argv[1])))
-    _become(request["environment"], request["cwd"], files)
+    _become(request["environment"], request["cwd"], files, started_with)
     _execute(request["arguments"])
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 SHARED = ("common", "table", "workloads")
@@ -16,9 +16,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHA
 
 def run(*arguments: str, status: int = 0) -> str:
     """Standard output of a script of benchmarks/."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=FOLDER.parent, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = zygote.run(arguments, cwd=FOLDER.parent, timeout=600)
     assert done.returncode == status, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 

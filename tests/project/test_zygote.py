@@ -70,8 +70,15 @@ def test_program_arguments_environment_and_folder(tmp_path: Path, way: str) -> N
     name, arguments, folder, variables, first = json.loads(done.stdout)
     fresh = subprocess.run([sys.executable, *program, "--flag", "x"], cwd=tmp_path, capture_output=True)
     assert (name, arguments, folder) == ("__main__", json.loads(fresh.stdout)[1], str(tmp_path))
-    assert variables == environment
+    assert environment.items() <= variables.items()
     assert first == json.loads(fresh.stdout)[4]
+
+
+def test_variables_that_are_not_in_its_environment_are_gone() -> None:
+    code = "import os; print('HOME' in os.environ, 'XLA_FLAGS' in os.environ)"
+    zygote.run(["-c", ""])  # the server has started by now
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XLA_FLAGS")}
+    assert zygote.run(["-c", code], env=environment).stdout == "False False\n"
 
 
 def test_settings_are_those_of_its_environment() -> None:
