@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from harness import TOLERANCE, to_numpy, to_torch
+from harness import QUICK, TOLERANCE, to_numpy, to_torch
 from torch._ops import OpOverload
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -22,8 +22,6 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
-
-QUICK = {"xla_backend_optimization_level": 0}  # a third of the time; what is computed is the same
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,14 @@ class Importer:
     def _operand(self, op: OpOverload, name: str, value: Any) -> Any:
         s, found = signature(op), registry.load().get(str(op))
         if isinstance(value, torch.Tensor):
-            self.inputs.append(to_numpy(value))
+            self.inputs.append(to_numpy(value).copy())  # a test may write it before the program runs
             kind = tensor_type(dtypes.name(value.dtype), tuple(value.shape))
             return self.block.insert_arg(kind, len(self.block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [self._operand(op, name, v) for v in value]
-        runtime = found is not None and name in found.numbers
-        if type(value) in KINDS and (name in s.numbers or name in s.tensors or runtime):
-            if not (self.numbers and runtime):
+        varying = found.numbers | found.promotable if found else frozenset()
+        if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
+            if not (self.numbers and name in varying and (type(value) is not bool or name in found.numbers)):
                 return Scalar(KINDS[type(value)], value)
             self.values.append(value)
             return Scalar(KINDS[type(value)], None, self.plan, len(self.values) - 1)

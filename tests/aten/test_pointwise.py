@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from batch import Case, check_all
-from harness import check, run
+from deferred import check
+from harness import run
 from samples import ALL, FLOATS, INTEGERS, finite, nonzero, normal, sample
 
 from lazytpu.aten import registry
