@@ -8,4 +8,5 @@ QUICK: dict[str, bool | int | str] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
 }
-"""Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through."""
+"""Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through. Empty with
+`pytest --optimized`."""
