@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,8 +86,8 @@ class Importer:
             return Scalar(KINDS[type(value)], None, self.plan, len(self.values) - 1)
         return value
 
-    def run(self) -> list[torch.Tensor]:
-        """Compile, run, and fetch every result."""
+    def run(self, options: Mapping[str, bool | int | str] = QUICK) -> list[torch.Tensor]:
+        """Compile with these options of XLA, run, and fetch every result."""
         self.block.add_op(ReturnOp(*self.results))
         packer = self.plan.packer()
         packs = dict(zip(packer.packs, packer(self.values), strict=True))
@@ -99,13 +99,17 @@ class Importer:
         types = [a.type for a in self.block.args], [r.type for r in self.results]
         module = ModuleOp([FuncOp("main", types, Region(self.block))])
         module.verify()
-        program = Program.compile(emit(module), options=QUICK)
+        program = Program.compile(emit(module), options=options)
         arrays = [packs[pack] for pack in PACKS if pack in packs] + self.inputs
         made = program.run([client.to_device(a) for a in arrays])
         return [to_torch(client.to_host(m), dtype_of(r)) for m, r in zip(made, self.results, strict=True)]
 
 
-def check_all(cases: Iterable[Case], numbers: tuple[bool, ...] = (False, True)) -> int:
+def check_all(
+    cases: Iterable[Case],
+    numbers: tuple[bool, ...] = (False, True),
+    options: Mapping[str, bool | int | str] = QUICK,
+) -> int:
     """Assert that every case gives what the CPU gives; returns how many the CPU can compute.
 
     All run twice: with numbers as constants of the program, and as run-time numbers.
@@ -115,7 +119,7 @@ def check_all(cases: Iterable[Case], numbers: tuple[bool, ...] = (False, True)) 
         importer = Importer(runtime)
         for case, reference in references:
             importer.add(case, reference)
-        got = iter(importer.run())
+        got = iter(importer.run(options))
         for case, reference in references:
             for expected in reference:
                 _compare(case, next(got), expected, runtime)
