@@ -10,7 +10,6 @@ import pytest
 from tests import zygote
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-IN_GATE = ("control_flow", "recording")
 SHARED = ("common", "table", "workloads")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 
@@ -23,7 +22,7 @@ def run(*arguments: str, status: int = 0) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_GATE else pytest.mark.long) for name in NAMES]
+    "name", [pytest.param(name, marks=() if name == "control_flow" else pytest.mark.long) for name in NAMES]
 )
 def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
     file = tmp_path / "made" / f"{name}.json"

@@ -117,6 +117,7 @@ def digits(device: str, epochs: int) -> dict[str, Any]:
     return json.loads(printed.strip().splitlines()[-1])
 
 
+@pytest.mark.long
 def test_digits_first_losses_agree():
     """The first step is exact; after an epoch of BatchNorm in f32 any two engines differ by about a thousandth."""
     cpu, tpu = digits("cpu", 1), digits("tpu", 1)
@@ -124,6 +125,7 @@ def test_digits_first_losses_agree():
     assert tpu["losses"][1] == pytest.approx(cpu["losses"][1], rel=5e-2)
 
 
+@pytest.mark.long
 def test_digits_learns():
     found = digits("tpu", 8)
     assert found["test_accuracy"] >= 0.97
