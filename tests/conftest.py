@@ -21,9 +21,12 @@ if not _WORKER:
 # those of its ops that run meanwhile.
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
 
-OPTIMIZED = ("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace", "training")
-"""Rooms that get XLA as users do: what they look for (donated memory, chains of programs, the same bits in all modes,
-what is fused and what must not be) depends on its optimizations."""
+OPTIMIZED = (
+    *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace", "training"),
+    "frontend/test_float8.py",
+)
+"""Tests that get XLA as users do: what they look for (donated memory, chains of programs, the same bits in all modes,
+what is fused and what must not be, the smallest numbers) depends on its optimizations."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _optimized(node: pytest.Item | pytest.Module) -> bool:
-    return node.path.relative_to(Path(__file__).parent).parts[0] in OPTIMIZED
+    path = node.path.relative_to(Path(__file__).parent)
+    return path.parts[0] in OPTIMIZED or path.as_posix() in OPTIMIZED
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,10 @@ SHORTENED = {
     "make doctor-plugin": f"make doctor-plugin {MAKE} --dry-run",
     "python examples/digits.py": "python examples/digits.py --epochs 1",
 }
+
+
+# What takes longest, though it is shortened; tests/examples and tests/conformance run the same programs.
+LONG = ("make demo", "make conformance")
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
@@ -104,7 +109,13 @@ def test_code_runs(where: str, code: str, checkout: Path):
     run("python block.py", checkout)
 
 
-@pytest.mark.parametrize(("where", "commands"), blocks("bash"), ids=ids(blocks("bash")))
+def command_blocks() -> list[Any]:
+    found = blocks("bash")
+    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in found]
+    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(found, marks)]
+
+
+@pytest.mark.parametrize(("where", "commands"), command_blocks())
 def test_commands_run(where: str, commands: str, checkout: Path):
     """The commands of one block run one after the other in one folder."""
     for line in commands.splitlines():
