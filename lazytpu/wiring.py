@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from lazytpu.engine.device import Device
+from lazytpu.engine.device import XlaDevice
 from lazytpu.engine.engine import Engine
 from lazytpu.frontend import ports
 from lazytpu.frontend.device import device_port
@@ -22,5 +22,5 @@ def start() -> Engine:
         options.check()
         ENGINE = engine = Engine(slot_names, model_names, ports.OpFacts, owners, user_line)
         ports.install(ENGINE)
-        device_port.install(Device(device_port.Properties, ENGINE.memory, lambda: engine.metrics.device_ms))
+        device_port.install(XlaDevice(device_port.Properties, ENGINE.memory, lambda: engine.metrics.device_ms))
     return ENGINE

@@ -74,7 +74,7 @@ def available() -> float:
     return host_available() if client.platform() == "cpu" else inf
 
 
-class Device:
+class XlaDevice:
     """Implements `lazytpu.frontend.device.device_port.Device`; `make_properties`: the frontend's class of them,
     `report` what `lazytpu.memory()` calls, `device_ms` the milliseconds that programs ran."""
 

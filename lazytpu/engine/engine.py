@@ -12,11 +12,11 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
-from lazytpu.engine.cuts import Cuts
+from lazytpu.engine.cutter import Cutter
 from lazytpu.engine.device import available, capacity, limit
-from lazytpu.engine.launching.answers import Answers
 from lazytpu.engine.launching.closing import close_at_exit
 from lazytpu.engine.launching.compiled import Queue
+from lazytpu.engine.launching.constants import Constants
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
@@ -32,7 +32,7 @@ from lazytpu.trace.trie import State
 
 
 class Engine:
-    """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`: `cuts` are its traces,
+    """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`: `cutter` takes its traces,
     `transfers` its data, `meaning` its ops."""
 
     def __init__(
@@ -51,14 +51,14 @@ class Engine:
         self.traces = Traces()
         self.make_facts = make_facts
         self.owners = owners
-        self.cuts = cuts = Cuts(self.compiler, self.traces, self.memory, user_line)
-        self.background = cuts.background
-        self.answers = Answers(cuts.constant, self.metrics.answered)
+        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line)
+        self.background = cutter.background
+        self.answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
         watch(self.answers.forget)
         transfers = Transfers(self.inflight, self.memory)
         self.plan_of = self.traces.ended
-        self.cut_trace, self.lose_trace = cuts.cut_trace, cuts.lose_trace
+        self.cut_trace, self.lose_trace = cutter.cut_trace, cutter.lose_trace
         self.upload, self.download = transfers.upload, transfers.download
         self.launched, self.wait, self.idle = transfers.launched, transfers.wait, transfers.idle
         MEMORY.limit, MEMORY.available = limit(), available
@@ -66,7 +66,7 @@ class Engine:
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
-        self.cuts.reset_metrics()
+        self.cutter.reset_metrics()
         MEMORY.reset_peak()
         TRAFFIC.reset()
 

@@ -11,8 +11,8 @@ from xdsl.ir import Attribute
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.types import FLOATS8, array_dtype, dtype_of, is_complex, is_float, is_unsigned, numpy_dtype, shape_of
 from lazytpu.runtime import client
-from lazytpu.runtime.client import func, ir
-from lazytpu.runtime.client import stablehlo as hlo
+from lazytpu.runtime.mlir import func, ir
+from lazytpu.runtime.mlir import stablehlo as hlo
 
 _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
     # Their bits: XLA:CPU changes those of a NaN when it moves them, and no TPU has all of the formats.
