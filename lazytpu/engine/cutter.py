@@ -147,7 +147,7 @@ class Cutter:
             checks = tuple([replace(check, line=line) for check in checks])
         buffers = program.launch(trace.buffers, trace.numbers, checks, alone)
         if len(held) == len(buffers):
-            for (_, value), buffer in zip(held, buffers, strict=True):
+            for (_, value), buffer in zip(held, buffers):  # without `strict`, which costs 0.4 us
                 value.buffer = buffer
         else:  # it computes more than is alive
             by_slot = dict(zip(program.binding.live, buffers, strict=True))
