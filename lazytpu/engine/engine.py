@@ -13,7 +13,7 @@ from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
 from lazytpu.engine.cutter import Cutter
-from lazytpu.engine.device import available, capacity, limit
+from lazytpu.engine.device import Device, available, capacity, limit
 from lazytpu.engine.launching.closing import close_at_exit
 from lazytpu.engine.launching.compiled import Queue
 from lazytpu.engine.launching.constants import Constants
@@ -25,21 +25,22 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
+from lazytpu.ports import EnginePort, OpFacts
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
-from lazytpu.trace.trie import State
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan, State
+from lazytpu.trace.value import Layout
 
 
-class Engine:
-    """Turns traces into results, on one device. Implements `lazytpu.frontend.ports.Engine`: `cutter` takes its traces,
-    `transfers` its data, `meaning` its ops."""
+class Engine(EnginePort):
+    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops."""
 
     def __init__(
         self,
         slot_names: Callable[[int], dict[int, str]],
         model_names: Callable[[int], list[str]],
-        make_facts: Callable[..., Any],
         owners: Owners,
         user_line: Callable[[], Any],
     ):
@@ -49,20 +50,24 @@ class Engine:
         self.packs = Packs()
         self.compiler = Compiler(slot_names, model_names, self.metrics, Queue(self.inflight, self.packs))
         self.traces = Traces()
-        self.make_facts = make_facts
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line)
         self.background = cutter.background
-        self.answers = Constants(cutter.constant, self.metrics.answered)
+        self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
-        watch(self.answers.forget)
-        transfers = Transfers(self.inflight, self.memory)
-        self.plan_of = self.traces.ended
-        self.cut_trace, self.lose_trace = cutter.cut_trace, cutter.lose_trace
-        self.upload, self.download = transfers.upload, transfers.download
-        self.launched, self.wait, self.idle = transfers.launched, transfers.wait, transfers.idle
+        watch(self._answers.forget)
+        self.transfers = Transfers(self.inflight, self.memory)
+        self._device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
         close_at_exit([self.inflight.close, self.background.close])
+
+    @property
+    def answers(self) -> Constants:
+        return self._answers
+
+    @property
+    def device(self) -> Device:
+        return self._device
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
@@ -77,10 +82,10 @@ class Engine:
         beside = {"cached constants": self.packs.kept(), "programs": code}
         return report(self.owners, *capacity(), beside)
 
-    def facts(self, op: OpOverload) -> Any:
-        """What recording needs to know of `op`. Raises NotImplementedError, naming the op and the way to add it, when
-        nothing expresses it."""
-        return meaning.facts(op, self.make_facts)
+    # -- what ops mean
+
+    def facts(self, op: OpOverload) -> OpFacts:
+        return meaning.facts(op)
 
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
@@ -106,6 +111,34 @@ class Engine:
     def check_import(self, state: State) -> None:
         """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning."""
         meaning.check_import(state)
+
+    # -- traces
+
+    def plan_of(self, state: State) -> CutPlan:
+        return self.traces.ended(state)
+
+    def cut_trace(self, trace: Trace) -> None:
+        self.cutter.cut_trace(trace)
+
+    def lose_trace(self, trace: Trace, error: BaseException) -> None:
+        self.cutter.lose_trace(trace, error)
+
+    def launched(self) -> int:
+        return self.transfers.launched()
+
+    def wait(self, since: int = 0) -> None:
+        self.transfers.wait(since)
+
+    def idle(self) -> bool:
+        return self.transfers.idle()
+
+    # -- data
+
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
+        return self.transfers.upload(flat, layout, line)
+
+    def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
+        return self.transfers.download(buffer, dtype)
 
     def fell_back(self) -> None:
         """Count an op that was run on the CPU."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch._ops import OpOverload
 
@@ -13,6 +10,7 @@ from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.schema import functional, signature
 from lazytpu.aten.support import missing_rule, supported
 from lazytpu.engine.errors.cuts import not_imported
+from lazytpu.ports import OpFacts
 from lazytpu.trace.extract import extract
 from lazytpu.trace.trie import State
 
@@ -23,9 +21,9 @@ USES_PRECISION = frozenset(
 )
 
 
-def facts(op: OpOverload, make_facts: Callable[..., Any]) -> Any:
+def facts(op: OpOverload) -> OpFacts:
     """Which arguments of `op` are run-time numbers, whether it is random, whether matmul precision matters, and which
-    numbers become run-time numbers once they vary: what `make_facts` makes of these four.
+    numbers become run-time numbers once they vary.
 
     Raises NotImplementedError, naming the op and the way to add it, when nothing expresses it.
     """
@@ -41,7 +39,7 @@ def facts(op: OpOverload, make_facts: Callable[..., Any]) -> Any:
     promotable = frozenset() if rule is None else rule.promotable & names
     random = torch.Tag.nondeterministic_seeded in op.tags or (rule is not None and rule.random)
     uses_precision = op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION
-    return make_facts(numbers, random, uses_precision, promotable)
+    return OpFacts(numbers, random, uses_precision, promotable)
 
 
 def check_import(state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from lazytpu.options import plugins
+from lazytpu.readers import plugins
 from lazytpu.runtime.errors import PlatformError
 
 _ADVICE = {

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from xdsl.universe import Universe
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_torch_finds_the_backend():
     found = {e.name: e.value for e in entry_points(group="torch.backends")}
-    assert found.get("lazytpu") == "lazytpu.frontend.autoload:autoload", "install the checkout: pip install -e ."
+    assert found.get("lazytpu") == "lazytpu.wiring:register", "install the checkout: pip install -e ."
 
 
 def test_xdsl_finds_the_dialect_and_the_passes():
@@ -34,3 +36,4 @@ def test_the_version_is_the_package_s():
     import lazytpu
 
     assert distribution("lazytpu").version == lazytpu.__version__
+    assert lazytpu.__version__ in (ROOT / "CHANGELOG.md").read_text()

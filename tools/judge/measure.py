@@ -22,7 +22,7 @@ from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target, passes
 from lazytpu.passes.target import Target
-from lazytpu.rehearsal.rehearse import Part, rehearse
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.trace.extract import extract
 from lazytpu.trace.trie import CutPlan
 from tools.judge.cases import Case
@@ -60,7 +60,7 @@ def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
         yield per_op(name, made, topology)
 
 
-def parts(case: Case) -> list[Part]:
+def parts(case: Case) -> list[RehearsedProgram]:
     """The programs that a case's step would run, once it has settled; nothing runs."""
     return rehearse(case.make())
 
@@ -125,7 +125,7 @@ def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
     )
 
 
-def per_op(name: str, parts: list[Part], topology: str) -> Figures:
+def per_op(name: str, parts: list[RehearsedProgram], topology: str) -> Figures:
     """Each recorded op as a program of its own, equal ones compiled once: what eager execution runs, without the host's
     part."""
     texts: Counter[str] = Counter()
@@ -141,7 +141,7 @@ def per_op(name: str, parts: list[Part], topology: str) -> Figures:
     return total
 
 
-def _imported(part: Part, devices: int) -> str:
+def _imported(part: RehearsedProgram, devices: int) -> str:
     """A program as it comes to the passes."""
     module = import_trace(part.records, part.live, part.dead, part.names).module
     if devices > 1:

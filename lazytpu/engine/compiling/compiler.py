@@ -23,7 +23,7 @@ from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
-from lazytpu.inspection.graphs import GRAPHS, Graph
+from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.mlir import ir
@@ -131,14 +131,14 @@ class Compiler:
             recalled = lookup.recall(content, trace.state, live, dead, self._loaded)
             if recalled is not None:
                 debug.loaded(number, name, len(records), 1e3 * (time.perf_counter() - start))
-                GRAPHS.append(Graph(number, name, len(records), lambda: translated().texts(), origin))
+                GRAPHS.append(ProgramGraph(number, name, len(records), lambda: translated().texts(), origin))
                 ready = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
         meanwhile = options.clusters == "meanwhile" and trace.mode == "fused" and options.background_compile > 0
         parts_only = options.clusters == "only"
         result = translated(meanwhile or parts_only)
-        GRAPHS.append(Graph(number, name, len(records), result.texts(), origin))
+        GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
         parts_only = parts_only and result.parts is not None
         prepared = Prepared(number, name, records, content, making, translated=result, parts_only=parts_only)
         if options.dump:

@@ -15,7 +15,7 @@ MOST = 1024  # constants; with at most 1,024 elements each, these are some megab
 
 class Constants:
     """The constants that were asked for, the last one at the end, and None for what could not be computed. Implements
-    `lazytpu.trace.constants.Answers`.
+    `lazytpu.trace.constants.ConstantReads`.
 
     `compute` runs a trace for the value of one slot; `known` is called for each read that needs none.
     """

@@ -1,4 +1,4 @@
-"""One vector in the place of many 0-d values that are computed alike."""
+"""Horizontal fusion: 0-d values that are computed alike become the elements of one vector."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DEEPEST = 16
 
 
 def vector_of(b: Builder, values: Sequence[SSAValue], depth: int = DEEPEST) -> SSAValue:
-    """The 1-D vector of 0-d values, built where `b` stands. Ops that compute all of them alike become one op on the
-    vectors of their operands, up to `depth` ops back."""
+    """The 1-D vector of 0-d values. Equal ops that compute all of them are fused into one op on the vectors of their
+    operands, up to `depth` ops back."""
     first = values[0]
     constant = _splat(values)
     if constant is not None:
@@ -35,7 +35,7 @@ def vector_of(b: Builder, values: Sequence[SSAValue], depth: int = DEEPEST) -> S
 
 
 def _same(b: Builder, values: Sequence[SSAValue], operands: Sequence[SSAValue]) -> SSAValue:
-    """The op that makes each of `values`, on whole vectors."""
+    """The op that defines each of `values`, applied to vectors."""
     op = values[0].owner
     assert isinstance(op, TensorOp)
     result = tensor_type(dtype_of(values[0]), (len(values),))
@@ -61,20 +61,20 @@ def _end_to_end(b: Builder, scalars: Sequence[SSAValue]) -> SSAValue:
 
 
 def _alike(values: Sequence[SSAValue]) -> list[tuple[SSAValue, ...]] | None:
-    """The operands of the elementwise ops that make `values`, if these are one op."""
+    """The operands, by position, of the elementwise ops that define `values`; None unless these are equal ops."""
     ops = [value.owner for value in values]
     first = ops[0]
     if not isinstance(first, ELEMENTWISE):
         return None
     if not all(type(op) is type(first) and _properties(op) == _properties(first) for op in ops):
         return None
-    given = list(zip(*(op.operands for op in ops if isinstance(op, Operation)), strict=True))
-    agree = all(len({(dtype_of(x), not shape_of(x)) for x in operand}) == 1 for operand in given)
-    return given if agree else None
+    operands = list(zip(*(op.operands for op in ops if isinstance(op, Operation)), strict=True))
+    agree = all(len({(dtype_of(x), not shape_of(x)) for x in values_at}) == 1 for values_at in operands)
+    return operands if agree else None
 
 
 def _progression(ops: Sequence[Any]) -> tuple[int, int]:
-    """How many of the first ops read numbers of one pack at equal distances, and the distance."""
+    """(count, step): how many of the first ops read numbers of one pack at a constant step."""
     first = ops[0]
     indices = [
         integer(op.index) for op in takewhile(lambda op: isinstance(op, NumberOp) and op.pack is first.pack, ops)
@@ -89,7 +89,7 @@ def _properties(op: Any) -> Any:
 
 
 def _splat(values: Sequence[SSAValue]) -> ConstantOp | None:
-    """The constant that all values are, whatever their shapes."""
+    """The constant that all values are equal to, whatever their shapes; None if there is none."""
     first = values[0].owner
     if not isinstance(first, ConstantOp):
         return None
