@@ -12,11 +12,11 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
-from lazytpu.engine.cuts import Cuts
+from lazytpu.engine.cutter import Cutter
 from lazytpu.engine.device import Device, available, capacity, limit
-from lazytpu.engine.launching.answers import Answers
 from lazytpu.engine.launching.closing import close_at_exit
 from lazytpu.engine.launching.compiled import Queue
+from lazytpu.engine.launching.constants import Constants
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
@@ -35,7 +35,7 @@ from lazytpu.trace.value import Layout
 
 
 class Engine(EnginePort):
-    """Turns traces into results, on one device: `cuts` runs traces, `transfers` moves data, `meaning` knows ops."""
+    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Engine(EnginePort):
         self.compiler = Compiler(slot_names, model_names, self.metrics, Queue(self.inflight, self.packs))
         self.traces = Traces()
         self.owners = owners
-        self.cuts = cuts = Cuts(self.compiler, self.traces, self.memory, user_line)
-        self.background = cuts.background
-        self._answers = Answers(cuts.constant, lambda: self.metrics.answered())
+        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line)
+        self.background = cutter.background
+        self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
         watch(self._answers.forget)
         self.transfers = Transfers(self.inflight, self.memory)
@@ -62,7 +62,7 @@ class Engine(EnginePort):
         close_at_exit([self.inflight.close, self.background.close])
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> Constants:
         return self._answers
 
     @property
@@ -71,7 +71,7 @@ class Engine(EnginePort):
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
-        self.cuts.reset_metrics()
+        self.cutter.reset_metrics()
         MEMORY.reset_peak()
         TRAFFIC.reset()
 
@@ -118,10 +118,10 @@ class Engine(EnginePort):
         return self.traces.ended(state)
 
     def cut_trace(self, trace: Trace) -> None:
-        self.cuts.cut_trace(trace)
+        self.cutter.cut_trace(trace)
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
-        self.cuts.lose_trace(trace, error)
+        self.cutter.lose_trace(trace, error)
 
     def launched(self) -> int:
         return self.transfers.launched()

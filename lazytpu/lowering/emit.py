@@ -30,7 +30,8 @@ from lazytpu.lowering.errors import LoweringError
 from lazytpu.lowering.locations import to_mlir
 from lazytpu.lowering.rules import RULES
 from lazytpu.runtime import module_options
-from lazytpu.runtime.client import func, ir, mlir_context
+from lazytpu.runtime.client import mlir_context
+from lazytpu.runtime.mlir import func, ir
 from lazytpu.runtime.signature import ALIAS, DONOR, LAYOUT
 
 NAME = "lazytpu.name"

@@ -14,8 +14,8 @@ from lazytpu.ir import random as ops
 from lazytpu.ir.types import dtype_of, numel, shape_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
-from lazytpu.runtime.client import func, ir
-from lazytpu.runtime.client import stablehlo as hlo
+from lazytpu.runtime.mlir import func, ir
+from lazytpu.runtime.mlir import stablehlo as hlo
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA

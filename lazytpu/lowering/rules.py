@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 
 Lowered: TypeAlias = "ir.Value | Sequence[ir.Value]"
 """One value, or one for each result of the op."""

@@ -8,7 +8,7 @@ from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.lowering.splice import splice
 from lazytpu.lowering.templates.registry import instance
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 
 
 @lowers(ops.TemplateOp)

@@ -74,7 +74,7 @@ class Origin:
 class Buffer:
     """The device memory of one value.
 
-    `host` are the elements of a constant that is known (`Known`), else None.
+    `host` are the elements of a constant that is known (`ConstantBuffer`), else None.
     Attributes: `array` (None once donated), `nbytes` (counted in `MEMORY` while this lives), `origin` (what made it, if
     anything says so), `pins` (how many hold it for reasons of their own, such as an export; not donated while > 0),
     `error` (why its contents are lost, or None), `outcome` (how the run that made it ended; None
@@ -119,7 +119,7 @@ class Buffer:
         self.array = None
 
 
-class Known(Buffer):
+class ConstantBuffer(Buffer):
     """The memory of a constant, with its elements on the `host` as well: reading it does not wait for the device. Many
     values share it, so that it is pinned for good."""
 

@@ -1,35 +1,30 @@
-"""The XLA client, and every private name of jax and jaxlib that lazytpu uses.
+"""The XLA client, and every private name of jax that lazytpu uses (those of jaxlib are in `mlir`).
 
-Checked against jax 0.10.2 and jaxlib 0.10.2. When either moves, this is the one file to read again; everything else in
-lazytpu imports these names from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
+Checked against jax 0.10.2. When it moves, this is the one file to read again; everything else in lazytpu imports these
+names from here. Nothing here changes jax's configuration, so a script may use jax beside lazytpu.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import jax
 import numpy as np
 from jax._src import compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
-from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir._mlir_libs import _stablehlo
-from jaxlib.mlir.dialects import chlo, func, stablehlo
 
 from lazytpu.options import options
-from lazytpu.readers import plugins
-from lazytpu.runtime.errors import LoadError, PlatformError, compile_error, run_error
+from lazytpu.runtime.errors import LoadError, compile_error, run_error
+from lazytpu.runtime.platforms import jax_platforms, missing_platform
 from lazytpu.runtime.processor import without_half_arithmetic
 
-__all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
+if TYPE_CHECKING:
+    from lazytpu.runtime.mlir import ir
 
 CHECKED_VERSION = "0.10.2"
 
@@ -40,14 +35,6 @@ XlaError: type[Exception] = _jax.JaxRuntimeError
 Executable = Any
 Array = Any
 Options: TypeAlias = Mapping[str, bool | int | str] | None
-
-_ADVICE = {
-    "tpu": "Install libtpu on a machine with a TPU (pip install 'lazytpu[tpu]')",
-    "gpu": "Install a jax with support for this GPU (pip install 'jax[cuda]')",
-    "cpu": "Unset JAX_PLATFORMS, or add cpu to it",
-}
-_ADVICE |= dict.fromkeys(("cuda", "rocm"), _ADVICE["gpu"])
-
 
 # ---- the client
 
@@ -62,38 +49,19 @@ def client() -> Any:
     """
     if AIM:
         return AIM[0].client
-    wanted = options.platform
+    name = options.platform
     try:
-        with _no_search_for_tpus(wanted), without_half_arithmetic():
-            return xla_bridge.get_backend(wanted)
+        with _no_search_for_tpus(name), without_half_arithmetic():
+            return xla_bridge.get_backend(name)
     except RuntimeError as error:
-        raise PlatformError(
-            f"{_asked(wanted)}, but jax has no such platform here: {error}. {_advice(wanted)}, or unset "
-            f"{'LAZYTPU_PLATFORM' if wanted else 'JAX_PLATFORMS'} to run on what there is."
-        ) from error
-
-
-def _asked(wanted: str | None) -> str:
-    """What asks for a platform, in words."""
-    if wanted:
-        return f"LAZYTPU_PLATFORM asks for {wanted}"
-    asked: str | None = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-    return f"JAX_PLATFORMS asks for {asked}" if asked else "nothing asks for a platform"
-
-
-def _advice(wanted: str | None) -> str:
-    asked: str = wanted or jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
-    path = plugins().get(asked)
-    if path is not None:
-        return f"PJRT_NAMES_AND_LIBRARY_PATHS names {path}, which has to be a library that can be loaded"
-    return _ADVICE.get(asked, "Name a platform that it has")
+        raise missing_platform(name, error) from error
 
 
 @contextmanager
-def _no_search_for_tpus(wanted: str | None) -> Iterator[None]:
+def _no_search_for_tpus(name: str | None) -> Iterator[None]:
     """Inside, jax looks for no TPU when the machine has none and nobody asked for one. Where libtpu is installed, for
     the cost report, say, it would take a second to find nothing, and write a page about it to standard error."""
-    asked = wanted == "tpu" or jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ  # pyright: ignore
+    asked = name == "tpu" or jax_platforms() or "JAX_FORCE_TPU_INIT" in os.environ
     if asked or hardware_utils.num_available_tpu_chips_and_device_id()[0]:
         yield
         return
@@ -110,6 +78,11 @@ def platform() -> str:
     """Where programs run: "cpu", "tpu" or "gpu"."""
     name = str(client().platform)
     return "gpu" if name in ("cuda", "rocm") else name
+
+
+def raw_platform() -> str:
+    """The same by its own name: a GPU's is "cuda" or "rocm"."""
+    return str(client()._raw_platform)
 
 
 def devices() -> list[Any]:
@@ -146,70 +119,11 @@ def module_bytecode(module: ir.Module) -> bytes:
     return jax_mlir.module_to_bytecode(module)
 
 
-_stablehlo.register_stablehlo_passes()
-
-
-def legalize_chlo(module: ir.Module) -> None:
-    """Rewrites CHLO ops to StableHLO in place: for the reference interpreter, which has no CHLO; XLA takes both."""
-    with module.context:
-        passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
-
-
-def eval_module(module: ir.Module, arguments: Sequence[ir.Attribute]) -> list[ir.Attribute]:
-    """Runs `@main` in StableHLO's reference interpreter (see `lazytpu.runtime.evaluate`)."""
-    return list(_stablehlo.eval_module(module, list(arguments)))
-
-
-def lower_jax_function(
-    function: Callable[..., Any],
-    operands: Sequence[tuple[np.dtype[Any], Sequence[int]]],
-    platform: str | None = None,
-    x64: bool = True,
-) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
-    """Lowers a jax function of arrays with these dtypes and shapes for `platform`, ours by default: (MLIR bytecode of
-    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone. The
-    module has no source lines, which would be jax's: XLA then gives its ops that of their call, the user's."""
-    with jax.enable_x64(x64):
-        avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
-        traced = jax.jit(function, keep_unused=True).trace(*avals)
-        own = client()._raw_platform  # cuda or rocm where `platform` says gpu
-        lowered = traced.lower(lowering_platforms=(own if platform is None else platform,))
-        leaves = jax.tree.leaves(lowered.out_info)
-        module: Any = lowered.compiler_ir("stablehlo")
-        return module_bytecode(_without_lines(module)), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
-
-
-def _without_lines(module: Any) -> Any:
-    def drop(op: ir.Operation) -> ir.WalkResult:
-        op.location = ir.Location.unknown(module.context)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(drop)
-    return module
-
-
 # ---- compiling
 
 
-class Compilations:
-    """How often XLA compiled in this process, and the wall seconds it took."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.seconds = 0.0
-        self._lock = threading.Lock()
-
-    def add(self, seconds: float) -> None:
-        with self._lock:
-            self.count += 1
-            self.seconds += seconds
-
-
-COMPILATIONS = Compilations()
-
-
 def compile_module(module: ir.Module, *, name: str = "program", device: int = 0, options: Options = None) -> Executable:
-    """Compiles a StableHLO (and CHLO) module with a public `@main` for one device, and counts it in `COMPILATIONS`.
+    """Compile a StableHLO (and CHLO) module with a public `@main` for one device.
 
     `options` are XLA's debug options by name, such as `{"xla_dump_to": "/tmp/dump"}`.
 
@@ -217,14 +131,10 @@ def compile_module(module: ir.Module, *, name: str = "program", device: int = 0,
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
     _, device_list, _ = _placement(device)
-    wanted = compile_options(device, options)
-    start = time.perf_counter()
     try:
-        executable = client().compile_and_load(module, device_list, wanted)
+        return client().compile_and_load(module, device_list, compile_options(device, options))
     except (XlaError, ValueError) as error:
         raise compile_error(name, str(error)) from error
-    COMPILATIONS.add(time.perf_counter() - start)
-    return executable
 
 
 def compile_options(
@@ -233,7 +143,7 @@ def compile_options(
     """XLA's options for a program on partitions * replicas devices, from `device` on, with debug options by name; the
     devices are `among` those that are named, or those of this process."""
     among = among or devices()
-    ids = [each.id for each in among[device : device + partitions * replicas]]
+    ids = [chosen.id for chosen in among[device : device + partitions * replicas]]
     # Keeping a bfloat16 chain in float32 inside a fusion would round less often, so that results would depend on where
     # programs begin and end; torch rounds after every op.
     overrides: Any = {"xla_allow_excess_precision": False, **(options or {})}
@@ -250,14 +160,15 @@ def compile_options(
 def options_bytes(options: Options = None) -> bytes:
     """All that XLA compiles with besides the module, for the key of a cache: these options, the flags of XLA_FLAGS,
     jax's configuration. Equal for all devices of a kind, and whatever XLA is to dump."""
-    wanted = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
-    made = compile_options(0, wanted)
-    made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
-    debug = made.executable_build_options.debug_options
-    for name in (each for each in dir(debug) if each.startswith("xla_dump_")):
-        setattr(debug, name, type(getattr(debug, name))())  # False, 0 or ""
+    relevant = {name: value for name, value in (options or {}).items() if not name.startswith("xla_dump_")}
+    compiled_with = compile_options(0, relevant)
+    compiled_with.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), dtype=int))
+    debug = compiled_with.executable_build_options.debug_options
+    for name in dir(debug):
+        if name.startswith("xla_dump_"):
+            setattr(debug, name, type(getattr(debug, name))())  # False, 0 or ""
     debug.xla_gpu_cuda_data_dir = ""
-    return made.SerializeAsString()
+    return compiled_with.SerializeAsString()
 
 
 def serialize(executable: Executable) -> bytes | None:
@@ -282,42 +193,14 @@ def deserialize(data: bytes, *, device: int = 0, options: Options = None) -> Exe
         raise LoadError(str(error)) from error
 
 
-def layouts(executable: Executable) -> tuple[list[str], list[str]]:
-    """How the arguments and the results of an executable lie in memory, as XLA writes it: "{1,0:T(8,128)}"."""
-    return [str(each) for each in executable.get_parameter_layouts()], [
-        str(each) for each in executable.get_output_layouts()
-    ]
+def registered_functions() -> set[str]:
+    """Names of the functions of this process that programs may call."""
+    return set(xla_client.custom_call_targets(client().platform))
 
 
-@lru_cache(maxsize=4096)
-def default_layout(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> str:
-    """How an array of that dtype and shape lies on a device unless a program says otherwise."""
-    return str(client().get_default_layout(dtype, shape, devices()[device]))
-
-
-def host_functions(module: ir.Module) -> list[str]:
-    """Names of the functions of this process that a module's program calls: LAPACK's, those registered with jax.ffi,
-    callbacks into Python. What XLA itself brings along is not among them."""
-    registered = set(xla_client.custom_call_targets(client().platform))
-    found: set[str] = set()
-
-    def look(op: Any) -> ir.WalkResult:
-        if "call_target_name" in op.attributes:
-            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    return sorted(found & registered)
-
-
-def has_host_functions(names: Sequence[str]) -> bool:
-    """Whether this process has all of those functions, having made them ready: a program that is loaded calls them by
-    name, and XLA checks nothing."""
-    if any(name.startswith("lapack_") for name in names):
-        # Lowering does this in a process that compiles. Without it the program calls address 0. 0.5 s: it loads scipy.
-        lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
-    registered = xla_client.custom_call_targets(client().platform)
-    return all(name in registered for name in names)
+def prepare_lapack() -> None:
+    """Let programs call LAPACK's functions."""
+    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 def topology() -> str:
@@ -401,11 +284,6 @@ def wait(arrays: Sequence[Array]) -> None:
         _jax.batched_block_until_ready([array for array in arrays if not array.is_deleted()])
     except (XlaError, RuntimeError) as error:
         raise run_error("a program", str(error), lost=None) from error
-
-
-def failed_array(like: Array, message: str) -> Array:
-    """An array of the dtype and shape of `like` whose program failed with this message: for tests of what follows."""
-    return _jax._make_error_array(client(), like, message)
 
 
 def is_deleted(array: Array) -> bool:

@@ -2,7 +2,7 @@
 
 XLA does not check how an array lies in memory: one in another layout than a program expects is read as if it had that
 layout. So whoever asks such a buffer for its `array` gets one in the default layout, copied on the device; only a
-program that wants the custom layout takes the other (`arguments`). Both are valid until the value is overwritten.
+program that wants the custom layout takes the other (`arrays_of`). Both are valid until the value is overwritten.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.client import Array, ir
-from lazytpu.runtime.layouts import Layouts
+from lazytpu.runtime.client import Array
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import LAYOUT, type_text
 
@@ -82,10 +82,9 @@ class CustomLayoutBuffer(Buffer):
             MEMORY.peak = live
 
 
-def arguments(layouts: Layouts, first: int, buffers: Sequence[Buffer]) -> list[Array]:
-    """The arrays of `buffers`, the arguments from position `first` on, in the layouts that the program wants."""
-    wanted = layouts.arguments[first:]
-    return [b.array if layout is None else _in_layout(b, layout) for b, layout in zip(buffers, wanted, strict=False)]
+def arrays_of(buffers: Sequence[Buffer], layouts: Sequence[str | None]) -> list[Array]:
+    """The arrays of some arguments, each in the layout that the program wants; None is the default."""
+    return [b.array if layout is None else _in_layout(b, layout) for b, layout in zip(buffers, layouts, strict=True)]
 
 
 def buffer_of(layout: str | None, array: Array, nbytes: int, origin: Origin | None, outcome: Any = None) -> Buffer:

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from lazytpu.runtime.client import eval_module, func, ir, legalize_chlo, stablehlo
+from lazytpu.runtime.mlir import eval_module, func, ir, legalize_chlo, stablehlo
 from lazytpu.runtime.signature import element_dtype, main_function
 
 _AS_BITS = {

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from lazytpu.runtime import client
 from lazytpu.runtime.client import Executable
@@ -22,20 +26,26 @@ def layouts_of(executable: Executable, signature: Signature, device: int = 0) ->
     """The layouts of an executable; None when all are the default."""
     if not any(signature.laid):
         return None
-    arguments, results = client.layouts(executable)
-    found = Layouts(
+    arguments, results = executable.get_parameter_layouts(), executable.get_output_layouts()
+    layouts = Layouts(
         _others(arguments, signature.arguments, signature.laid[0], device),
         _others(results, signature.results, signature.laid[1], device),
     )
-    return found if any(found.arguments) or any(found.results) else None
+    return layouts if any(layouts.arguments) or any(layouts.results) else None
+
+
+@lru_cache(maxsize=4096)
+def default_layout(dtype: np.dtype[Any], shape: tuple[int, ...], device: int = 0) -> str:
+    """How an array of that dtype and shape lies on a device unless a program says otherwise."""
+    return str(client.client().get_default_layout(dtype, shape, client.devices()[device]))
 
 
 def _others(
-    layouts: Sequence[str], specs: Sequence[TensorSpec], laid: Sequence[int], device: int
+    layouts: Sequence[Any], specs: Sequence[TensorSpec], custom: Sequence[int], device: int
 ) -> tuple[str | None, ...]:
-    """The layouts at the positions `laid` that are not the default."""
-    found: list[str | None] = [None] * len(specs)
-    for i in laid:
-        if layouts[i] != client.default_layout(*specs[i], device):
-            found[i] = layouts[i]
-    return tuple(found)
+    """The layouts at the positions `custom` that are not the default."""
+    others: list[str | None] = [None] * len(specs)
+    for i in custom:
+        if str(layouts[i]) != default_layout(*specs[i], device):
+            others[i] = str(layouts[i])
+    return tuple(others)

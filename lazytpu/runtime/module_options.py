@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 
 OPTIONS = "lazytpu.compile_options"
 "The attribute that holds options by name: truth values, integers and words."

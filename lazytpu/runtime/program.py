@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from lazytpu.runtime import client
 from lazytpu.runtime.analysis import Memory, memory_of
-from lazytpu.runtime.client import Array, Executable, ir
+from lazytpu.runtime.client import Array, Executable
 from lazytpu.runtime.errors import RunError, run_error
 from lazytpu.runtime.layouts import Layouts, layouts_of
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import options_of
 from lazytpu.runtime.signature import Signature, signature
 
@@ -121,8 +122,3 @@ class Program:
             f"<Program {self.name}: {len(found.arguments)} arguments, {len(found.donated)} donated, "
             f"{len(found.results)} results>"
         )
-
-
-def wait(arrays: Sequence[Array]) -> None:
-    """Waits until every array is there; see `client.wait`."""
-    client.wait(arrays)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from lazytpu.runtime.client import func, ir
+from lazytpu.runtime.mlir import func, ir
 
 TensorSpec: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
 """(dtype, shape) of one argument or result."""

@@ -17,8 +17,9 @@ from jax.experimental import topologies
 
 from lazytpu.runtime import client
 from lazytpu.runtime.analysis import Memory, memory_of
-from lazytpu.runtime.client import XlaError, compile_options, ir
+from lazytpu.runtime.client import XlaError, compile_options
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import options_of, replicas_of
 
 

@@ -29,8 +29,9 @@ def main(folder: Path) -> None:
 
 def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     from lazytpu.runtime import topologies
-    from lazytpu.runtime.client import ir, mlir_context
+    from lazytpu.runtime.client import mlir_context
     from lazytpu.runtime.errors import CompileError, PlatformError
+    from lazytpu.runtime.mlir import ir
 
     try:
         topologies.aim_at(request["topology"])

@@ -27,8 +27,9 @@ from typing import Any
 from lazytpu.runtime.analysis import Memory
 from lazytpu.runtime.cache.fingerprint import flags, library
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.client import ir, mlir_context
+from lazytpu.runtime.client import mlir_context
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import replicas_of
 from lazytpu.runtime.tpu_child import ANSWER, MODULE, REQUEST
 

@@ -21,6 +21,7 @@ from lazytpu.lowering.text import stablehlo_text
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import rehearse
 from lazytpu.runtime import client
+from lazytpu.runtime.mlir import ir
 
 SAMPLES = {**BY_PLATFORM, **ALIKE}
 # Checked by `checks.kernels`; and what no op of torch is lowered to.
@@ -85,5 +86,5 @@ def _differs(name: str, operands: Any, params: Any) -> bool:
 def _text(made: registry.Instance) -> str:
     """What it computes, whatever jax calls its functions, and in which order they come."""
     with client.mlir_context():
-        text = stablehlo_text(client.ir.Module.parse(made.bytecode))
+        text = stablehlo_text(ir.Module.parse(made.bytecode))
     return "\n".join(sorted(re.sub(r"@\w+", "@", text).splitlines()))

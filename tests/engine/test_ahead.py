@@ -16,6 +16,7 @@ from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import ahead
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.mlir import ir
 from tests import zygote
 
 SCRIPT = """
@@ -51,9 +52,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, int]:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of a TPU, the machine that is there: what is compiled ahead for it can be run."""
 
-    def compile_ahead(
-        module: client.ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None
-    ) -> bytes:
+    def compile_ahead(module: ir.Module, *, name: str, options: Mapping[str, bool | int | str] | None = None) -> bytes:
         payload = client.serialize(client.compile_module(module, name=name, options=options))
         assert payload is not None
         return payload
@@ -83,7 +82,7 @@ def test_what_is_not_compiled_is_told_and_the_rest_is(
     (dump, _, compiles), cache = dumped, tmp_path / "cache"
     compile_ahead = topologies.compile_ahead
 
-    def refuse_the_first(module: client.ir.Module, **options: object) -> bytes:
+    def refuse_the_first(module: ir.Module, **options: object) -> bytes:
         monkeypatch.setattr(topologies, "compile_ahead", compile_ahead)
         raise CompileError("step", "no such op on a TPU\nwith details")
 

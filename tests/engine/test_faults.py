@@ -24,6 +24,7 @@ from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.program import Program
 from tests.engine.conftest import Gate
+from tests.runtime.failed_arrays import failed_array
 
 
 class Failing:
@@ -38,7 +39,7 @@ class Failing:
         if armed and not self.later:
             raise RunError(program.name, "INTERNAL: the device is on fire")
         results = self.real(program, arrays)
-        return [client.failed_array(r, "INTERNAL: the device is on fire") for r in results] if armed else results
+        return [failed_array(r, "INTERNAL: the device is on fire") for r in results] if armed else results
 
 
 def test_a_run_that_fails_at_its_launch_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:

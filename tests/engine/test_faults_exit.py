@@ -14,6 +14,7 @@ faulthandler.dump_traceback_later(150, exit=True)
 import torch, lazytpu
 from lazytpu import wiring
 from lazytpu.runtime import client
+from lazytpu.runtime.mlir import ir
 
 engine = wiring.start()
 x = torch.ones(64, 64).to("tpu")
@@ -32,7 +33,7 @@ def endless():
     body = "\\n".join(lines)
     text = f"module {{ func.func public @main(%arg0: {kind}) -> {kind} {{ {body} return %{last} : {kind} }} }}"
     with client.mlir_context():
-        return client.ir.Module.parse(text)
+        return ir.Module.parse(text)
 
 MODULE = endless()
 

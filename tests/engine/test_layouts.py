@@ -26,9 +26,9 @@ from lazytpu.passes.registry import registered
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.client import ir
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer, relayout
 from lazytpu.runtime.errors import RunError
+from lazytpu.runtime.mlir import ir
 from tests.engine.test_faults import Failing
 
 ORDER = "{0,1}"

@@ -12,7 +12,16 @@ from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIss
 
 import lazytpu
 from lazytpu.aten.errors import Check
-from lazytpu.engine.errors.lineage import FINE, DeviceError, Group, Outcome, lineage, note, note_guarded, to_raise
+from lazytpu.engine.errors.lineage import (
+    FINE,
+    DeviceError,
+    ResultGroup,
+    RunOutcome,
+    lineage,
+    note,
+    note_guarded,
+    to_raise,
+)
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.extract import Slots
 
@@ -163,7 +172,7 @@ def test_groups_of_a_trace() -> None:
     live = [record.out_slots[0] for record in records]
     found = lineage(records, known, live, [Check("message", "IndexError", "op", None, 0)])
     groups = [found.groups[i] for i in found.of]
-    assert groups == [Group((0,), (0,)), Group((), (1,)), Group((0,), (0, 1))]
+    assert groups == [ResultGroup((0,), (0,)), ResultGroup((), (1,)), ResultGroup((0,), (0, 1))]
     lazytpu.sync()
 
 
@@ -174,13 +183,17 @@ def test_many_groups_become_few() -> None:
     records = recorder().state.records()
     live = [record.out_slots[0] for record in records]
     found = lineage(records, Slots(records), live, [])
-    assert len(made) == len(found.of) and found.groups == (Group((), tuple(range(2 * FINE))),)
+    assert len(made) == len(found.of) and found.groups == (ResultGroup((), tuple(range(2 * FINE))),)
     lazytpu.sync()
 
 
 def test_errors_go_from_inputs_to_results_and_from_checks_to_inputs() -> None:
     early, late = DeviceError(IndexError("early"), 1), DeviceError(RuntimeError("late"), 2)
-    given, result, apart = Outcome(Group((), ())), Outcome(Group((3,), (0,))), Outcome(Group((), ()))
+    given, result, apart = (
+        RunOutcome(ResultGroup((), ())),
+        RunOutcome(ResultGroup((3,), (0,))),
+        RunOutcome(ResultGroup((), ())),
+    )
     note_guarded({0: early}, [given], [(0, (0,))])
     note({3: late}, [result, apart], [given])
     assert given.errors == (early,)

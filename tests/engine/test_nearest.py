@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lazytpu.engine.recompiles.nearest import ALIKE, Sketch, edges, nearest
+from lazytpu.engine.recompiles.nearest import ALIKE, TraceSketch, edges, nearest
 from lazytpu.frontend.recording.lines import SourceLine
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import Layout
@@ -16,10 +16,10 @@ OPS = {"e": aten.exp.default, "s": aten.sin.default, "c": aten.cos.default, "t":
 SIZES = {n: Layout(torch.float32, (n,), (1,)) for n in range(100)}
 
 
-def sketch(ops: str, sizes: Sequence[int] | int = 1, line: int = 1) -> Sketch:
+def sketch(ops: str, sizes: Sequence[int] | int = 1, line: int = 1) -> TraceSketch:
     """A trace of unary ops, with the sizes of their results."""
     sizes = [sizes] * len(ops) if isinstance(sizes, int) else sizes
-    return Sketch.of(
+    return TraceSketch.of(
         [
             Record(OPS[op], {}, (SIZES[size],), (i,), {}, (), SourceLine("a.py", line, "f"))
             for i, (op, size) in enumerate(zip(ops, sizes, strict=True))

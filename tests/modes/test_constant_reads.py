@@ -14,7 +14,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine.launching import answers
+from lazytpu.engine.launching import constants
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.constants import LITTLE
 
@@ -182,7 +182,7 @@ def test_large_values_are_read_from_the_device() -> None:
 
 
 def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MOST", 3)
+    monkeypatch.setattr(constants, "MOST", 3)
     kept = wiring.start().answers
     kept.forget()
     live = lazytpu.metrics()["live_bytes"]

@@ -15,6 +15,7 @@ from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import PassError, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client, module_options
+from lazytpu.runtime.mlir import ir
 from tests.passes.modules import parse_main
 
 F32 = "tensor<4xf32>"
@@ -170,7 +171,7 @@ def test_no_chain_is_one_fusion(chain: Callable[[torch.Tensor], torch.Tensor]) -
         torch.testing.assert_close(result.cpu(), chain(start))
     text = max((graph.stablehlo() for graph in lazytpu.graphs()[-3:]), key=len)
     with client.mlir_context():
-        parsed = client.ir.Module.parse(text)
+        parsed = ir.Module.parse(text)
         executable = client.compile_module(parsed, options=module_options.options_of(parsed))
     fused = re.findall(r"^%fused_computation.*?^}", executable.hlo_modules()[0].to_string(), re.M | re.S)
     assert fused

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "lazytpu"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HOME = {"torch": PACKAGE / "frontend/torch_private.py", "jax": PACKAGE / "runtime/client.py"}
-HOME["jaxlib"] = HOME["jax"]
+HOME["jaxlib"] = PACKAGE / "runtime/mlir.py"
 # Underscored, but named to backends by torch's documentation: the type of an op, dispatch modes, decompositions.
 DOCUMENTED = {
     "torch._ops.OpOverload",
@@ -64,7 +64,7 @@ def test_private_names_stay_at_home(path: Path):
     assert not found, "\n" + "\n".join(sorted(found))
 
 
-@pytest.mark.parametrize(("library", "version"), [("torch", "2.13"), ("jax", "0.10.2")])
+@pytest.mark.parametrize(("library", "version"), [("torch", "2.13"), ("jax", "0.10.2"), ("jaxlib", "0.10.2")])
 def test_each_home_names_the_version_it_was_checked_against(library: str, version: str):
     pins = (ROOT / "pyproject.toml").read_text()
     assert version in HOME[library].read_text()

@@ -10,8 +10,8 @@ import pytest
 
 from lazytpu.runtime import client
 from lazytpu.runtime.chain import Call, Chain, Plan
-from lazytpu.runtime.client import ir
 from lazytpu.runtime.errors import OutOfMemory, RunError
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import Signature
 

@@ -11,9 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lazytpu.runtime import client
-from lazytpu.runtime.client import ir
+from lazytpu.runtime import client, mlir
 from lazytpu.runtime.errors import CompileError, RunError
+from lazytpu.runtime.mlir import ir
+from tests.runtime.failed_arrays import failed_array
 
 DTYPES = [
     np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
@@ -23,7 +24,7 @@ DTYPES = [
 
 
 def test_the_versions_that_the_private_names_were_checked_against():
-    assert jax.__version__ == jaxlib.__version__ == client.CHECKED_VERSION
+    assert jax.__version__ == client.CHECKED_VERSION and jaxlib.__version__ == mlir.CHECKED_VERSION
 
 
 def python(code, **environment):
@@ -110,7 +111,7 @@ def test_to_host_without_a_copy_is_a_read_only_view():
 
 @pytest.mark.parametrize("read", [client.to_host, lambda array: client.wait([array])])
 def test_a_failure_on_the_device_is_met_at_the_result(read):
-    array = client.failed_array(client.to_device(np.zeros(3)), "the sum is cross")
+    array = failed_array(client.to_device(np.zeros(3)), "the sum is cross")
     with pytest.raises(RunError, match=r"program.* failed: .*the sum is cross$") as caught:
         read(array)
     assert caught.value.lost is None
@@ -124,12 +125,10 @@ def test_compile_errors_keep_xlas_words():
               return %0 : tensor<2xf32>
             }"""
         )
-    before = client.COMPILATIONS.count
     with pytest.raises(CompileError, match=r"XLA could not compile step 3: .*no_such_target") as caught:
         client.compile_module(module, name="step 3")
     assert caught.value.program == "step 3"
     assert "no_such_target" in caught.value.reason
-    assert client.COMPILATIONS.count == before
 
 
 def test_what_a_client_lacks_is_not_implemented():
@@ -149,10 +148,8 @@ def test_what_a_client_lacks_is_not_implemented():
 def test_compile_options_reach_xla(tmp_path):
     with client.mlir_context():
         module = ir.Module.parse("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
-    before = client.COMPILATIONS.count
     client.compile_module(module, options={"xla_dump_to": str(tmp_path)})
     assert list(tmp_path.iterdir())
-    assert client.COMPILATIONS.count == before + 1
 
 
 def test_an_unknown_compile_option_is_a_compile_error():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from lazytpu.runtime import client
-from lazytpu.runtime.client import ir
 from lazytpu.runtime.evaluate import evaluate
+from lazytpu.runtime.mlir import ir
 
 TYPES = {
     "i1": np.bool_, "i8": np.int8, "i64": np.int64, "ui8": np.uint8, "ui64": np.uint64, "f16": np.float16,

@@ -47,7 +47,7 @@ CAPPED = """
 import os
 import numpy as np
 from lazytpu.runtime import client, processor
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 
 MOST = os.environ.get("MOST")
 processor.facts = lambda: {"flags": "avx512_fp16" if MOST else ""}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lazytpu.runtime import client
-from lazytpu.runtime.client import ir
 from lazytpu.runtime.errors import OutOfMemory, RunError
-from lazytpu.runtime.program import Program, wait
+from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.program import Program
 
 ADD = """func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %y: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %x, %y : tensor<4xf32>
@@ -99,7 +99,7 @@ def test_results_can_be_waited_for(add):
     x = ones(4)
     first = add.run([x, ones(4)])
     second = add.run([*first, ones(4)])
-    wait([x, *first, *second])  # x and first are donated, and passed over
+    client.wait([x, *first, *second])  # x and first are donated, and passed over
     assert client.to_host(second[0]).tolist() == [3] * 4
 
 
@@ -148,7 +148,7 @@ def test_a_failed_run_says_what_is_lost():
     with pytest.raises(
         OutOfMemory, match=r"step 7 failed: RESOURCE_EXHAUSTED: .*; 1 donated arguments are lost"
     ) as caught:
-        wait(made.run([x, s]))
+        client.wait(made.run([x, s]))
     assert caught.value.program == "step 7"
     assert caught.value.lost == (0,)
     assert client.is_deleted(x)
@@ -159,14 +159,14 @@ def test_a_failed_run_leaves_arguments_that_are_not_donated():
     made = program(TOO_LARGE.replace("{tf.aliasing_output = 1 : i32}", ""))
     x, s = client.to_device(np.arange(4, dtype=np.float32)), ones()
     with pytest.raises(OutOfMemory, match="its arguments are unchanged"):
-        wait(made.run([x, s]))
+        client.wait(made.run([x, s]))
     assert client.to_host(x).tolist() == [0, 1, 2, 3]
     assert client.to_host(s) == 1
 
 
 def test_the_device_works_after_a_failure(add):
     with pytest.raises(OutOfMemory):
-        wait(program(TOO_LARGE).run([ones(4), ones()]))
+        client.wait(program(TOO_LARGE).run([ones(4), ones()]))
     assert client.to_host(add.run([ones(4), ones(4)])[0]).tolist() == [2] * 4
 
 
@@ -210,7 +210,7 @@ def test_a_run_returns_before_the_device_is_done():
     x = ones(2000, 2000)
     results = [made.run([x])[0] for _ in range(3)]
     assert not results[-1].is_ready()
-    wait(results)
+    client.wait(results)
     assert client.to_host(results[-1])[0, 0] == 2000
 
 

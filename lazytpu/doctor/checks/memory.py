@@ -72,9 +72,10 @@ def layouts() -> str:
 
     from lazytpu.runtime import client
     from lazytpu.runtime.custom_layout import relayout
+    from lazytpu.runtime.layouts import default_layout
 
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
-    default = client.default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
+    default = default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
     by_columns = relayout(array, None, "{0,1}")
     for what, moved in (
         ("laid out by columns", by_columns),
@@ -143,8 +144,9 @@ def _address(array: Any) -> int | None:
 
 def _compiled(main: str) -> Program:
     from lazytpu.runtime import client
+    from lazytpu.runtime.mlir import ir
     from lazytpu.runtime.program import Program
 
     with client.mlir_context():
-        module: Any = client.ir.Module.parse(f"module @check {{ {main} }}")
+        module: Any = ir.Module.parse(f"module @check {{ {main} }}")
         return Program.compile(module, name="check")

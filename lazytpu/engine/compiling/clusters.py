@@ -17,7 +17,7 @@ from lazytpu.lowering.emit import emit
 from lazytpu.passes.mark_donation import ALIAS
 from lazytpu.passes.pipeline import count_ops, run_pipeline
 from lazytpu.runtime.chain import Call, Chain, Plan
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import Signature, signature
 

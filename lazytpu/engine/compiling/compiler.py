@@ -26,7 +26,7 @@ from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record

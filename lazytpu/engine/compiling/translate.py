@@ -21,7 +21,7 @@ from lazytpu.options import options
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 from lazytpu.trace.trie import Record
 
 

@@ -1,8 +1,8 @@
 """Which checks of values a result depends on, and which of them failed: a read raises only what concerns its value.
 
 The trace of a program says this: `Lineage` sorts its results into groups that depend on the same checks and inputs. A
-run has one `Outcome` per group, which its buffers hold. When the run is done, the outcome says what failed, in the run
-itself or in those that made its inputs.
+run has one `RunOutcome` per group, which its buffers hold. When the run is done, the outcome says what failed, in the
+run itself or in those that made its inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
 
 ALL = -1  # in place of a check's number: that the run succeeds at all, which all of its results depend on
-FINE = 8  # most groups with an Outcome each; if there are more, those that differ in inputs alone become one
+FINE = 8  # most groups with a RunOutcome each; if there are more, those that differ in inputs alone become one
 SMALL = 64  # records; in a larger trace without checks every result may depend on every input
 
 
@@ -33,23 +33,23 @@ class DeviceError:
         self.run = run
 
 
-class Outcome:
+class RunOutcome:
     """How a run ended, for the results of one of its groups: `errors` is empty until that is known, and if all went
     well."""
 
     __slots__ = ("errors", "group")
 
-    def __init__(self, group: Group):
+    def __init__(self, group: ResultGroup):
         self.group = group
         self.errors: tuple[DeviceError, ...] = ()
 
 
-outcomes_of: Callable[[Iterable[Any]], Iterable[Outcome | None]] = lambda buffers: map(_OUTCOME, buffers)  # noqa: E731
+outcomes_of: Callable[[Iterable[Any]], Iterable[RunOutcome | None]] = lambda buffers: map(_OUTCOME, buffers)  # noqa: E731
 _OUTCOME = attrgetter("outcome")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResultGroup:
     """Results that depend on the same `checks` of the program and the same `inputs` of the trace, by number."""
 
     checks: tuple[int, ...]
@@ -61,7 +61,7 @@ class Lineage:
     """The groups of a program, and the group of each of its live slots (`of`). `guards` are checks by records without
     results, as of a factorization's info: (the check, the inputs that it speaks of)."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ResultGroup, ...]
     of: tuple[int, ...]
     guards: tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -69,7 +69,7 @@ class Lineage:
 def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks: Sequence[Check]) -> Lineage:
     """The Lineage of a program of a trace that computes the slots `live` and makes `checks`."""
     if not checks and len(records) > SMALL:
-        return Lineage((Group((), tuple(range(len(known.inputs)))),), (0,) * len(live), ())
+        return Lineage((ResultGroup((), tuple(range(len(known.inputs)))),), (0,) * len(live), ())
     own = [0] * len(records)  # bits of the checks of each record
     for number, check in enumerate(checks):
         own[check.record] |= 1 << number
@@ -98,7 +98,7 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
             merged[checked] = merged.get(checked, 0) | inputs
         kinds = [(checked, merged[checked]) for checked, _ in kinds]
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
-    groups = tuple([Group(_bits(checked), _bits(inputs)) for checked, inputs in numbers])
+    groups = tuple([ResultGroup(_bits(checked), _bits(inputs)) for checked, inputs in numbers])
     return Lineage(groups, tuple([numbers[kind] for kind in kinds]), tuple(guards))
 
 
@@ -111,7 +111,7 @@ def _bits(mask: int) -> tuple[int, ...]:
 
 
 def note_guarded(
-    failed: dict[int, DeviceError], parents: Sequence[Outcome | None], guards: Sequence[tuple[int, tuple[int, ...]]]
+    failed: dict[int, DeviceError], parents: Sequence[RunOutcome | None], guards: Sequence[tuple[int, tuple[int, ...]]]
 ) -> None:
     """Add the guards of a run that `failed`, by number, to the outcomes of its inputs."""
     for number, inputs in guards:
@@ -121,7 +121,7 @@ def note_guarded(
                 parent.errors = _merged(parent.errors, (failed[number],))
 
 
-def note(failed: dict[int, DeviceError], outcomes: Sequence[Outcome], parents: Sequence[Outcome | None]) -> None:
+def note(failed: dict[int, DeviceError], outcomes: Sequence[RunOutcome], parents: Sequence[RunOutcome | None]) -> None:
     """Add the checks of a run that `failed`, by number, to its outcomes, with the errors of its inputs, which their
     outcomes (`parents`) know. No parents: none of the inputs can have failed."""
     for outcome in outcomes:

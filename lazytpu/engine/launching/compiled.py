@@ -12,12 +12,12 @@ from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.lineage import Lineage, lineage
 from lazytpu.engine.errors.origins import origins
 from lazytpu.engine.launching.binding import Binding, spec
-from lazytpu.engine.launching.inflight import Inflight, Run, Timing
+from lazytpu.engine.launching.inflight import Inflight, Timing
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.chain import Chain
-from lazytpu.runtime.custom_layout import arguments, buffer_of
+from lazytpu.runtime.custom_layout import arrays_of, buffer_of
 from lazytpu.runtime.program import Program
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record
@@ -62,7 +62,6 @@ class Compiled:
         self,
         buffers: Sequence[Buffer],
         numbers: list[Any],
-        *,
         checks: tuple[Check, ...] | None = None,
         alone: bool = False,
     ) -> list[Buffer]:
@@ -75,45 +74,45 @@ class Compiled:
 
         Raises RunError, and OutOfMemory when there is no room; `RunError.lost` says which inputs are gone.
         """
-        run, arrays = self._start(self.binding.checks if checks is None else checks, buffers, numbers, alone)
-        return self._buffers(run, arrays)
+        return self._launch(self.binding.checks if checks is None else checks, buffers, numbers, alone)[0]
 
     def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
         """As `launch`, but wait for the checks: None when one fails, which is told to nobody."""
-        run, arrays = self._start((), buffers, numbers, True)
-        if self.binding.checks and not client.to_host(arrays[-1], copy=False).all():
+        results, status = self._launch((), buffers, numbers, True)
+        if self.binding.checks and not client.to_host(status, copy=False).all():
             return None
-        return self._buffers(run, arrays)
+        return results
 
-    def _start(
+    def _launch(
         self, checks: tuple[Check, ...], buffers: Sequence[Buffer], numbers: list[Any], alone: bool
-    ) -> tuple[Run, list[Any]]:
-        """Launch the program; the arrays of its results, and last its status."""
-        binding, program, inflight = self.binding, self.program, self.queue.inflight
-        run = inflight.run(self.lineage, checks, buffers, alone)
-        arrays: list[Any] = []
+    ) -> tuple[list[Buffer], Any]:
+        """The buffers of the results, and the array of the status."""
+        binding, program, lineage, inflight = self.binding, self.program, self.lineage, self.queue.inflight
+        run = inflight.run(lineage, checks, buffers, alone)
+        layouts = program.layouts
+        arguments: list[Any] = []
         if binding.packs:
             packs, upload = binding.packer(numbers), self.queue.packs.upload
-            arrays.extend([upload(packs[i]) for i in binding.packs])
-        if program.layouts is None:
-            arrays.extend([buffers[i].array for i in binding.inputs])
+            arguments.extend([upload(packs[i]) for i in binding.packs])
+        if layouts is None:
+            arguments.extend([buffers[i].array for i in binding.inputs])
         else:
-            arrays.extend(arguments(program.layouts, len(arrays), [buffers[i] for i in binding.inputs]))
+            arguments.extend(arrays_of([buffers[i] for i in binding.inputs], layouts.arguments[len(arguments) :]))
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
         measured = inflight.begin(self.timing)
-        results = program.run(arrays)
+        arrays = program.run(arguments)
         for i in binding.donated:
             buffers[i].release()
-        inflight.add(run, results[-1], self.timing, measured)
-        return run, results
-
-    def _buffers(self, run: Run, arrays: list[Any]) -> list[Buffer]:
-        outcomes, layouts = run.outcomes, self.program.layouts
-        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, self.lineage.of)
+        outcomes = run.outcomes
+        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
         if layouts is None:
-            return list(map(Buffer, arrays, self.nbytes, self.origins, each))
-        return list(map(buffer_of, layouts.results, arrays, self.nbytes, self.origins, each))
+            results = list(map(Buffer, arrays, self.nbytes, self.origins, each))
+        else:
+            results = list(map(buffer_of, layouts.results, arrays, self.nbytes, self.origins, each))
+        status = arrays[-1]
+        inflight.add(run, status, self.timing, measured)
+        return results, status
 
 
 def fitting(plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:

@@ -12,7 +12,16 @@ from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.cuts import failed_check
-from lazytpu.engine.errors.lineage import ALL, DeviceError, Lineage, Outcome, note, note_guarded, outcomes_of, to_raise
+from lazytpu.engine.errors.lineage import (
+    ALL,
+    DeviceError,
+    Lineage,
+    RunOutcome,
+    note,
+    note_guarded,
+    outcomes_of,
+    to_raise,
+)
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
@@ -23,16 +32,11 @@ BATCH = 8  # runs that are settled at once: one wait for all of them costs a thi
 
 @dataclass(slots=True)
 class Timing:
-    """How long one program keeps the device busy, in milliseconds: measured on some of its runs, since the thread that
-    waits for them costs the host some 0.4 ms each."""
+    """How long one program keeps the device busy, in milliseconds. The first three runs are measured and then every
+    16th, since the thread that waits for them costs the host some 0.4 ms each."""
 
     runs: int = 0
     last_ms: float = 0.0
-
-    def due(self) -> bool:
-        """Whether the run that begins now is measured: the first three and then every 16th."""
-        self.runs += 1
-        return self.runs <= 3 or self.runs % 16 == 0
 
 
 @dataclass(slots=True)
@@ -43,8 +47,8 @@ class Run:
     number: int
     checks: tuple[Check, ...]
     lineage: Lineage
-    outcomes: list[Outcome]
-    parents: Sequence[Outcome | None]
+    outcomes: list[RunOutcome]
+    parents: Sequence[RunOutcome | None]
     status: Any = None
 
 
@@ -70,7 +74,8 @@ class Inflight:
 
     def begin(self, timing: Timing) -> Launch | None:
         """Call before a program is launched: says from when its time counts if this run is measured, else None."""
-        if not timing.due():
+        timing.runs = runs = timing.runs + 1
+        if runs > 3 and runs % 16:
             self.metrics.device_ms += timing.last_ms
             return None
         before = self.runs[-1].status if self.runs else None
@@ -86,7 +91,7 @@ class Inflight:
         first = self.runs[0].number if self.runs else number
         doubtful = self._checking >= first or self.errors
         parents = list(outcomes_of(inputs)) if doubtful or alone or lineage.guards else ()
-        return Run(number, checks, lineage, [Outcome(group) for group in lineage.groups], parents)
+        return Run(number, checks, lineage, [RunOutcome(group) for group in lineage.groups], parents)
 
     def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
         """A program was launched, and `status` will be there when it is done."""

@@ -23,7 +23,7 @@ NAMELESS = 0  # the epoch of no trace: the values of a part have no names of par
 
 
 @dataclass(slots=True)
-class Step:
+class RecordStep:
     """One record as a trace of its own (`part`): `live` are its slots that are needed later, `dead` its inputs that
     nothing needs after it. `done_with` are slots of the whole trace.
 
@@ -77,7 +77,7 @@ class Stepwise:
             for slot in step.done_with:
                 buffers.pop(slot, None)
 
-    def _step(self, step: Step, trace: Trace, buffers: dict[int, Any]) -> None:
+    def _step(self, step: RecordStep, trace: Trace, buffers: dict[int, Any]) -> None:
         part = step.part
         inputs = [buffers[slot] for slot in part.inputs]
         numbers = [trace.numbers[i] for i in part.numbers]
@@ -93,7 +93,7 @@ class Stepwise:
                 buffer.origin = step.origin
                 buffers[part.origins[slot]] = buffer
 
-    def _ready(self, step: Step, trace: Trace) -> None:
+    def _ready(self, step: RecordStep, trace: Trace) -> None:
         """Find the program of a record, or compile it: here, on the thread that needs it."""
         plan = trace.state.plan
         if plan is None:
@@ -113,19 +113,19 @@ class Stepwise:
         step.ready = True
 
 
-def steps_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], dead: frozenset[int]) -> list[Step]:
+def steps_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], dead: frozenset[int]) -> list[RecordStep]:
     """The records of a trace, each with what becomes of its operands and results when the slots `live` are the results
     of the trace and its inputs `dead` may be overwritten."""
     known = Slots(records)
     parts = [extract(records, (i,), known) for i in range(len(records))]
     last = {slot: i for i, part in enumerate(parts) for slot in part.origins}
     kept = live | {slot for i, slot in enumerate(plan.inputs) if i not in dead}
-    steps: list[Step] = []
+    steps: list[RecordStep] = []
     for i, (record, part) in enumerate(zip(records, parts, strict=True)):
         ending = {slot for slot in part.origins if last[slot] == i and slot not in kept}
         made = [new for new, old in enumerate(part.origins) if known.makers.get(old) == i]
         steps.append(
-            Step(
+            RecordStep(
                 record,
                 part,
                 tuple([new for new in made if part.origins[new] not in ending]),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.runtime.buffer import MEMORY, Buffer, Known
+from lazytpu.runtime.buffer import MEMORY, Buffer, ConstantBuffer
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     for each in gc.get_objects():
         objects.setdefault(type(each), []).append(each)
     owned = owners(objects)
-    buffers = [*objects.get(Buffer, ()), *objects.get(Known, ())]
+    buffers = [*objects.get(Buffer, ()), *objects.get(ConstantBuffer, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.engine.recompiles import wording
-from lazytpu.engine.recompiles.wording import Static, Tensor
+from lazytpu.engine.recompiles.wording import Static, TensorArgument
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 from lazytpu.trace.trie import Number, Record
 from lazytpu.trace.value import Layout
@@ -20,7 +20,7 @@ COMMON = 2  # records in common that it shows before
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ArgumentChange:
     """One argument that differs between two records of the same op: what it was, what it is, and its reason code."""
 
     code: str
@@ -48,7 +48,7 @@ class Change:
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorArgument):
         return value.shape
     numbers = [v.value for v in value if isinstance(v, Static)] if isinstance(value, tuple) else []
     return tuple(numbers) if all(type(n) is int for n in numbers) else ()
@@ -61,7 +61,7 @@ class Difference:
 
     index: int
     same_after: int
-    changes: tuple[Change, ...]
+    changes: tuple[ArgumentChange, ...]
 
 
 def compare(old: Sequence[Record], new: Sequence[Record], same_after: int) -> Difference | None:
@@ -97,12 +97,12 @@ def _exactly(arguments: Mapping[str, Any]) -> list[Any]:
 
 def _changes(
     old: Record, new: Record, before: Mapping[int, Layout], after: Mapping[int, Layout]
-) -> tuple[Change, ...] | None:
+) -> tuple[ArgumentChange, ...] | None:
     """The arguments that differ; None when the records are not of the same op, or only their lines differ. A line alone
     says little: traces that begin with the same records share them, with the lines that had them first."""
     if old.op is not new.op:
         return None
-    found: list[Change] = []
+    found: list[ArgumentChange] = []
     for i, argument in enumerate(old.op._schema.arguments):
         name = argument.name
         was = wording.described(old.arguments.get(name, argument.default_value), before)
@@ -112,10 +112,10 @@ def _changes(
             pairs = [(j + 1, a, b) for j, (a, b) in enumerate(zip(was, now, strict=True))]
         for element, a, b in pairs:
             if a != b:
-                found.append(Change(_code(a, b), i + 1, name, a, b, element))
+                found.append(ArgumentChange(_code(a, b), i + 1, name, a, b, element))
     was, now = dict(old.settings), dict(new.settings)
     found.extend(
-        Change(code, 0, name, was[name], now[name])
+        ArgumentChange(code, 0, name, was[name], now[name])
         for name, code in SWITCHES.items()
         if name in was and name in now and was[name] != now[name]
     )
@@ -124,7 +124,7 @@ def _changes(
         if empty.get(slot, is_empty) != is_empty:
             words = {True: "memory that nothing had written", False: "a tensor with values"}
             what = wording.array(layout.dtype, layout.shape)
-            found.append(Change("new-trace-path", 0, what, words[not is_empty], words[is_empty]))
+            found.append(ArgumentChange("new-trace-path", 0, what, words[not is_empty], words[is_empty]))
     if not found and old.line != new.line:
         return None
     return tuple(sorted(found, key=lambda change: _WEIGHT[change.code]))
@@ -136,11 +136,11 @@ _WEIGHT = {code: i for i, code in enumerate(_ORDER)}
 
 
 def _tensors(values: tuple[Any, ...]) -> bool:
-    return all(v is None or isinstance(v, Tensor | Number) for v in values)
+    return all(v is None or isinstance(v, TensorArgument | Number) for v in values)
 
 
 def _code(was: Any, now: Any) -> str:
-    if isinstance(was, Tensor) and isinstance(now, Tensor):
+    if isinstance(was, TensorArgument) and isinstance(now, TensorArgument):
         if was.dtype is not now.dtype:
             return "dtype"
         if was.shape != now.shape:
@@ -150,7 +150,7 @@ def _code(was: Any, now: Any) -> str:
         return "new-trace-path"  # the same kind of tensor, another one
     if isinstance(was, Number) and isinstance(now, Number):
         return "dtype"
-    if isinstance(was, Tensor) or isinstance(now, Tensor):
+    if isinstance(was, TensorArgument) or isinstance(now, TensorArgument):
         return "new-trace-path"
     if isinstance(was, Number) or isinstance(now, Number):
         return "static-scalar"  # was part of the program, is one of its arguments

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lazytpu.engine.recompiles import wording
-from lazytpu.engine.recompiles.compare import SWITCHES, Change
+from lazytpu.engine.recompiles.compare import SWITCHES, ArgumentChange
 from lazytpu.trace.trie import Number, Record
 
 
@@ -105,12 +105,12 @@ _TRAINING_OPS = ("dropout", "batch_norm", "rrelu_with_noise")
 _TRAINING_FLAGS = ("train", "training")
 
 
-def of_change(change: Change, record: Record, goes_on: bool) -> Hint:
+def of_change(change: ArgumentChange, record: Record, goes_on: bool) -> Hint:
     """The hint for an argument that differs; `goes_on`: the same size grew by as much from program to program."""
     if change.code == "shape":
         return _of_shape(change, goes_on)
     if change.code == "dtype":
-        return DTYPE if isinstance(change.now, wording.Tensor) else NUMBER_TYPE
+        return DTYPE if isinstance(change.now, wording.TensorArgument) else NUMBER_TYPE
     if change.code == "static-scalar":
         return _of_static(change, record)
     if change.code in SWITCHES.values():
@@ -120,10 +120,10 @@ def of_change(change: Change, record: Record, goes_on: bool) -> Hint:
     return OTHER_TENSOR
 
 
-def _of_shape(change: Change, goes_on: bool) -> Hint:
+def _of_shape(change: ArgumentChange, goes_on: bool) -> Hint:
     dims = change.dims()
     if not dims:
-        return RANK if isinstance(change.now, wording.Tensor) else VARYING
+        return RANK if isinstance(change.now, wording.TensorArgument) else VARYING
     was, now = change.sizes()
     if goes_on:
         step = now[dims[0]] - was[dims[0]]
@@ -132,10 +132,10 @@ def _of_shape(change: Change, goes_on: bool) -> Hint:
             f"(dimension {dims[0]} grows by {step} from program to program)",
             "allocate it at its full size once and write into it under a mask (a static cache), or pad to a few sizes",
         )
-    return LAST_BATCH if dims == [0] and now[0] < was[0] and isinstance(change.now, wording.Tensor) else VARYING
+    return LAST_BATCH if dims == [0] and now[0] < was[0] and isinstance(change.now, wording.TensorArgument) else VARYING
 
 
-def _of_static(change: Change, record: Record) -> Hint:
+def _of_static(change: ArgumentChange, record: Record) -> Hint:
     if isinstance(change.now, Number):
         return PROMOTED
     if change.name in _TRAINING_FLAGS:

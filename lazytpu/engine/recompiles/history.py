@@ -14,8 +14,8 @@ from typing import Any
 from lazytpu.engine.compiling.environment import settings
 from lazytpu.engine.recompiles import policy, reasons
 from lazytpu.engine.recompiles.explanation import Explanation, Made
-from lazytpu.engine.recompiles.nearest import Near, Sketch, nearest
-from lazytpu.engine.recompiles.reasons import Growth, New, Old, Setting
+from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
+from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting
 from lazytpu.inspection import debug
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record, State
@@ -35,15 +35,15 @@ class Family:
 
 
 @dataclass(slots=True)
-class Known:
+class EarlierProgram:
     """An earlier program: enough to find it, and its records as long as the trie has them."""
 
     number: int
-    sketch: Sketch
+    sketch: TraceSketch
     end: weakref.ref[State]
     live: tuple[int, ...]
     donated: frozenset[int]
-    setting: Setting
+    setting: ProgramSetting
     growth: Growth | None
     family: Family
     is_first: bool
@@ -54,7 +54,7 @@ class Recompiles:
 
     def __init__(self, slot_names: Callable[[int], dict[int, str]]):
         self.slot_names = slot_names
-        self._known: deque[Known] = deque()
+        self._known: deque[EarlierProgram] = deque()
         self._records = 0
         self._listed: deque[Made] = deque(maxlen=LISTED)
         self._count = 0
@@ -95,8 +95,8 @@ class Recompiles:
     def _explain(
         self, making: Making, trace: Trace, records: Sequence[Record], live: tuple[int, ...], dead: tuple[int, ...]
     ) -> None:
-        entry, sketch = making.entry, Sketch.of(records)
-        setting = Setting(trace.mode, tuple(settings()))
+        entry, sketch = making.entry, TraceSketch.of(records)
+        setting = ProgramSetting(trace.mode, tuple(settings()))
         new = New(records, live, dead, setting, lambda: self.slot_names(trace.epoch))
         near = self._nearest(sketch, new, trace.state)
         other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
@@ -127,16 +127,20 @@ class Recompiles:
         self._remember(records, sketch, setting.mode)
         end = weakref.ref(trace.state)
         is_first = entry.nearest is None
-        making.known = Known(entry.number, sketch, end, live, frozenset(dead), setting, found.growth, family, is_first)
+        making.known = EarlierProgram(
+            entry.number, sketch, end, live, frozenset(dead), setting, found.growth, family, is_first
+        )
         self._keep(making.known)
 
-    def _remember(self, records: Sequence[Record], sketch: Sketch, mode: str) -> None:
+    def _remember(self, records: Sequence[Record], sketch: TraceSketch, mode: str) -> None:
         self._ops.update([r.op for r in records])
         sites = self._sites.setdefault(mode, set())
         if len(sites) < SITES:
             sites.update(sketch.sites.tolist())
 
-    def _nearest(self, sketch: Sketch, new: New, state: State) -> tuple[Known, Near, Sequence[Record]] | None:
+    def _nearest(
+        self, sketch: TraceSketch, new: New, state: State
+    ) -> tuple[EarlierProgram, Near, Sequence[Record]] | None:
         """The program nearest to a trace, with its records; None when there is none near."""
         same = [known for known in self._known if known.end() is state]
         if same:  # the trace itself had a program, for other results
@@ -148,19 +152,19 @@ class Recompiles:
         end = known.end()
         return None if end is None else (known, near, end.records())
 
-    def _other_mode(self, sketch: Sketch, new: New) -> str | None:
+    def _other_mode(self, sketch: TraceSketch, new: New) -> str | None:
         """Another mode in which every op of a trace ran, at its line."""
         sites = sketch.sites.tolist()
         return next((m for m, seen in self._sites.items() if m != new.setting.mode and seen.issuperset(sites)), None)
 
-    def _keep(self, known: Known) -> None:
+    def _keep(self, known: EarlierProgram) -> None:
         self._known.append(known)
         self._records += len(known.sketch)
         while len(self._known) > COMPARED or (self._records > COMPARED_RECORDS and len(self._known) > 1):
             self._records -= len(self._known.popleft().sketch)
 
 
-def _distance(known: Known, new: New) -> tuple[int, ...]:
+def _distance(known: EarlierProgram, new: New) -> tuple[int, ...]:
     """How far a program of the same trace is from serving: results it lacks, memory it takes, settings, age."""
     return (
         len(set(new.live) - set(known.live)),
@@ -176,7 +180,7 @@ class Making:
     """A program while it is being made: a context in which an error means that it was not."""
 
     entry: Made
-    known: Known | None = None
+    known: EarlierProgram | None = None
     start: float = field(default_factory=time.perf_counter)
 
     def made(self, source: str, donated: frozenset[int]) -> None:

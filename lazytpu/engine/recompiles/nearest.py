@@ -22,7 +22,7 @@ Hashes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class TraceSketch:
     """What is compared of a trace: a hash for each record's op and line, and for its layouts; `path` is one of all ops
     and lines, `first` and `last` are the ends."""
 
@@ -33,18 +33,18 @@ class Sketch:
     last: int
 
     @staticmethod
-    def of(records: Sequence[Record]) -> Sketch:
+    def of(records: Sequence[Record]) -> TraceSketch:
         """The sketch of a trace that is not empty; 1 µs a record."""
         named = [(r.op, line.file, line.line) if (line := r.line) is not None else (r.op,) for r in records]
         sites = np.array([hash(site) for site in named], np.int64)
         kinds = np.array([hash((r.outs, r.admitted)) for r in records], np.int64)
-        return Sketch(sites, kinds, hash(sites.tobytes()), int(sites[0]), int(sites[-1]))
+        return TraceSketch(sites, kinds, hash(sites.tobytes()), int(sites[0]), int(sites[-1]))
 
     def __len__(self) -> int:
         return len(self.sites)
 
 
-def edges(one: Sketch, other: Sketch) -> tuple[int, int]:
+def edges(one: TraceSketch, other: TraceSketch) -> tuple[int, int]:
     """How many ops and lines two traces have in common at the beginning, and of the rest at the end."""
     if one.path == other.path:
         return len(one), 0
@@ -71,7 +71,7 @@ class Near:
     layouts: int
 
 
-def nearness(one: Sketch, other: Sketch) -> Near:
+def nearness(one: TraceSketch, other: TraceSketch) -> Near:
     """How near `other` is to `one`."""
     before, after = edges(one, other)
     layouts = int(np.count_nonzero(one.kinds[:before] == other.kinds[:before]))
@@ -80,7 +80,7 @@ def nearness(one: Sketch, other: Sketch) -> Near:
     return Near((before + after) / max(len(one), len(other), 1), before, after, layouts)
 
 
-def nearest(sketch: Sketch, candidates: Iterable[tuple[Any, Sketch]]) -> tuple[Any, Near] | None:
+def nearest(sketch: TraceSketch, candidates: Iterable[tuple[Any, TraceSketch]]) -> tuple[Any, Near] | None:
     """The nearest of (anything, its sketch), given newest first, and how near it is; None when no program begins or
     ends with the same op and line."""
     best: tuple[Any, Near] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.engine.recompiles import hints, wording
-from lazytpu.engine.recompiles.compare import SWITCHES, Change, Difference, compare, diff
+from lazytpu.engine.recompiles.compare import SWITCHES, ArgumentChange, Difference, compare, diff
 from lazytpu.trace.trie import Record
 
 CODES: Mapping[str, str] = {
@@ -34,7 +34,7 @@ _EACH_MODE = "none needed: each mode has programs of its own"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ProgramSetting:
     """What besides the records decides about a program."""
 
     mode: str
@@ -50,7 +50,7 @@ class Old:
     records: Sequence[Record]
     live: tuple[int, ...]
     donated: frozenset[int]
-    setting: Setting
+    setting: ProgramSetting
     growth: Growth | None
     same_after: int
     "How many ops and lines both traces end with, beyond those they begin with; all when nothing else is there."
@@ -67,7 +67,7 @@ class New:
     records: Sequence[Record]
     live: tuple[int, ...]
     dead: tuple[int, ...]
-    setting: Setting
+    setting: ProgramSetting
     names: Callable[[], dict[int, str]]
 
 
@@ -139,21 +139,21 @@ def _changed(old: Old, new: New, difference: Difference, lines: tuple[str, ...])
     )
 
 
-def _sentence(change: Change, record: Record, new: New) -> str:
+def _sentence(change: ArgumentChange, record: Record, new: New) -> str:
     if change.code in SWITCHES.values():
         return f"torch's {change.name}, for {wording.at(record)}, was {change.was!r}, is {change.now!r}"
     if change.position == 0:
         return f"an input {change.name} of {wording.at(record)} was {change.was}, is {change.now}"
     was, now = _pair(change)
     name = f"`{change.name}`" if change.element is None else f"`{change.name}`[{change.element - 1}]"
-    if isinstance(change.now, wording.Tensor) and (given := new.names().get(change.now.slot)):
+    if isinstance(change.now, wording.TensorArgument) and (given := new.names().get(change.now.slot)):
         name += f", {given}"
     return f"argument {change.position} ({name}) of {wording.at(record)} was {was}, is {now}"
 
 
-def _pair(change: Change) -> tuple[str, str]:
+def _pair(change: ArgumentChange) -> tuple[str, str]:
     was, now = change.was, change.now
-    if isinstance(was, wording.Tensor) and isinstance(now, wording.Tensor):
+    if isinstance(was, wording.TensorArgument) and isinstance(now, wording.TensorArgument):
         if change.code == "layout":
             return _laid_out(was), _laid_out(now)
         if change.code == "new-trace-path":
@@ -162,10 +162,10 @@ def _pair(change: Change) -> tuple[str, str]:
 
 
 def _plain(value: Any) -> str:
-    return str(value) if isinstance(value, wording.Tensor) else wording.text_of(value)
+    return str(value) if isinstance(value, wording.TensorArgument) else wording.text_of(value)
 
 
-def _laid_out(tensor: wording.Tensor) -> str:
+def _laid_out(tensor: wording.TensorArgument) -> str:
     where = f" at {tensor.offset} of {list(tensor.base)}" if tensor.offset or tensor.base != tensor.shape else ""
     return f"{tensor} with strides {list(tensor.stride)}{where}"
 
@@ -193,7 +193,7 @@ def _differ_in(sizes: set[tuple[int, int]], before: Record, after: Record) -> bo
     )
 
 
-def _growth(change: Change, record: Record) -> Growth | None:
+def _growth(change: ArgumentChange, record: Record) -> Growth | None:
     dims = change.dims()
     if change.code != "shape" or len(dims) != 1:
         return None

@@ -14,7 +14,7 @@ from lazytpu.trace.value import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorArgument:
     """A tensor argument: what it reads (a slot of its trace), and its dtype, size, stride and offset in elements."""
 
     slot: int
@@ -102,9 +102,9 @@ def described(value: Any, known: Mapping[int, Layout]) -> Any:
         layout = known[value.slot]
         base = tuple(layout.shape)
         if value.view is None:
-            return Tensor(value.slot, layout.dtype, base, tuple(layout.stride), 0, base)
+            return TensorArgument(value.slot, layout.dtype, base, tuple(layout.stride), 0, base)
         shape, stride, offset, dtype = value.view
-        return Tensor(value.slot, dtype, tuple(shape), tuple(stride), offset, base)
+        return TensorArgument(value.slot, dtype, tuple(shape), tuple(stride), offset, base)
     if isinstance(value, list | tuple):
         return tuple(described(v, known) for v in value)
     if value is None or isinstance(value, Number):
@@ -115,7 +115,7 @@ def described(value: Any, known: Mapping[int, Layout]) -> Any:
 
 def text_of(value: Any) -> str:
     """An argument as it stands in a line of a diff."""
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorArgument):
         view = "" if value.base == value.shape else " view" if not value.offset else f" view at {value.offset}"
         return f"%{value.slot}: {value}{view}"
     if isinstance(value, Number):

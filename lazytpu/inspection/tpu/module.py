@@ -10,7 +10,8 @@ from typing import Any
 from lazytpu.inspection.tpu.collectives import KINDS
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.products import least_flops
-from lazytpu.runtime.client import ir, mlir_context, stablehlo
+from lazytpu.runtime.client import mlir_context
+from lazytpu.runtime.mlir import ir, stablehlo
 from lazytpu.runtime.signature import ALIAS, DONOR, main_function
 
 _BITS = re.compile(r"(\d+)(?!.*\d)")

@@ -21,6 +21,7 @@ from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import programs, translation
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
+from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.signature import signature
 from lazytpu.runtime.tpu_compiler import full_name
 
@@ -80,7 +81,7 @@ def _compile(path: Path, into: Store) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{path.stem}: not compiled: it is no dump of lazytpu's ({error!r})"
     with client.mlir_context():
-        module = client.ir.Module.parse(text)
+        module = ir.Module.parse(text)
         found = signature(module)
     key = programs.program_key(module)
     start = time.perf_counter()

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.runtime import client
+from lazytpu.runtime import client, host_functions
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.client import func, ir, passmanager
 from lazytpu.runtime.errors import LoadError
+from lazytpu.runtime.mlir import func, ir, passmanager
 from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import Signature, from_json, to_json
 
@@ -111,7 +111,7 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
 
 
 def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
-    functions = client.host_functions(module)
+    functions = host_functions.called_by(module)
     start = time.perf_counter()
     program = Program.compile(module, name=name, device=device, options=OPTIONS, key=key)
     elapsed = 1e3 * (time.perf_counter() - start)
@@ -132,7 +132,7 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
     try:
         if entry.about["environment"] != environment_digest():
             raise LoadError(f"it was compiled for {entry.about.get('made_for')}; here is {dict(environment())}")
-        if not client.has_host_functions(entry.about["functions"]):
+        if not host_functions.available(entry.about["functions"]):
             return None  # as good as ever, for processes that have registered them
         found = from_json(entry.about["signature"])
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS)

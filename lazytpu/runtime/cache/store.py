@@ -19,7 +19,7 @@ from lazytpu.runtime.cache.access import Access, CacheWarning, said, warn
 from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
 from lazytpu.runtime.cache.files import Listed
 
-__all__ = ["CacheWarning", "Listed", "Stats", "Store", "store"]
+__all__ = ["CacheStats", "CacheWarning", "Listed", "Store", "store"]
 
 PATIENCE = 600.0  # seconds to wait for another process's compilation before doing it oneself
 _KEY = re.compile(r"[0-9a-f]{16,128}")
@@ -27,7 +27,7 @@ _KIND = re.compile(r"[a-z]{1,32}")
 
 
 @dataclass(slots=True)
-class Stats:
+class CacheStats:
     """What this process did, by kind of entry: `hits` found, `misses` looked for in vain, `stored`, `rejected` (damaged
     or foreign); `evicted` entries of any kind; `waited` seconds for other processes."""
 
@@ -58,7 +58,7 @@ class Store:
         self.root = root
         self.limit = limit
         self.patience = patience
-        self.stats = Stats()
+        self.stats = CacheStats()
         self._lock = threading.Lock()
         self._access = Access(root)
         self._rejected: set[str] = set()  # names of entries that could not be removed

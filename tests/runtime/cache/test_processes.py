@@ -51,7 +51,7 @@ import numpy as np
 
 from lazytpu.runtime import client
 from lazytpu.runtime.cache import programs
-from lazytpu.runtime.client import ir
+from lazytpu.runtime.mlir import ir
 
 TEXT = "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {" \
     "%0 = stablehlo.add %x, %x : tensor<4xf32> return %0 : tensor<4xf32> }"

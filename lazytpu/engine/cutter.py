@@ -19,14 +19,14 @@ from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.metrics import Metrics
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
-from lazytpu.runtime.buffer import MEMORY, Known
+from lazytpu.runtime.buffer import MEMORY, ConstantBuffer
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import EMPTY, Value, again
 
 
-class Cuts:
+class Cutter:
     """Turns traces into results. `memory` reports what is alive, for errors; `user_line` is the line of the user's
     script that runs now."""
 
@@ -101,7 +101,7 @@ class Cuts:
             if buffer is not None and buffer is not EMPTY:
                 buffer.pins -= 1
 
-    def constant(self, trace: Trace, slot: int) -> Known | None:
+    def constant(self, trace: Trace, slot: int) -> ConstantBuffer | None:
         """The constant that a trace computes as `slot`. None when that fails, or a check of values does: the read cuts
         then, and raises it."""
         start = time.perf_counter()
@@ -115,7 +115,7 @@ class Cuts:
             if buffers is None:
                 return None
             buffer = buffers[program.binding.live.index(slot)]
-            known = Known(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch())
+            known = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch())
         except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and raises it in full)
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
@@ -145,9 +145,9 @@ class Cuts:
         if checks and alone:  # all lines that have this op share its record
             line = self.user_line()
             checks = tuple([replace(check, line=line) for check in checks])
-        buffers = program.launch(trace.buffers, trace.numbers, checks=checks, alone=alone)
+        buffers = program.launch(trace.buffers, trace.numbers, checks, alone)
         if len(held) == len(buffers):
-            for (_, value), buffer in zip(held, buffers, strict=True):
+            for (_, value), buffer in zip(held, buffers):  # without `strict`, which costs 0.4 us
                 value.buffer = buffer
         else:  # it computes more than is alive
             by_slot = dict(zip(program.binding.live, buffers, strict=True))

@@ -1,0 +1,31 @@
+"""JAX functions as MLIR modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lazytpu.runtime.client import module_bytecode, raw_platform
+from lazytpu.runtime.mlir import drop_locations
+
+
+def lower_jax_function(
+    function: Callable[..., Any],
+    operands: Sequence[tuple[np.dtype[Any], Sequence[int]]],
+    platform: str | None = None,
+    x64: bool = True,
+) -> tuple[bytes, list[tuple[np.dtype[Any], tuple[int, ...]]]]:
+    """Lower a jax function of arrays with these dtypes and shapes for `platform`, ours by default: (MLIR bytecode of
+    its module, (dtype, shape) of each result). With `x64`, 64-bit types are on, for this thread and call alone. The
+    module has no source lines, which would be jax's: XLA then gives its ops the line of their call, the user's."""
+    with jax.enable_x64(x64):
+        avals = [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in operands]
+        traced = jax.jit(function, keep_unused=True).trace(*avals)
+        lowered = traced.lower(lowering_platforms=(raw_platform() if platform is None else platform,))
+        leaves = jax.tree.leaves(lowered.out_info)
+        module: Any = lowered.compiler_ir("stablehlo")
+        drop_locations(module)
+        return module_bytecode(module), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]

@@ -1,0 +1,41 @@
+"""MLIR and StableHLO in Python, and every name of jaxlib that lazytpu uses: all of jaxlib is private.
+
+Checked against jaxlib 0.10.2. When it moves, this is the file to read again; everything else in lazytpu imports these
+names from here. Contexts come from `lazytpu.runtime.client.mlir_context`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir._mlir_libs import _stablehlo
+from jaxlib.mlir.dialects import chlo, func, stablehlo
+
+__all__ = ["chlo", "func", "ir", "passmanager", "stablehlo"]
+
+CHECKED_VERSION = "0.10.2"
+
+_stablehlo.register_stablehlo_passes()
+
+
+def legalize_chlo(module: ir.Module) -> None:
+    """Rewrite CHLO ops to StableHLO in place: for the reference interpreter, which has no CHLO. XLA takes both."""
+    with module.context:
+        passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
+
+
+def eval_module(module: ir.Module, arguments: Sequence[ir.Attribute]) -> list[ir.Attribute]:
+    """Run `@main` in StableHLO's reference interpreter (see `lazytpu.runtime.evaluate`)."""
+    return list(_stablehlo.eval_module(module, list(arguments)))
+
+
+def drop_locations(module: Any) -> None:
+    """Remove the source lines of a module's ops."""
+
+    def drop(op: ir.Operation) -> ir.WalkResult:
+        op.location = ir.Location.unknown(module.context)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(drop)
