@@ -178,8 +178,8 @@ class TpuReport:
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON; docs/tpu-report.md describes the fields."""
         programs = [program.as_dict() for program in self.programs]
-        whole = {"seconds": self.seconds, "complete": self.complete}
-        return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}
+        totals = {"seconds": self.seconds, "complete": self.complete}
+        return {"schema": SCHEMA, "topology": self.topology, **totals, "programs": programs}
 
     def __str__(self) -> str:
         from lazytpu.inspection.tpu.render import as_text
