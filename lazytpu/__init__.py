@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-import torch  # noqa: F401  (first: torch's entry point imports lazytpu.frontend, which must not be half imported then)
+import torch  # noqa: F401  (first: torch's entry point imports lazytpu.wiring, which must not be half imported then)
 
-from lazytpu.frontend.register import activate, register
+from lazytpu import wiring
+from lazytpu.frontend.activation import activate
 from lazytpu.options import options
 from lazytpu.version import VERSION
 
@@ -45,7 +46,7 @@ __all__ = [
 ]
 __version__ = VERSION
 
-register()
+wiring.register()
 
 
 def __getattr__(name: str) -> Any:
@@ -130,7 +131,6 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
     activate()
     from pathlib import Path
 
-    from lazytpu import wiring
     from lazytpu.engine.compiling import warmup
 
     if callable(work):
@@ -166,8 +166,6 @@ def tpu_report(
     for what is no topology, and what the function raises.
     """
     activate()
-    from lazytpu import wiring
-
     wiring.start()
     from lazytpu.rehearsal.tpu_report import report
 
@@ -182,7 +180,6 @@ def metrics() -> dict[str, Any]:
     `options.cpu_fallback`), `constant_reads` (host reads that no data of the device decides, answered without it, see
     docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
     of programs)."""
-    from lazytpu import wiring
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
@@ -193,8 +190,6 @@ def metrics() -> dict[str, Any]:
 
 def reset_metrics() -> None:
     """Set the counters back to zero, and the peak of memory to what is alive now."""
-    from lazytpu import wiring
-
     wiring.start().reset_metrics()
 
 
@@ -204,16 +199,12 @@ def memory() -> MemoryReport:
     Its fields are bytes: `allocated`, `peak`, `free`, `total`, `values`; `by_category()`, `by_line()` and `as_dict()`
     sum them up. Looks through all of Python's objects (some 0.1 s); runs nothing and waits for nothing.
     """
-    from lazytpu import wiring
-
     return wiring.start().memory()
 
 
 def explain() -> Explanation:
     """Why programs were made: for each the reason code, what differs from the nearest earlier program, a diff, and what
     to do. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the same as it happens."""
-    from lazytpu import wiring
-
     return wiring.start().compiler.recompiles.explanation()
 
 

@@ -1,16 +1,16 @@
-"""Signals: a handler that raises, as that of Ctrl-C does, never raises in the middle of lazytpu's own work.
+"""Signals: a handler that raises, such as that of Ctrl-C, never raises in the middle of lazytpu's own work.
 
-Python calls a signal's handler on the main thread between any two instructions, and what the handler raises comes out
-there: between a program that has taken a parameter's memory and the line that keeps its result, or in a call that a C++
-destructor makes, which ends the process. Code cannot be written so that it bears this everywhere.
+Python calls a signal's handler on the main thread between any two instructions, and its exception surfaces there:
+between a program that has taken a parameter's memory and the line that stores its result, or in a call by a C++
+destructor, which ends the process. Code cannot be made safe against this everywhere.
 
-So handlers are wrapped. One that is called while lazytpu works is put off until control is back in the caller's code,
-and called there, at its next instruction. Functions that wait for long are `interruptible`: there it is called at once,
-and what called them bears that it raises. Recording costs nothing for this: the wrapper looks at the stack of frames,
-and only when a signal came.
+So handlers are wrapped. One that is called while lazytpu works is deferred until control is back in the caller's code,
+and called there, at the next instruction. Functions that wait for long are `interruptible`: there it is called at once,
+and their callers handle its exception. Recording pays nothing for this: the wrapper looks at the stack of frames, and
+only when a signal arrives.
 
-Code of other packages that leaves state half updated, as an optimizer between two of its ops, is `finished_first` in
-the same way, until the signal comes a second time.
+Code of other packages that leaves state half updated, such as an optimizer between two of its ops, is `finished_first`
+in the same way, until the signal arrives a second time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Files of code that must not be interrupted: the package, and the kernels that are generated in it.
 _OURS = (os.path.dirname(__file__) + os.sep, "<kernel of ")
-# Python drops what these raise, and the interrupt would be lost: callbacks of weak references, and destructors.
+# Python drops exceptions of these, and the interrupt would be lost: callbacks of weak references, and destructors.
 _DROPPED = {("weakref.py", "remove"), ("_weakrefset.py", "_remove"), ("weak.py", "remove")}
 
 _signal: Any = sys.modules["_signal"]  # the C module behind `signal`
@@ -41,28 +41,29 @@ _installed = False
 
 
 class Interrupted(BaseException):
-    """A wait was interrupted before anything had happened; what the signal's handler raised is its cause."""
+    """A wait was interrupted before anything had happened; its cause is the exception of the signal's handler."""
 
 
 def interruptible(function: F) -> F:
-    """Marks a function in which a handler may raise: it waits, or calls the user's code, and its callers bear it."""
+    """Marks a function in which a handler may raise: it waits, or calls the user's code, and its callers handle the
+    exception."""
     _interruptible.add(function.__code__)
     return function
 
 
 def finished_first(folder: str) -> None:
-    """Puts off handlers while functions of files in `folder`, and what they call, run."""
+    """Defers handlers while functions of files in `folder`, and the functions they call, run."""
     _finished.append(folder + os.sep)
 
 
 class Handler:
-    """What Python calls instead of the user's `handler`: now, or once lazytpu is done."""
+    """What Python calls in place of the user's `handler`: it calls that at once, or when lazytpu is done."""
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]):
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Call the handler here if the interrupted `frame` may be, else arrange for it."""
+        """Call the handler here if the interrupted `frame` allows it, else defer it."""
         place = _place(frame, number in _waiting)
         if place is None or (place is frame and not _is_seen_in_passing()):
             _waiting.pop(number, None)
@@ -77,9 +78,9 @@ def _call(handler: Callable[[int, FrameType | None], Any], number: int, frame: F
 
 
 def _place(frame: FrameType | None, again: bool) -> FrameType | None:
-    """The innermost frame, from `frame` on outwards, in which a handler may raise, so that no frame of lazytpu but an
-    interruptible one is left by it, nor, unless the signal came `again`, one that is to be finished first. None when
-    there is no such frame."""
+    """The innermost frame, from `frame` on outwards, in which a handler may raise, so that its exception leaves no
+    frame of lazytpu except interruptible ones, and, unless the signal came `again`, no frame that is to be finished
+    first. None when there is no such frame."""
     unfinished = () if again else tuple(_finished)
     place = None
     while frame is not None:
@@ -103,10 +104,10 @@ def _is_atomic(code: CodeType) -> bool:
 
 
 def _is_seen_in_passing() -> bool:
-    """Whether the interpreter looked for signals since C code asked it for the text of an object, as str() does.
+    """Whether the interpreter checked for signals while C code was asking it for the text of an object, as str() does.
 
     torch does so in C++ functions that must not raise: a signal there would end the process ("terminate called"), by
-    pybind11's look-up of the method that tells the type of the device (torch 2.13). Python frames do not show it.
+    pybind11's look-up of the method that gives the type of the device (torch 2.13). Python frames do not show it.
     """
     names = functions()
     if not any(name.endswith("PyErr_CheckSignalsTstate") for name in names):
@@ -121,8 +122,8 @@ _waiting: dict[int, Callable[[int, FrameType | None], Any]] = {}
 
 
 def _put_off(handler: Callable[[int, FrameType | None], Any], number: int, place: FrameType) -> None:
-    """Call the handler when the frame `place` goes on: the interpreter's tracing says when, as it does for a debugger.
-    Until then what is called runs slower."""
+    """Call the handler when the frame `place` continues: the interpreter's tracing reports that, as it does for a
+    debugger. Until then the functions that are called run slower."""
     _waiting[number] = handler
     tracer, opcodes = place.f_trace, place.f_trace_opcodes
 
@@ -139,11 +140,11 @@ def _put_off(handler: Callable[[int, FrameType | None], Any], number: int, place
 
 
 def _trace_nothing(frame: FrameType, event: str, arg: Any) -> None:
-    """Of frames that begin, none is traced."""
+    """No new frame is traced."""
 
 
 def _call_waiting(frame: FrameType) -> None:
-    """Call all: tracing ends when one raises, and could not bring the others back."""
+    """Call all of them: tracing ends when one raises, and could not bring the others back."""
     if _waiting:
         number, handler = _waiting.popitem()
         try:
@@ -156,14 +157,14 @@ def _call_waiting(frame: FrameType) -> None:
 
 
 class Signals:
-    """Stands in the standard library's module `signal` for the C module behind it, so that its functions wrap and
-    unwrap handlers wherever a program has imported them."""
+    """Replaces the C module behind the standard library's module `signal`, so that its functions wrap and unwrap
+    handlers wherever a program has imported them."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_signal, name)
 
     def signal(self, number: int, handler: Any) -> Any:
-        """Set a handler; the one before it."""
+        """Set a handler; returns the previous one."""
         return _unwrapped(_signal.signal(number, Handler(handler) if _raises(handler) else handler))
 
     def getsignal(self, number: int) -> Any:
@@ -172,9 +173,10 @@ class Signals:
 
 
 def install() -> None:
-    """From now on handlers of this process are wrapped: those that are set already, and those that will be.
+    """From now on, wrap the handlers of this process: those that are set already, and those that will be.
 
-    Called when the device is first used. Only the main thread may set handlers: on another nothing happens yet.
+    Called at the first use of the device. Only the main thread may set handlers: a call on another thread does nothing
+    yet.
     """
     global _installed
     if _installed or threading.current_thread() is not threading.main_thread():
@@ -188,8 +190,8 @@ def install() -> None:
 
 
 def _raises(handler: Any) -> TypeGuard[Callable[[int, FrameType | None], Any]]:
-    """Whether it is a function of Python's that may raise. asyncio's own does nothing; the signal reaches it another
-    way, which must not be told twice."""
+    """Whether it is a Python function that may raise. asyncio's own does nothing; the signal reaches asyncio in another
+    way, and must not arrive twice."""
     return callable(handler) and not isinstance(handler, Handler) and not _is_asyncio(handler)
 
 

@@ -1,4 +1,4 @@
-"""The C functions that the calling thread is in, by name, as glibc knows them."""
+"""The C functions that the calling thread is in, by name, according to glibc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEPTH = 64
 
 
 class _Symbol(ctypes.Structure):
-    """What dladdr says of an address (Dl_info)."""
+    """What dladdr returns for an address (Dl_info)."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

@@ -6,9 +6,9 @@
     with lazytpu.options(debug=2, dump="graphs"):     # for a block
         ...
 
-The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that
-cannot be read is therefore told at the first use of the device (`Options.check`), not there. Settings hold for the
-process, all of its threads included.
+The variables are read once, when lazytpu is first imported, which `import torch` does in every program. One that cannot
+be read is therefore reported at the first use of the device (`Options.check`), not there. Settings hold for the whole
+process, including all of its threads.
 """
 
 from __future__ import annotations
@@ -17,205 +17,17 @@ import difflib
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from lazytpu import readers
+from lazytpu.settings import PREFIX, SETTINGS, Setting, Values
 
-__all__ = ["SETTINGS", "Options", "Setting", "options"]
-
-_PREFIX = "LAZYTPU_"
-
-
-class Values(TypedDict, total=False):
-    """What `lazytpu.options(...)` takes."""
-
-    mode: str
-    debug: int
-    dump: str | os.PathLike[str] | None
-    verify: bool
-    bounds_check: bool
-    trace_limit: int
-    cpu_fallback: bool
-    nan_check: bool
-    background_compile: float
-    clusters: str
-    platform: str | None
-    target: str | None
-    resident: int
-    memory_limit: int | str
-    cache_dir: str | os.PathLike[str] | None
-    cache_limit: int | str
-    on_recompile: str
-    recompile_budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: `read` turns what was given, or the text of the variable, into the value, or raises ValueError."""
-
-    name: str
-    default: Any
-    allowed: str
-    meaning: str
-    read: Callable[[Any], Any]
-    empty: bool = False
-    """Whether an empty variable is a value of its own; of the others it means the default."""
-
-    @property
-    def variable(self) -> str:
-        """The environment variable, such as LAZYTPU_TRACE_LIMIT."""
-        return f"{_PREFIX}{self.name.upper()}"
-
-    def parse(self, given: Any, source: str) -> Any:
-        """The value for what was given; ValueError that names `source`, what came and what is allowed."""
-        try:
-            return self.read(given)
-        except (ValueError, TypeError, OverflowError, OSError, RuntimeError):  # the last three: numbers and paths
-            raise ValueError(f"{source} is {given!r}; allowed: {self.allowed} ({self.meaning})") from None
-
-
-_ALL = (
-    Setting(
-        "mode",
-        "fused",
-        "debug, strict, fused or lazy",
-        "when recorded ops run: lazy at reads and mark_step(), fused also where a step begins and ends, strict each at "
-        "once, debug the same and waits",
-        readers.one_of("debug", "strict", "fused", "lazy"),
-    ),
-    Setting(
-        "debug",
-        0,
-        "0 to 4",
-        "what is printed: 1 compilations, 2 time per pass, 3 the IR around the pipeline, 4 the IR after each pass",
-        readers.integer(0, 4),
-    ),
-    Setting(
-        "dump",
-        None,
-        "a folder, made if it does not exist; empty for none",
-        "where each program is written: NNN-name.imported.mlir before the passes, NNN-name.lazytpu.mlir after them, "
-        "NNN-name.stablehlo.mlir, and NNN-name.why.txt",
-        readers.folder,
-    ),
-    Setting(
-        "verify",
-        False,
-        "0 or 1",
-        "verify the IR after every pass, not only before the first and after the last",
-        readers.flag,
-    ),
-    Setting(
-        "bounds_check",
-        True,
-        "0 or 1",
-        "check values on the device, such as indices, and raise what failed at the read that needs it",
-        readers.flag,
-    ),
-    Setting(
-        "trace_limit",
-        50_000,
-        "a whole number, at least 1",
-        "ops recorded without a cut before lazytpu cuts by itself",
-        readers.integer(1),
-    ),
-    Setting(
-        "cpu_fallback",
-        False,
-        "0 or 1",
-        "run ops that nothing expresses on the CPU, with a warning for each, instead of raising NotImplementedError",
-        readers.flag,
-    ),
-    Setting(
-        "nan_check",
-        False,
-        "0 or 1",
-        "in debug mode, raise FloatingPointError at an op that makes a NaN or an infinity from finite operands",
-        readers.flag,
-    ),
-    Setting(
-        "background_compile",
-        15.0,
-        "seconds, 0 or more; inf",
-        "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
-        "the first use, without a thread",
-        readers.seconds,
-    ),
-    Setting(
-        "clusters",
-        "off",
-        "off, meanwhile or only",
-        "compile large steps in parts, equal parts once: to run until the whole step is compiled in the background, or "
-        "instead of it",
-        readers.one_of("off", "meanwhile", "only"),
-    ),
-    Setting(
-        "platform",
-        None,
-        "cpu, tpu, gpu, cuda, rocm, or a name of PJRT_NAMES_AND_LIBRARY_PATHS; empty for what jax would use",
-        "where XLA compiles for and runs; read when the first tensor is made",
-        readers.platform,
-    ),
-    Setting(
-        "target",
-        None,
-        "cpu, gpu, tpu, v5e, v5p, v6e, tpu7x; empty for the platform",
-        "what the passes make programs for: the passes of a TPU can be run and dumped where there is none",
-        readers.target,
-    ),
-    Setting(
-        "resident",
-        0,
-        "a whole number, at least 0; 0 for none",
-        "the most elements of a parameter or optimizer state that a step keeps in one array with those updated alike",
-        readers.integer(0),
-    ),
-    Setting(
-        "memory_limit",
-        0,
-        "0, or bytes from 1 MiB on, or a number with kB, MB, GB, KiB, MiB or GiB",
-        "the most memory of a TPU that a program may take, arguments included: its compiler computes values again "
-        "rather than keep them; 0 for what the chip has",
-        readers.memory,
-    ),
-    Setting(
-        "cache_dir",
-        Path("~/.cache/lazytpu"),
-        "a folder of its own, made if it does not exist; empty or off for none",
-        "where compiled programs are kept for the processes that follow; lazytpu in $XDG_CACHE_HOME if that is set",
-        readers.cache_folder,
-        empty=True,
-    ),
-    Setting(
-        "cache_limit",
-        10 * 10**9,
-        "bytes, or a number with kB, MB, GB, KiB, MiB or GiB; 0 for no limit",
-        "how large that folder may grow before the programs not used for longest are removed",
-        readers.size,
-    ),
-    Setting(
-        "on_recompile",
-        "ignore",
-        "ignore, warn or raise",
-        "what happens each time that a step is compiled anew more often than recompile_budget allows",
-        readers.one_of("ignore", "warn", "raise"),
-    ),
-    Setting(
-        "recompile_budget",
-        8,
-        "a whole number, at least 0",
-        "how often a step may be compiled anew, not counting what warming up needs",
-        readers.integer(0),
-    ),
-)
-SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}
+__all__ = ["Options", "options"]
 
 
 class Options:
-    """The settings now. Reading an attribute is as fast as reading any slot; writing one checks the value."""
+    """The current settings. Reading an attribute is as fast as reading any slot; writing one checks the value."""
 
     __slots__ = (
         "_unknown",
@@ -234,7 +46,6 @@ class Options:
         "on_recompile",
         "platform",
         "recompile_budget",
-        "resident",
         "target",
         "trace_limit",
         "verify",
@@ -267,9 +78,6 @@ class Options:
     until the whole step is compiled in the background, "only" does not compile it; "off" compiles whole steps alone."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
-    resident: int
-    """The most elements of a parameter or optimizer state that a step keeps in one array with those that it updates
-    alike (LAZYTPU_RESIDENT); 0 keeps each by itself. Programs that are there already stay."""
     memory_limit: int
     """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): the
     compiler computes values again rather than keep them. 0 is what the chip has. Programs that are there already
@@ -296,9 +104,9 @@ class Options:
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
         """The settings of an environment. An unset variable means the default, and so does an empty one, except where
-        `Setting.empty` says otherwise, and one that cannot be read, which `check` tells."""
+        `Setting.empty` says otherwise, and one that cannot be read, which `check` reports."""
         wrong: dict[str, ValueError] = {}
-        for setting in _ALL:
+        for setting in SETTINGS.values():
             value, text = setting.default, environment.get(setting.variable)
             if text is not None and (text.strip() or setting.empty):
                 try:
@@ -306,16 +114,16 @@ class Options:
                 except ValueError as error:
                     wrong[setting.name] = error
             object.__setattr__(self, setting.name, value)
-        variables = {setting.variable for setting in _ALL}
-        unknown = tuple(name for name in environment if name.startswith(_PREFIX) and name not in variables)
+        variables = {setting.variable for setting in SETTINGS.values()}
+        unknown = tuple(name for name in environment if name.startswith(PREFIX) and name not in variables)
         object.__setattr__(self, "_wrong", wrong)
         object.__setattr__(self, "_unknown", unknown)
 
     def check(self) -> None:
-        """Raise ValueError for the variables that could not be read, with what is allowed; warn of those that are no
-        setting."""
+        """Raise ValueError for the variables that could not be read, with what is allowed; warn about those that are
+        not settings."""
         for name in self._unknown:
-            close = difflib.get_close_matches(name.removeprefix(_PREFIX).lower(), SETTINGS, n=1)
+            close = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), SETTINGS, n=1)
             hint = f"did you mean {SETTINGS[close[0]].variable}?" if close else f"settings are {', '.join(SETTINGS)}"
             warnings.warn(f"{name} is no setting of lazytpu; {hint}", UserWarning, stacklevel=2)
         if self._wrong:
@@ -334,7 +142,7 @@ class Options:
         return Override(self, {name: _setting(name).parse(v, f"lazytpu.options({name})") for name, v in values.items()})
 
     def __repr__(self) -> str:
-        return f"lazytpu.options({', '.join(f'{s.name}={getattr(self, s.name)!r}' for s in _ALL)})"
+        return f"lazytpu.options({', '.join(f'{s.name}={getattr(self, s.name)!r}' for s in SETTINGS.values())})"
 
 
 class Override:
@@ -367,13 +175,11 @@ def _setting(name: str) -> Setting:
         raise AttributeError(f"lazytpu has no setting {name!r}; there are {', '.join(SETTINGS)}") from None
 
 
-plugins = readers.plugins
-
 _watchers: dict[str, list[Callable[[], None]]] = {}
 
 
 def watch(name: str, changed: Callable[[], None]) -> None:
-    """Call `changed` whenever the process's setting `name` was set, from then on."""
+    """Call `changed` whenever the process's setting `name` is set from now on."""
     _watchers.setdefault(name, []).append(changed)
 
 

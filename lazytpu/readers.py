@@ -1,5 +1,5 @@
-"""From what a setting was given, often the text of an environment variable, to its value; ValueError or TypeError for
-what it cannot be."""
+"""Reading the value of a setting from what the user gave, often the text of an environment variable. Each reader raises
+ValueError or TypeError for what it does not accept."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 def one_of(*words: str) -> Callable[[Any], str]:
     """One of these words, in any case."""
 
-    def read(given: Any) -> str:
-        word = given.strip().lower() if isinstance(given, str) else given
+    def read(value: Any) -> str:
+        word = value.strip().lower() if isinstance(value, str) else value
         if word not in words:
             raise ValueError
         return word
@@ -25,10 +25,10 @@ def one_of(*words: str) -> Callable[[Any], str]:
 def integer(low: int, high: int | None = None) -> Callable[[Any], int]:
     """A whole number from `low` to `high`, or its text, such as 50_000."""
 
-    def read(given: Any) -> int:
-        if not isinstance(given, int | str):
+    def read(value: Any) -> int:
+        if not isinstance(value, int | str):
             raise TypeError
-        number = int(given)  # int("50_000") is 50000
+        number = int(value)  # int("50_000") is 50000
         if number < low or (high is not None and number > high):
             raise ValueError
         return number
@@ -39,74 +39,74 @@ def integer(low: int, high: int | None = None) -> Callable[[Any], int]:
 _FLAGS = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
 
 
-def flag(given: Any) -> bool:
+def flag(value: Any) -> bool:
     """A bool, or a word for one."""
-    if isinstance(given, bool):
-        return given
+    if isinstance(value, bool):
+        return value
     try:
-        return _FLAGS[str(given).strip().lower()]
+        return _FLAGS[str(value).strip().lower()]
     except KeyError:
         raise ValueError from None
 
 
-def seconds(given: Any) -> float:
-    """Seconds, 0 or more, infinity among them."""
-    if isinstance(given, bool):
+def seconds(value: Any) -> float:
+    """Seconds, 0 or more, infinity included."""
+    if isinstance(value, bool):
         raise TypeError
-    number = float(given)
+    number = float(value)
     if not number >= 0:  # NaN neither
         raise ValueError
     return number
 
 
-def folder(given: Any) -> Path | None:
-    """A folder, which need not be there yet; None for nothing."""
-    if given is None or given == "":
+def folder(value: Any) -> Path | None:
+    """A folder, which need not exist; None for nothing."""
+    if value is None or value == "":
         return None
-    path = Path(given).expanduser()
+    path = Path(value).expanduser()
     if path.exists() and not path.is_dir():
         raise ValueError
     return path
 
 
 def plugins(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The libraries with a PJRT C API that jax is told of, by the names of their platforms."""
+    """The libraries with a PJRT C API that jax is configured to load, by platform name."""
     listed = environment.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(",")
-    return {name: path for name, _, path in (each.partition(":") for each in listed) if name}
+    return {name: path for name, _, path in (entry.partition(":") for entry in listed) if name}
 
 
-def platform(given: Any) -> str | None:
+def platform(value: Any) -> str | None:
     """A platform of XLA; None for nothing."""
-    return one_of("cpu", "tpu", "gpu", "cuda", "rocm", *plugins())(given) if given else None
+    return one_of("cpu", "tpu", "gpu", "cuda", "rocm", *plugins())(value) if value else None
 
 
-def target(given: Any) -> str | None:
-    """What passes make programs for, as `lazytpu.passes.target.NAMES` lists it; None for nothing."""
-    return one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(given) if given else None
+def target(value: Any) -> str | None:
+    """What passes compile for, as listed in `lazytpu.passes.target.NAMES`; None for nothing."""
+    return one_of("cpu", "gpu", "tpu", "v5e", "v5p", "v6e", "tpu7x")(value) if value else None
 
 
-def cache_folder(given: Any) -> Path | None:
+def cache_folder(value: Any) -> Path | None:
     """A folder; None for nothing, and for the word off."""
-    if given is None or str(given).strip().lower() in ("", "off"):
+    if value is None or str(value).strip().lower() in ("", "off"):
         return None
-    return Path(given)
+    return Path(value)
 
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _SIZE = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)")
 
 
-def size(given: Any) -> int:
+def size(value: Any) -> int:
     """Bytes: a number, or a number and a unit such as 1.5 MiB."""
-    match = _SIZE.fullmatch(str(given).strip().lower())
+    match = _SIZE.fullmatch(str(value).strip().lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def memory(given: Any) -> int:
+def memory(value: Any) -> int:
     """Bytes as `size` reads them: none, or at least 1 MiB."""
-    number = size(given)
+    number = size(value)
     if 0 < number < 2**20:
         raise ValueError
     return number

@@ -1,26 +1,36 @@
-"""Puts the rooms together: the engine is made and given to the frontend. The only module besides the package's own
-`__init__` that may import every room."""
+"""Puts the rooms together: registers the device, and at its first use makes the engine and gives it to the frontend.
+Only this module, the package's `__init__` and the rooms above the engine know both."""
 
 from __future__ import annotations
 
-from lazytpu.engine.device import Device
-from lazytpu.engine.engine import Engine
-from lazytpu.frontend import ports
-from lazytpu.frontend.device import device_port
-from lazytpu.frontend.recording.lines import user_line
-from lazytpu.frontend.recording.names import model_names, slot_names
-from lazytpu.frontend.storage.owners import owners
+from typing import TYPE_CHECKING
+
+from lazytpu.frontend import activation
+from lazytpu.frontend.register import register as register_device
 from lazytpu.options import options
 
+if TYPE_CHECKING:
+    from lazytpu.engine.engine import Engine
+
 ENGINE: Engine | None = None
+
+
+def register() -> None:
+    """Make "tpu" a device of torch. `import torch` calls it through the entry point, so it loads neither jax nor xDSL
+    nor kernels."""
+    register_device(start)
 
 
 def start() -> Engine:
     """Make the engine, once. Raises ValueError for an environment variable of lazytpu that could not be read."""
     global ENGINE
     if ENGINE is None:
+        from lazytpu.engine.engine import Engine
+        from lazytpu.frontend.recording.lines import user_line
+        from lazytpu.frontend.recording.names import model_names, slot_names
+        from lazytpu.frontend.storage.owners import owners
+
         options.check()
-        ENGINE = engine = Engine(slot_names, model_names, ports.OpFacts, owners, user_line)
-        ports.install(ENGINE)
-        device_port.install(Device(device_port.Properties, ENGINE.memory, lambda: engine.metrics.device_ms))
+        ENGINE = Engine(slot_names, model_names, owners, user_line)
+        activation.install(ENGINE)
     return ENGINE

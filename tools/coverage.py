@@ -22,7 +22,7 @@ from rich.table import Table
 
 from lazytpu.aten import dispatch, registry
 from lazytpu.aten.schema import functional, signature
-from lazytpu.frontend.register import activate
+from lazytpu.frontend.activation import activate
 from lazytpu.frontend.torch_private import has_kernel, op_names
 
 

@@ -16,7 +16,7 @@ from lazytpu.doctor.check import EXTRA, FAMILIES, DoctorCheck, load
 from lazytpu.doctor.process import Process
 from lazytpu.doctor.report import EXITS, WRONG_COMMAND, Report
 from lazytpu.doctor.runner import CheckRunner
-from lazytpu.options import SETTINGS
+from lazytpu.settings import SETTINGS
 
 ABOUT = """What works on this machine: one report to paste, in about two minutes.
 

@@ -8,13 +8,13 @@ import resource
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from lazytpu.aten.dtypes import NAMES
 from lazytpu.engine.launching.utilization import Utilization
 from lazytpu.engine.memory.alive import MemoryReport
+from lazytpu.ports import DevicePort, DeviceProperties
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 
@@ -74,20 +74,17 @@ def available() -> float:
     return host_available() if client.platform() == "cpu" else inf
 
 
-class Device:
-    """Implements `lazytpu.frontend.device.device_port.Device`; `make_properties`: the frontend's class of them,
-    `report` what `lazytpu.memory()` calls, `device_ms` the milliseconds that programs ran."""
+class Device(DevicePort):
+    """The device of this process. `report` is what `lazytpu.memory()` calls, `device_ms` gives the milliseconds that
+    programs ran."""
 
-    def __init__(
-        self, make_properties: Callable[..., Any], report: Callable[[], MemoryReport], device_ms: Callable[[], float]
-    ):
-        self.make_properties = make_properties
+    def __init__(self, report: Callable[[], MemoryReport], device_ms: Callable[[], float]):
         self.report = report
         self.utilization = Utilization(device_ms)
         self.fraction = 1.0
 
-    def properties(self) -> Any:
-        return self.make_properties(str(client.devices()[0].device_kind), client.platform(), capacity()[1])
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties(str(client.devices()[0].device_kind), client.platform(), capacity()[1])
 
     def platform(self) -> str:
         return client.platform()

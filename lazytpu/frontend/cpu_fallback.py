@@ -1,7 +1,7 @@
-"""`lazytpu.options.cpu_fallback`: ops that nothing expresses run on the CPU. Off unless asked for.
+"""`lazytpu.options.cpu_fallback`: ops that no rule expresses run on the CPU. Off by default.
 
-Each such op costs a cut, a wait for the device and copies both ways; it is counted in `lazytpu.metrics()` and warned
-about once, with the user's line.
+Each such op costs a cut, a wait for the device and copies both ways; it is counted in `lazytpu.metrics()`, and its
+first call warns with the user's line.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import draw
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.frontend.torch_private import CpuGenerator
 
 
 class CpuFallbackWarning(UserWarning):
-    """An op was run on the CPU, as `lazytpu.options.cpu_fallback` allows."""
+    """An op ran on the CPU, as `lazytpu.options.cpu_fallback` allows."""
 
 
 _warned: set[OpOverload] = set()
 
 
 def offered(op: OpOverload, missing: NotImplementedError) -> NotImplementedError:
-    """The error of an op that nothing expresses, with how to run it on the CPU if that can be."""
+    """The error of an op that no rule expresses, with the way to run it on the CPU if that is possible."""
     if _returns_views(op):
         return missing
     return NotImplementedError(
@@ -37,7 +37,7 @@ def offered(op: OpOverload, missing: NotImplementedError) -> NotImplementedError
 
 
 def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `op` returns, computed by torch on the CPU; arguments that it writes are written back.
+    """The result of `op`, computed by torch on the CPU; arguments that it writes are written back.
 
     Raises NotImplementedError for an op that returns views: they would not share the argument's memory.
     """
@@ -45,21 +45,21 @@ def run(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if _returns_views(op):
         raise NotImplementedError(f"{op} returns a view, which cannot be made by way of the CPU")
     _warn_once(op)
-    ports.engine().fell_back()
-    given = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | kwargs
-    computed = {name: _map(value, _to_cpu) for name, value in given.items()}
+    activation.engine().fell_back()
+    arguments = {a.name: value for a, value in zip(schema.arguments, args, strict=False)} | kwargs
+    computed = {name: _map(value, _to_cpu) for name, value in arguments.items()}
     for a in schema.arguments:
         if "Generator" in str(a.type):
-            computed[a.name] = _generator(given.get(a.name))
+            computed[a.name] = _generator(arguments.get(a.name))
     positional = [a.name for a in schema.arguments if not a.kwarg_only and a.name in computed]
     keywords = {name: value for name, value in computed.items() if name not in positional}
     with torch.no_grad():
         results = op(*(computed[name] for name in positional), **keywords)
     written: dict[str, Any] = {}
     for a in schema.arguments:
-        if a.alias_info is not None and a.alias_info.is_write and given.get(a.name) is not None:
-            _write_back(given[a.name], computed[a.name])
-            written.update(dict.fromkeys(a.alias_info.before_set, given[a.name]))
+        if a.alias_info is not None and a.alias_info.is_write and arguments.get(a.name) is not None:
+            _write_back(arguments[a.name], computed[a.name])
+            written.update(dict.fromkeys(a.alias_info.before_set, arguments[a.name]))
     several = len(schema.returns) != 1
     returned = [
         _map(value, _to_device) if r.alias_info is None else next(written[s] for s in r.alias_info.before_set)
@@ -98,9 +98,9 @@ def _to_device(value: Any) -> Any:
     return value.to("tpu") if isinstance(value, torch.Tensor) else value
 
 
-def _generator(given: torch.Generator | None) -> torch.Generator:
-    """A generator on the CPU of which the device's next draw decides."""
-    seed, offset = draw(given)
+def _generator(generator: torch.Generator | None) -> torch.Generator:
+    """A generator on the CPU, seeded by the device's next draw."""
+    seed, offset = draw(generator)
     return CpuGenerator("cpu").manual_seed((seed + offset * 0x9E3779B97F4A7C15) % (1 << 63))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from xdsl.passes import ModulePass, get_pass_option_infos
 
 from lazytpu.passes.phases import ORDER, PHASES
-from lazytpu.passes.registry import Registered, passes
+from lazytpu.passes.registry import RegisteredPass, passes
 
 
 def load(source: str) -> None:
@@ -64,7 +64,7 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-def _describe(pass_: Registered) -> list[str]:
+def _describe(pass_: RegisteredPass) -> list[str]:
     cls = pass_.load()
     options = " ".join(f"{o.name.replace('_', '-')}={o.default_value}" for o in get_pass_option_infos(cls))
     targets = f"  for {', '.join(pass_.targets)}" if pass_.targets else ""

@@ -107,9 +107,18 @@ class ProgramGraph:
 
         Raises LookupError once the text is dropped, and ValueError for an unknown generation.
         """
-        from lazytpu.inspection.html.page import of_graph  # here: it loads xDSL
+        from lazytpu.inspection.html.page import UNKNOWN, page  # here: it loads xDSL
+        from lazytpu.inspection.step.history import of_records
+        from lazytpu.inspection.step.model import Model
+        from lazytpu.inspection.step.reading import read
+        from lazytpu.passes.generations import GENERATIONS
 
-        Path(path).write_text(of_graph(self, generation), encoding="utf-8")
+        if generation not in GENERATIONS:
+            raise ValueError(f"there is no generation {generation!r}; generations are {', '.join(GENERATIONS)}")
+        model = Model(read(self.text(), self.name), GENERATIONS[generation])
+        complete = all(record.text is not None for record in self.passes)
+        html = page(model, of_records(list(self.passes)) if complete else (), about=self.about or UNKNOWN)
+        Path(path).write_text(html, encoding="utf-8")
 
     def _read(self, compressed: bytes | None) -> str:
         if compressed is None:

@@ -11,7 +11,8 @@ from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.inspection.graphs import ProgramGraph
 from lazytpu.inspection.stages import Stages
 from lazytpu.inspection.tpu.compiling import report_stablehlo, report_text
-from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
+from lazytpu.inspection.tpu.program import ProgramReport
+from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target

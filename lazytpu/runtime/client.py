@@ -24,7 +24,8 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _stablehlo
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
-from lazytpu.options import options, plugins
+from lazytpu.options import options
+from lazytpu.readers import plugins
 from lazytpu.runtime.errors import LoadError, PlatformError, compile_error, run_error
 from lazytpu.runtime.processor import without_half_arithmetic
 

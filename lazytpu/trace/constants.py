@@ -1,14 +1,14 @@
-"""Host reads of values that constants alone decide: they are computed once and known from then on.
+"""Host reads of values that depend on constants alone: each is computed once and remembered.
 
-A library looks at what it made itself, such as a mask of positions, to choose what it does next. A read of such a value
-cuts nothing, and the second time it launches nothing and waits for nothing. A constant is what follows from numbers,
-from memory that nothing has written, and from constants that were read before; not from data of the device, and not
-from random numbers. Run-time numbers are part of what is remembered, by their bits.
+A library may read what it computed itself, such as a mask of positions, to decide what to do next. A read of such a
+value cuts nothing, and the second time it launches nothing and waits for nothing. A constant depends only on numbers,
+on memory that nothing has written, and on constants that were read before; not on data of the device, and not on random
+numbers. Run-time numbers are part of the key under which it is remembered, by their bits.
 
-The first time it is computed beside the trace, whose program may compute the same again. So only what takes little is
-taken for a constant, and of one trace only a few: a loop that works on constants alone and reads in each round would
-else begin from the start in each. And where a loop comes round that nothing else cuts, as one of forward passes, its
-reads cut it.
+At its first read a constant is computed beside the trace, whose program may compute it again. So only cheap values
+count as constants, and only a few per trace: a loop that computes with constants alone and reads in each iteration
+would otherwise recompute from its start in each. And in a loop that nothing else cuts, such as a loop of forward
+passes, reads of constants do cut.
 """
 
 from __future__ import annotations
@@ -24,54 +24,53 @@ from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import DeviceBuffer
 
-LITTLE = 1024  # elements of a constant, which is kept on the host and on the device: what code decides by is short
-RECORDS = 64  # that a constant may take to compute: some 0.3 s of compiling, once
-ELEMENTS = 1 << 24  # of all results on the way: milliseconds
-REACH = 1024  # records of the trace that are looked through, so that a read costs the same in a long trace
-WAYS = 8  # in which constants of one trace are computed before a read cuts it
+LITTLE = 1024  # elements of a constant, which is kept on the host and on the device: what code branches on is small
+RECORDS = 64  # in the computation of a constant: about 0.3 s of compiling, once
+ELEMENTS = 1 << 24  # of all its intermediate results: milliseconds
+REACH = 1024  # records of the trace that are searched, so that a read costs the same in a long trace
+WAYS = 8  # different computations of constants in one trace before a read cuts it
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """How a value is computed by itself: as the slot `slot` of a part of the trace. The `part` is the same for all
-    traces that compute it alike. What it takes as inputs has to be constant, too."""
+    traces with the same computation. Its inputs have to be constant, too."""
 
     part: Extracted
     slot: int
 
     @property
     def way(self) -> tuple[State, int]:
-        """What it has in common with all that are computed alike."""
+        """The identity of its computation."""
         return self.part.state, self.slot
 
 
-class Answers(Protocol):
-    """What is known of constants."""
+class ConstantReads(Protocol):
+    """The constants known so far."""
 
     def answer(self, key: Any, trace: Any, slot: int) -> DeviceBuffer | None:
-        """The constant that `slot` of a trace is, computed when it is asked for first; `key` says all that decides it.
-        None for one that cannot be computed: whoever reads it cuts, and is told. Raises what failed on the device
-        before."""
+        """The constant in `slot` of a trace, computed at its first read; `key` identifies it. None when it cannot be
+        computed: the read then cuts, and raises the error. Raises an earlier failure of the device."""
         ...
 
 
 def constant(state: State, slot: int) -> Constant | None:
-    """How the value of `slot` in the trace at `state` is computed by itself, if constants may decide it: found once for
-    a state. Whether its inputs are constant is another question."""
+    """How the value of `slot` in the trace at `state` is computed by itself, if it may be a constant; determined once
+    for a state. The caller checks that its inputs are constant."""
     if slot not in state.constants:
         state.constants = {**state.constants, slot: _find(state, slot)}
     return state.constants[slot]
 
 
-def cuts(found: Constant, asked: dict[Any, int], depth: int) -> bool:
-    """Whether a read is one like any other, though constants may decide it. `asked` says for each way to compute one
-    how long the trace was when it was first asked for; now it is `depth` records long."""
-    return depth - asked.setdefault(found.way, depth) > LOOP or len(asked) > WAYS
+def cuts(constant: Constant, first_reads: dict[Any, int], depth: int) -> bool:
+    """Whether a read cuts although the value may be a constant. `first_reads` has the length of the trace at the first
+    read of each computation; now the trace is `depth` records long."""
+    return depth - first_reads.setdefault(constant.way, depth) > LOOP or len(first_reads) > WAYS
 
 
-def key_of(found: Constant, buffers: Sequence[DeviceBuffer], numbers: Sequence[Any]) -> Any:
-    """All that decides a constant, given those inputs and numbers."""
-    return found.way, tuple(buffers), tuple([_bits(number) for number in numbers])
+def key_of(constant: Constant, buffers: Sequence[DeviceBuffer], numbers: Sequence[Any]) -> Any:
+    """What a constant depends on: its computation, these inputs and these numbers."""
+    return constant.way, tuple(buffers), tuple([_bits(number) for number in numbers])
 
 
 def _bits(number: Any) -> Any:
@@ -84,8 +83,8 @@ def _bits(number: Any) -> Any:
 
 
 def _find(state: State, slot: int) -> Constant | None:
-    """Looks back from the end of the trace, as far as what the value depends on goes."""
-    if state.checks:  # what they find is told by the next read, which has to wait for it
+    """Searches back from the end of the trace for everything that the value depends on."""
+    if state.checks:  # the next read reports what they find, so it has to wait for them
         return None
     needed, chosen, known, size = {slot}, list[Record](), Slots(()), 0
     at = state
@@ -93,21 +92,21 @@ def _find(state: State, slot: int) -> Constant | None:
         record, parent = at.record, at.parent
         if record is None or parent is None:
             return None
-        made = set(record.out_slots).union(*record.written.values())
-        if not needed.isdisjoint(made):
+        produced = set(record.out_slots).union(*record.written.values())
+        if not needed.isdisjoint(produced):
             size += sum(prod(layout.shape) for layout in record.outs if layout is not None)
             if record.rng is not None or len(chosen) == RECORDS:
                 return None
             chosen.append(record)
-            needed -= made
+            needed -= produced
             needed.update(o.slot for argument in record.arguments.values() for o in operands(argument))
-        number = parent.inputs
+        index = parent.inputs
         for admitted, layout, empty in record.admitted:
             if admitted in needed:
                 needed.discard(admitted)
                 size += prod(layout.shape)
-                known.admit(admitted, layout, None if empty else number)
-            number += not empty
+                known.admit(admitted, layout, None if empty else index)
+            index += not empty
         if size > ELEMENTS:
             return None
         if not needed:

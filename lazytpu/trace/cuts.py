@@ -16,13 +16,13 @@ IDLE: Final = "device idle"
 THREAD: Final = "another thread reads"
 MODE: Final = "mode changed"
 
-KEPT: Final = 64  # cuts that a recorder remembers
+REMEMBERED: Final = 64  # cuts, per recorder
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One cut: its `cause`, the `place` in the user's program (None when no frame of it was there), the ops that `ran`,
-    and those that were `left` pending."""
+    """One cut: its `cause`, the `place` in the user's program (None when none of its frames was on the stack), how many
+    ops `ran`, and how many were `left` pending."""
 
     cause: str
     place: Any
@@ -36,7 +36,7 @@ class Cut:
 
 
 class Cuts(tuple[Cut, ...]):
-    """Cuts, oldest first; as text one a line, and what repeats once, with how often it came."""
+    """Cuts, oldest first. As text one per line, and repeated lines once with their count."""
 
     __slots__ = ()
 
@@ -46,22 +46,22 @@ class Cuts(tuple[Cut, ...]):
     __repr__ = __str__
 
 
-Row: TypeAlias = "str | tuple[int, tuple[Row, ...]]"  # a line, or rows that came so often one after the other
+Row: TypeAlias = "str | tuple[int, tuple[Row, ...]]"  # a line, or a repetition: how often, and of which rows
 
 
 def _folded(rows: list[Row]) -> list[Row]:
-    """Rows with what repeats folded, the shortest first: a loop over layers within a loop over steps."""
+    """Rows with repetitions folded, the shortest first: a loop over layers within a loop over steps."""
     for length in range(1, len(rows) // 2 + 1):
-        kept: list[Row] = []
+        folded: list[Row] = []
         at = 0
         while at < len(rows):
             block, count = rows[at : at + length], 1
             while rows[at + count * length : at + (count + 1) * length] == block:
                 count += 1
-            kept.append((count, tuple(block)) if count > 1 else rows[at])
+            folded.append((count, tuple(block)) if count > 1 else rows[at])
             at += count * length if count > 1 else 1
-        if len(kept) < len(rows):
-            return _folded(kept)
+        if len(folded) < len(rows):
+            return _folded(folded)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Bounds the trie: the traces that were cut longest ago go first, with the states only they pass through (R2)."""
+"""Bounds the trie: the traces cut longest ago are evicted first, with the states that only they pass through (R2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Traces:
         self._clock = itertools.count()
 
     def ended(self, state: State) -> CutPlan:
-        """The plan of a trace that ends at `state`, now the one used last."""
+        """The plan of a trace that ends at `state`, which becomes the most recently used."""
         self._ends[state] = next(self._clock)
         plan = state.plan
         if plan is None:
@@ -31,7 +31,7 @@ class Traces:
         return plan
 
     def forget_programs(self) -> None:
-        """Forget the programs of all traces: the next cut of each has one made."""
+        """Forget the programs of all traces: the next cut of each compiles one."""
         for state in list(self._ends):
             if state.plan is not None:
                 state.plan.programs.clear()
@@ -50,31 +50,32 @@ class Traces:
 
 
 def _path(state: State | None) -> list[State]:
-    found: list[State] = []
+    path: list[State] = []
     while state is not None:
-        found.append(state)
+        path.append(state)
         state = state.parent
-    return found
+    return path
 
 
 def _own_states(end: State) -> int:
-    """States from `end` up to where another trace branches off or ends: what this trace adds to the trie."""
+    """The number of states from `end` up to where another trace branches off or ends: what this trace adds to the
+    trie."""
     count = 0
     for state in _path(end):
         if state.key is None or (count and (len(state.next) > 1 or state.plan is not None)):
-            break  # a state without a key is the root, or part of a trace taken apart, which the plan of that holds
+            break  # a state without a key is the root, or belongs to a part of a trace, which that trace's plan holds
         count += 1
     return count
 
 
 def _remove(end: State, path: set[int]) -> int:
-    """Cut the branch that ends here off the trie, as far as nothing else needs it; returns how many states went."""
-    gone = 0
+    """Remove the branch that ends here, as far as nothing else needs it; returns how many states were removed."""
+    removed = 0
     state = end
     while state.key is not None and not state.next and state.plan is None and id(state) not in path:
         parent = state.parent
         assert parent is not None
         parent.remove(state)
-        gone += 1
+        removed += 1
         state = parent
-    return gone
+    return removed

@@ -1,7 +1,7 @@
 """Parts of a trace as traces of their own: what a host read needs, what it leaves pending, or a single record.
 
-A part is numbered anew from 0 and depends on structure alone, so that the plan of a part is made once for a state, and
-equal parts of different traces are one state with one program.
+A part is renumbered from 0 and depends on structure alone. So the plan of a part is made once for a state, and equal
+parts of different traces are one state with one program.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class Extracted:
 
     `state` ends a chain of states of its own. `origins[new]` is the slot in the whole trace of the part's slot `new`,
     and `slots` the inverse. Its inputs, in the order of its buffers, are the slots `inputs` of the whole trace;
-    `given` says for each its place among the inputs of the whole trace, or None when a record outside the part made it.
-    `numbers` are the places of its run-time numbers among those of the whole trace.
+    `sources` has for each its index among the inputs of the whole trace, None if a record outside the part computes it.
+    `numbers` are the indices of its run-time numbers among those of the whole trace.
     """
 
     state: State
     origins: tuple[int, ...]
     slots: dict[int, int]
     inputs: tuple[int, ...]
-    given: tuple[int | None, ...]
+    sources: tuple[int | None, ...]
     numbers: tuple[int, ...]
 
 
 class Slots:
-    """What the records of a trace say of its slots: the layout of each, which were empty, which are inputs (and the
-    how many-th), and the record that made each."""
+    """The slots of a trace, from its records: the `layouts` of all, which were `empty` memory, the index of each input
+    (`inputs`), and the index of the record that computes each other one (`makers`)."""
 
     def __init__(self, records: Sequence[Record]):
         self.layouts: dict[int, Layout] = {}
@@ -45,8 +45,8 @@ class Slots:
         for index, record in enumerate(records):
             for slot, layout, empty in record.admitted:
                 self.admit(slot, layout, None if empty else len(self.inputs))
-            made = [layout for layout in record.outs if layout is not None]
-            for slot, layout in zip(record.out_slots, made, strict=True):
+            results = [layout for layout in record.outs if layout is not None]
+            for slot, layout in zip(record.out_slots, results, strict=True):
                 self.layouts[slot] = layout
                 self.makers[slot] = index
             for name, slots in record.written.items():
@@ -54,13 +54,13 @@ class Slots:
                     self.layouts[slot] = self.layouts[operand.slot]
                     self.makers[slot] = index
 
-    def admit(self, slot: int, layout: Layout, number: int | None) -> None:
-        """A slot that no record made: the how many-th input it is, None for empty memory."""
+    def admit(self, slot: int, layout: Layout, index: int | None) -> None:
+        """Add a slot that no record computes: the input at this index, or empty memory (None)."""
         self.layouts[slot] = layout
-        if number is None:
+        if index is None:
             self.empty.add(slot)
         else:
-            self.inputs[slot] = number
+            self.inputs[slot] = index
 
 
 def operands(argument: Any) -> Iterator[Operand]:
@@ -85,10 +85,10 @@ def closure(records: Sequence[Record], chosen: set[int], known: Slots) -> set[in
 
 
 def extract(records: Sequence[Record], chosen: Sequence[int], known: Slots | None = None) -> Extracted:
-    """The part of a trace that consists of the records at the indices `chosen`, which ascend.
+    """The part of a trace that consists of the records at the indices `chosen`, in ascending order.
 
-    What others made becomes an input of the part. In a record without results, lists keep only what the part has.
-    `known` saves looking through all records when a trace is taken apart record by record.
+    A value that another record computes becomes an input of the part. `known` saves a pass over all records when a
+    trace is split record by record.
     """
     return _Extraction(Slots(records) if known is None else known).run([records[i] for i in chosen])
 
@@ -115,14 +115,14 @@ class _Extraction:
             for record, slots, inputs, numbers in renumbered:
                 state = State(state, record, None, slots, inputs, numbers)
             _known[key] = state
-        given = tuple([self.known.inputs.get(slot) for slot in self.inputs])
-        return Extracted(state, tuple(self.origins), self.slots, tuple(self.inputs), given, tuple(self.numbers))
+        sources = tuple([self.known.inputs.get(slot) for slot in self.inputs])
+        return Extracted(state, tuple(self.origins), self.slots, tuple(self.inputs), sources, tuple(self.numbers))
 
     def _sizes(self) -> tuple[int, int, int]:
         return len(self.origins), len(self.inputs), len(self.numbers)
 
     def _record(self, record: Record) -> Record:
-        """The record with its slots and numbers, numbered as its kernel would: operands, results, what is written."""
+        """The record with its slots and numbers renumbered in the kernel's order: operands, results, writes."""
         self.admitted = []
         arguments = {name: self._argument(value) for name, value in record.arguments.items()}
         rng = None
@@ -149,7 +149,7 @@ class _Extraction:
         return value
 
     def _admit(self, old: int) -> int:
-        """A slot for a value that the part has not made: an input, or memory that nothing has written."""
+        """A slot for a value that the part does not compute: an input, or memory that nothing has written."""
         slot, empty = self._slot(old), old in self.known.empty
         self.admitted.append((slot, self.known.layouts[old], empty))
         if not empty:
@@ -167,7 +167,7 @@ class _Extraction:
 
 
 def _key(record: Record) -> tuple[Any, ...]:
-    """What two records have in common when one program serves both: everything but their source lines."""
+    """Equal for two records that one program can serve: everything but their source lines."""
     return (
         record.op,
         tuple([(name, _exact(value)) for name, value in record.arguments.items()]),
@@ -179,7 +179,7 @@ def _key(record: Record) -> tuple[Any, ...]:
 
 
 def _exact(value: Any) -> Any:
-    """A hashable form of an argument that tells types, NaNs and signs of zeros apart (R2)."""
+    """A hashable form of an argument that distinguishes types, NaNs and signs of zeros (R2)."""
     if isinstance(value, list | tuple):
         return (type(cast("object", value)), *[_exact(v) for v in cast("Sequence[Any]", value)])
     if isinstance(value, int | float | complex):

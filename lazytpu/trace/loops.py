@@ -1,9 +1,9 @@
-"""Repeated blocks: a loop that nothing cuts is seen by its ops and lines coming again, and cut there.
+"""Repeated blocks: a loop that nothing else cuts is recognized by its repeating ops and lines, and cut.
 
-An optimizer's step() ends the step by itself; a loop that updates its parameters by hand has no such mark, nor has one
-that calls a model under `torch.no_grad()`, and its trace would grow to the size limit. Once a trace is long and its
-last records are several repetitions of one block, it ends where a block does. The next trace then begins with a block,
-and meets the same end: a hit from then on.
+An optimizer's step() marks the end of a step. A loop that updates parameters by hand has no such mark, nor has one that
+calls a model under `torch.no_grad()`: its trace would grow to the size limit. Once a trace is long and its last records
+repeat one block several times, it is cut at the end of a block. The next trace then starts with a block and ends in the
+same way, so it is a hit from then on.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from lazytpu.trace.cuts import BLOCK
 from lazytpu.trace.trie import Record, State
 
-FIRST = 512  # records before anything is looked for: what a short loop records is one program
-PLAIN = 8192  # the same for blocks inside a step: layers of a model repeat, too, and belong into one program
+FIRST = 512  # records before the search starts: a short loop is one program
+PLAIN = 8192  # the same for blocks inside a step: the layers of a model repeat too, and belong in one program
 REPEATS = 4
 
 
 def watch(state: State) -> None:
-    """Look for a loop that ends at `state`, a new one, and mark where its blocks end."""
+    """Search for a loop that ends at the new `state`, and mark where its blocks end."""
     depth = state.depth
     if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) == 0:
         state.loop = find(state.records())
@@ -27,7 +27,7 @@ def watch(state: State) -> None:
 
 
 def find(records: list[Record]) -> tuple[int, int] | None:
-    """(where the repetition starts, records of a block) when more than half of the records repeat a block of a loop."""
+    """(first record of the repetition, records per block) when more than half of the records repeat a loop's block."""
     numbers: dict[object, int] = {}
     names = [numbers.setdefault((r.op, r.line), len(numbers)) for r in reversed(records)]
     count, borders, border = len(names), [0], 0
@@ -40,25 +40,25 @@ def find(records: list[Record]) -> tuple[int, int] | None:
         period = length - borders[length - 1]
         if period * REPEATS <= length:
             start = count - length
-            rounds = _are_rounds(records[start : start + period], records[-period:])
-            return (start, period) if rounds or count >= PLAIN else None
+            iterations = _are_iterations(records[start : start + period], records[-period:])
+            return (start, period) if iterations or count >= PLAIN else None
     return None
 
 
-def _are_rounds(first: list[Record], last: list[Record]) -> bool:
-    """Whether the first and the last of equal blocks are rounds of a loop, and not layers of a model.
+def _are_iterations(first: list[Record], last: list[Record]) -> bool:
+    """Whether the first and the last of equal blocks are iterations of a loop, and not layers of a model.
 
-    The block of a training step has records of a backward pass and others; that of a layer, recomputed or not, has one
-    kind. A block that has nothing to do with a model is no layer. Of blocks that no backward pass will need, each layer
-    takes parameters of its own, where rounds take again what the first has taken, but for new data.
+    The block of a training step has both records of a backward pass and others; the block of a layer, recomputed or
+    not, has one kind. A block outside of any model is not a layer. Among blocks that no backward pass will need, each
+    layer uses parameters of its own, while an iteration uses the same values as the first one, except for new data.
     """
     if any(r.in_backward for r in last):
         return not all(r.in_backward for r in last)
     if not any(r.in_step for r in last):
         return True
-    return not any(r.in_graph for r in last) and 2 * _taken(last) <= _taken(first)
+    return not any(r.in_graph for r in last) and 2 * _new_inputs(last) <= _new_inputs(first)
 
 
-def _taken(block: list[Record]) -> int:
-    """How many values from before the trace are used in a block for the first time."""
+def _new_inputs(block: list[Record]) -> int:
+    """How many inputs of the trace a block is the first to use."""
     return sum(len(r.admitted) for r in block)

@@ -1,13 +1,14 @@
-"""Host reads of pending values: which part of a trace runs for one, and what stays pending.
+"""Host reads of pending values: which part of a trace runs, and what stays pending.
 
-- When the step is over that the value belongs to, all of it runs: exactly the program that would run without the read.
-- Else what the value depends on runs, and what an earlier read left pending, so that nothing is pending for ever and a
-  loop that reads once an iteration comes to meet the same states again.
-- All of it runs when a backward pass would be left pending. What the forward pass keeps for it would be results of one
-  program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would not round alike.
+- If the value belongs to a step that is over, all of that step runs: exactly the program that runs without the read.
+- Otherwise the records that the value depends on run, with those that an earlier read left pending. So nothing stays
+  pending forever, and a loop that reads once per iteration reaches the same states again.
+- The whole trace runs if a backward pass would be left pending. Otherwise the activations saved for it would be results
+  of one program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would round
+  differently.
 
-A record without results checks values, and runs with the next read, whatever that reads. The rest becomes a trace of
-its own, on which recording goes on. What constants alone decide takes no part of the trace (see constants.py).
+A record without results checks values; it runs with the next read, whatever that reads. The rest becomes a trace of
+its own, on which recording continues. The read of a constant runs no part of the trace (see constants.py).
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from lazytpu.trace.value import EMPTY, Layout, Value
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A trace taken apart: `first` runs, `rest` stays pending.
+    """A trace split in two: `first` runs, `rest` stays pending.
 
-    `made` are the inputs of the rest that `first` makes: the place among the rest's inputs, the slot in `first`, and
-    the layout. `shared` are the inputs of the whole trace, by number, that both parts take.
+    `computed` are the inputs of the rest that `first` computes: the index among the rest's inputs, the slot in `first`,
+    and the layout. `shared` are the indices of the inputs of the whole trace that both parts use.
     """
 
     first: Extracted
     rest: Extracted
-    made: tuple[tuple[int, int, Layout], ...]
+    computed: tuple[tuple[int, int, Layout], ...]
     shared: tuple[int, ...]
 
 
 def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
-    """How a read of `slot` takes the trace that is at `state` apart; None when all of it runs.
+    """How a read of `slot` splits the trace that is at `state`; None when all of it runs.
 
-    The first `left` records are what an earlier read left; the first `boundary` are of steps that are over.
+    An earlier read left the first `left` records pending; the first `boundary` records belong to steps that are over.
     """
     records = state.records()
     known = Slots(records)
@@ -60,13 +61,13 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     else:
         first = extract(records, sorted(chosen), known)
     rest = extract(records, others, known)
-    made = [
-        (place, first.slots[old], known.layouts[old])
-        for place, (old, given) in enumerate(zip(rest.inputs, rest.given, strict=True))
-        if given is None
+    computed = [
+        (index, first.slots[old], known.layouts[old])
+        for index, (old, source) in enumerate(zip(rest.inputs, rest.sources, strict=True))
+        if source is None
     ]
-    both = set(first.given) & set(rest.given)
-    return Split(first, rest, tuple(made), tuple([i for i in range(state.inputs) if i in both]))
+    both = set(first.sources) & set(rest.sources)
+    return Split(first, rest, tuple(computed), tuple([i for i in range(state.inputs) if i in both]))
 
 
 def _ancestor(state: State, depth: int) -> State:
@@ -77,9 +78,9 @@ def _ancestor(state: State, depth: int) -> State:
 
 
 def _whole(state: State, known: Slots) -> Extracted:
-    """The trace up to `state` as a part: nothing is numbered anew, and its programs are those of cuts there."""
+    """The trace up to `state` as a part: nothing is renumbered, so it shares the programs of cuts at that state."""
     slots = range(state.slots)
-    inputs = tuple([slot for slot, number in known.inputs.items() if number < state.inputs])
+    inputs = tuple([slot for slot, index in known.inputs.items() if index < state.inputs])
     return Extracted(
         state,
         tuple(slots),
@@ -91,7 +92,7 @@ def _whole(state: State, known: Slots) -> Extracted:
 
 
 class Held:
-    """Stands in a trace for the reference to a value that nothing else holds, but which the rest needs."""
+    """A strong reference, in a trace's list of weak ones, to a value that only the rest needs."""
 
     __slots__ = ("value",)
 
@@ -103,9 +104,9 @@ class Held:
 
 
 def relabel(values: Sequence[Callable[[], Value | None]], old: int, new: int) -> None:
-    """Give the values of trace `old` that are alive the epoch `new`, and their places in `values` as slots.
+    """Give the live values of trace `old` the epoch `new`, and their indices in `values` as slots.
 
-    One that another thread uses, too, may have a slot of that thread's by now, and keeps it.
+    A value that another thread uses too may have a slot of that thread's trace by now, and keeps it.
     """
     for slot, reference in enumerate(values):
         value = reference()
@@ -116,16 +117,16 @@ def relabel(values: Sequence[Callable[[], Value | None]], old: int, new: int) ->
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What a read leaves pending: how it took the trace apart, the rest's input buffers, which only a cut changes, and
-    the values among the rest's inputs that the first part makes."""
+    """What a read leaves pending: how it split the trace, the rest's input buffers, which only a cut changes, and the
+    values among the rest's inputs that the first part computes."""
 
     parts: Split
     buffers: list[Any]
-    made: list[Value]
+    computed: list[Value]
 
     def fill(self) -> None:
-        """Give the rest the inputs that the first part has made. One for which it failed has no buffer."""
-        for (index, _, _), value in zip(self.parts.made, self.made, strict=True):
+        """Give the rest the inputs that the first part has computed. If that failed for one, it has no buffer."""
+        for (index, _, _), value in zip(self.parts.computed, self.computed, strict=True):
             self.buffers[index] = buffer = value.buffer
-            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it what it was before
+            if buffer is not None and buffer is not EMPTY:  # EMPTY: a failed part left it as it was
                 buffer.pins += 1

@@ -1,4 +1,4 @@
-"""The recorder: where a logical thread's ops go, one step of the trie at a time, until a cut."""
+"""The recorder: it takes the ops of a logical thread through the trie, one state at a time, until a cut."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
-from lazytpu.trace.constants import LITTLE, Answers, constant, cuts, key_of
-from lazytpu.trace.cuts import KEPT, MARK, MODE, READ, STEP, Cut
+from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
+from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
 from lazytpu.trace.reads import Held, Rest, Split, relabel, split
 from lazytpu.trace.trie import CutPlan, Ended, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
@@ -24,12 +24,12 @@ _epochs = itertools.count(1)
 
 
 def _gone() -> None:
-    """In place of the reference to a value that no program has to compute: an interrupt kept it from being made, or it
-    is a constant that is known."""
+    """In place of the reference to a value that no program has to compute: an interrupt came before it was created, or
+    it is a known constant."""
 
 
 Pending = tuple[State, int, int, int, int, int, float, dict[Any, int], list[Any], list[Any], list[Any]]
-"""What is pending in a recorder: state, epoch, slots, left, boundary, whole, begun, asked, values, buffers, numbers."""
+"""A recorder's trace: state, epoch, slots, left, boundary, whole, begun, first_reads, values, buffers, numbers."""
 
 
 class PendingElsewhere(Exception):
@@ -42,8 +42,8 @@ class PendingElsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a cut takes from the recorder: the state it ended in, and this step's inputs, numbers and values, and the
-    mode it was recorded in."""
+    """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
+    the mode it was recorded in."""
 
     state: State
     epoch: int
@@ -55,27 +55,26 @@ class Trace:
 
 
 class Recorder:
-    """Records ops of one logical thread.
+    """Records the ops of one logical thread.
 
-    Results are held weakly and inputs' buffers strongly until the cut (R4), so what is alive at a cut is a result and
-    what is dead may be donated. `cut_trace` is called with the Trace when it ends, `lose_trace` when it cannot run;
-    `plan_of` keeps the plan of a state.
+    It holds results weakly and the buffers of inputs strongly until the cut (R4), so a value that is alive at a cut is
+    a result of the program, and a dead one may be donated. `cut_trace` is called with the Trace when it ends,
+    `lose_trace` when it cannot run; `plan_of` keeps the plan of a state.
 
-    A host read leaves part of a trace pending: the first `left` records. The first `boundary` are of steps that are
-    over, though nothing was cut there, as in lazy mode. `whole` is the epoch in which the last whole trace was cut.
-    The read of a constant cuts nothing: `answers` has those that are known, and `asked` says of each that was read in
-    this trace how long the trace was then (see constants.py).
+    A host read leaves part of a trace pending: the first `left` records. The first `boundary` records belong to steps
+    that are over, though nothing was cut there, as in lazy mode. `whole` is the epoch of the last cut of a whole trace.
+    The read of a constant cuts nothing: `answers` has the known constants, and `first_reads` the length of the trace at
+    the first read of each (see constants.py).
 
-    `mode` is how its ops run: `own_mode`, or that of the process. Lazy mode has a trie of its own, since a state knows
-    where fused mode cuts, but not who comes. `eager` says that each op is cut at once, which
-    kernels look at after recording one. `cuts` are the last ones that were not of this kind. `platform` is where its
-    programs are to run, when that is not where programs of this process do.
+    `mode` says when its ops run: `own_mode`, or the mode of the process. Lazy mode has a trie of its own, because a
+    state stores where fused mode cuts. `eager` says that each op is cut at once; kernels check it after recording an
+    op. `cuts` are the most recent other cuts. `platform` is where its programs will run, if not where those of this
+    process do.
     """
 
     __slots__ = (
         "__weakref__",
         "answers",
-        "asked",
         "begun",
         "boundary",
         "buffers",
@@ -85,6 +84,7 @@ class Recorder:
         "eager",
         "ended_at",
         "epoch",
+        "first_reads",
         "left",
         "lock",
         "lose_trace",
@@ -108,7 +108,7 @@ class Recorder:
         plan_of: Callable[[State], CutPlan] = CutPlan.of,
         lose_trace: Callable[[Trace, BaseException], None] = lambda trace, error: None,
         lazy_root: State | None = None,
-        answers: Answers | None = None,
+        answers: ConstantReads | None = None,
     ):
         self.lock = threading.RLock()  # held while one op is recorded
         self.cut_lock = threading.RLock()  # held while a trace of this recorder is turned into results
@@ -119,7 +119,7 @@ class Recorder:
         self.lose_trace = lose_trace
         self.answers = answers
         self.platform: str | None = None
-        self.cuts: deque[Cut] = deque(maxlen=KEPT)
+        self.cuts: deque[Cut] = deque(maxlen=REMEMBERED)
         self.ended_at: Any = None  # where the user's program ended the step
         self.own_mode: str | None = None
         self._set_mode(options.mode)
@@ -134,8 +134,8 @@ class Recorder:
                 self.state = self.root
 
     def choose_mode(self, own: str | None, place: Any = None) -> None:
-        """Use `own`, or from now on the mode of the process (None). What is pending is cut first, and should that fail,
-        the mode is changed all the same."""
+        """Use the mode `own`, or from now on that of the process (None). The pending trace is cut first; if that fails,
+        the mode changes all the same."""
         self.own_mode = own
         mode = options.mode if own is None else own
         if mode != self.mode:
@@ -149,20 +149,21 @@ class Recorder:
         self.state = self.root
         self.epoch = self.whole = next(_epochs)
         self.left = self.boundary = 0
-        self.asked: dict[Any, int] = {}
+        self.first_reads: dict[Any, int] = {}
         self.slots = 0
         self.values: list[Callable[[], Value | None]] = []
         self.buffers: list[Any] = []
         self.numbers: list[Any] = []
 
     def admit(self, value: Value) -> tuple[Any, ...]:
-        """Give a slot to a value that this trace uses for the first time; returns its part of the key."""
+        """Give a slot to a value that this trace uses for the first time; returns its part of the key. Raises
+        PendingElsewhere, and the error that invalidated its buffer."""
         buffer = value.buffer
         if buffer is None:
             raise PendingElsewhere(value)
         if buffer.error is not None:
             raise again(buffer.error)
-        self.values.append(weakref.ref(value))  # first: after an interrupt, rollback() finds here what has a slot
+        self.values.append(weakref.ref(value))  # first: after an interrupt, rollback() undoes the slots by this list
         value.epoch = self.epoch
         value.slot = self.slots
         value.recorder = self
@@ -182,14 +183,14 @@ class Recorder:
         return value
 
     def rollback(self) -> None:
-        """Forget what a failed record admitted: the trace is again what its state says."""
+        """Drop what a failed record admitted: the trace matches its state again."""
         state = self.state
         for reference in self.values[state.slots :]:
             value = reference()
             if value is not None and value.epoch == self.epoch:
                 value.epoch = -1
         del self.values[state.slots :]
-        self.values.extend([_gone] * (state.slots - len(self.values)))  # interrupted between its state and its results
+        self.values.extend([_gone] * (state.slots - len(self.values)))  # interrupted between the state and its results
         self.slots = state.slots
         for buffer in self.buffers[state.inputs :]:
             buffer.pins -= 1
@@ -197,8 +198,8 @@ class Recorder:
         del self.numbers[state.numbers :]
 
     def end(self, place: Any = None) -> None:
-        """The step ends here. The next record, or a read, cuts the trace: what dies before that is no result (R4). In
-        lazy mode only a read of the step's values does."""
+        """The step ends here, at `place` in the user's program. The next record or read cuts the trace, so a value that
+        dies before is no result (R4). In lazy mode only a read of the step's values cuts it."""
         with self.lock:
             state = self.state
             if state is self.root or isinstance(state, Ended):
@@ -210,9 +211,10 @@ class Recorder:
             self.ended_at = place
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
-        """End the trace: its live values get their buffers, by one program. Nothing recorded: nothing done.
+        """End the trace: one program computes the buffers of its live values. Does nothing if nothing is recorded.
 
-        `cause` is one of `lazytpu.trace.cuts`, remembered with the place in the user's program; None is not remembered.
+        `cause` is one of `lazytpu.trace.cuts`, remembered with the `place` in the user's program; a cut without a cause
+        is not remembered.
         """
         with self.cut_lock:
             with self.lock:
@@ -231,32 +233,33 @@ class Recorder:
             self._run(trace, before, (self.root, epoch), cut)
 
     def read(self, value: Value, place: Any = None) -> None:
-        """Give a pending value of this recorder its buffer, by a program of what it needs; the rest stays pending."""
+        """Run what a pending value of this recorder needs, which gives it its buffer; the rest stays pending."""
         with self.cut_lock:
-            if value.buffer is not None or self._is_constant(value):  # (another thread was quicker)
+            if value.buffer is not None or self._is_constant(value):  # (another thread was faster)
                 return
             with self.lock:
                 parts = self._split(value)
                 if parts is None:
-                    before, trace, made = None, None, []
+                    before, trace, computed = None, None, []
                 else:
                     before = self._pending()
-                    trace, made = self._take(parts)
+                    trace, computed = self._take(parts)
                 state, epoch, buffers = self.state, self.epoch, self.buffers  # which only a cut changes
             if parts is None or trace is None or before is None:
                 self.cut(READ, place)
                 return
             cut = Cut(READ, place, trace.state.depth, state.depth)
-            self._run(trace, before, (state, epoch), cut, Rest(parts, buffers, made))
+            self._run(trace, before, (state, epoch), cut, Rest(parts, buffers, computed))
 
     def _run(
         self, trace: Trace, before: Pending, after: tuple[State, int], cut: Cut | None, rest: Rest | None = None
     ) -> None:
         """Turn `trace` into results, and remember the `cut`. `rest` is what a read left pending.
 
-        When an interrupt ends the wait for its program, all is pending again as `before`, and what the handler of the
-        signal raised is raised. That cannot be when another thread has recorded since, so that the recorder is not at
-        the state and epoch `after` any more; then the trace is run all the same, and it is raised after that.
+        If an interrupt ends the wait for its program, the recorder returns to `before`, with everything pending, and
+        the exception of the signal's handler is raised. That is impossible if another thread has recorded since, so
+        that the recorder has left the state and epoch `after`: then the trace runs first, and the exception is raised
+        after it.
         """
         if cut is not None:
             self.cuts.append(cut)
@@ -289,15 +292,15 @@ class Recorder:
 
     def _pending(self) -> Pending:
         return (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.asked,
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.first_reads,
             self.values, self.buffers, self.numbers,
         )  # fmt: skip
 
     def _put_back(self, trace: Trace, before: Pending, rest: Rest | None) -> None:
-        """Make pending again what a cut or a read took."""
+        """Undo a cut or a read: what it took is pending again."""
         epochs = trace.epoch, self.epoch
         (
-            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.asked,
+            self.state, self.epoch, self.slots, self.left, self.boundary, self.whole, self.begun, self.first_reads,
             self.values, self.buffers, self.numbers,
         ) = before  # fmt: skip
         for epoch in epochs:
@@ -307,23 +310,23 @@ class Recorder:
                 self.buffers[i].pins -= 1
 
     def _is_constant(self, value: Value) -> bool:
-        """Whether constants alone decide a value; it has its buffer then, and is no part of the trace any more: ops to
-        come take what was read as an input, so that they see the same bits."""
+        """Whether a value is a constant. It has its buffer then, and leaves the trace: later ops take what was read as
+        an input, so that they see the same bits."""
         answers = self.answers
         with self.lock:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
             if answers is None or value.epoch != self.epoch or prod(value.layout.shape) > LITTLE:
                 return False
-            found = constant(state, value.slot)
-            if found is None:
+            known = constant(state, value.slot)
+            if known is None:
                 return False
-            inputs = [self.buffers[i] for i in found.part.given if i is not None]
-            if any(b is None or b.host is None for b in inputs) or cuts(found, self.asked, state.depth):
+            inputs = [self.buffers[i] for i in known.part.sources if i is not None]
+            if any(b is None or b.host is None for b in inputs) or cuts(known, self.first_reads, state.depth):
                 return False
-            numbers = [self.numbers[i] for i in found.part.numbers]
+            numbers = [self.numbers[i] for i in known.part.numbers]
         start = time.perf_counter()
-        trace = Trace(found.part.state, 0, inputs, numbers, [], start, self.mode)
-        buffer = answers.answer(key_of(found, inputs, numbers), trace, found.slot)
+        trace = Trace(known.part.state, 0, inputs, numbers, [], start, self.mode)
+        buffer = answers.answer(key_of(known, inputs, numbers), trace, known.slot)
         self.begun += time.perf_counter() - start
         if buffer is None:
             return False
@@ -334,7 +337,7 @@ class Recorder:
         return True
 
     def _split(self, value: Value) -> Split | None:
-        """How a read of `value` takes the trace apart: found once for a state."""
+        """How a read of `value` splits the trace; determined once for a state."""
         state = self.state
         if isinstance(state, Ended) or value.epoch != self.epoch:
             return None
@@ -344,38 +347,38 @@ class Recorder:
             reads[key] = split(state, *key)
         return reads[key]
 
-    def _take(self, found: Split) -> tuple[Trace, list[Value]]:
-        """The part of the trace that runs, and the values in it that the rest needs; recording goes on with the rest.
+    def _take(self, parts: Split) -> tuple[Trace, list[Value]]:
+        """The part of the trace that runs, and the values in it that the rest needs; recording continues on the rest.
 
-        Their places among the rest's buffers are empty until the part has run.
+        Their entries among the rest's buffers are empty until the part has run.
         """
-        first, rest, before = found.first, found.rest, self.epoch
+        first, rest, before = parts.first, parts.rest, self.epoch
         buffers, numbers, values = self.buffers, self.numbers, self.values
-        mine: list[Callable[[], Value | None]] = [values[slot] for slot in first.origins]
-        made: list[Value] = []
-        for _, slot, layout in found.made:
-            value = mine[slot]()
+        taken: list[Callable[[], Value | None]] = [values[slot] for slot in first.origins]
+        computed: list[Value] = []
+        for _, slot, layout in parts.computed:
+            value = taken[slot]()
             if value is None:
                 value = Value(layout, -1, -1, None, self)
-                mine[slot] = Held(value)
-            made.append(value)
-        inputs = [buffers[i] for i in first.given if i is not None]
-        given = [numbers[i] for i in first.numbers]
-        trace = Trace(first.state, next(_epochs), inputs, given, mine, self.begun, self.mode)
-        for i in found.shared:
+                taken[slot] = Held(value)
+            computed.append(value)
+        inputs = [buffers[i] for i in first.sources if i is not None]
+        part_numbers = [numbers[i] for i in first.numbers]
+        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode)
+        for i in parts.shared:
             buffers[i].pins += 1
         self.begun = time.perf_counter()
         self.state, self.epoch, self.slots = rest.state, next(_epochs), len(rest.origins)
-        self.left, self.boundary, self.asked = rest.state.depth, 0, {}
+        self.left, self.boundary, self.first_reads = rest.state.depth, 0, {}
         self.values = [values[slot] for slot in rest.origins]
-        self.buffers = [None if i is None else buffers[i] for i in rest.given]
+        self.buffers = [None if i is None else buffers[i] for i in rest.sources]
         self.numbers = [numbers[i] for i in rest.numbers]
         relabel(self.values, before, self.epoch)
-        relabel(mine, before, trace.epoch)
-        return trace, made
+        relabel(taken, before, trace.epoch)
+        return trace, computed
 
     def _lose(self, error: BaseException) -> None:
-        """What is pending depends on a program that failed: it fails with the same error."""
+        """Give up the pending trace: it depends on a program that failed, and fails with the same error."""
         with self.lock:
             state = self.state.parent if isinstance(self.state, Ended) else self.state
             trace = Trace(state, self.epoch, self.buffers, self.numbers, self.values, self.begun, self.mode)

@@ -1,4 +1,4 @@
-"""The trace trie: one State per (path of records), holding what a hit needs and, where traces end, their programs."""
+"""The trace trie: one State per path of records, with what a hit needs and, where traces end, their programs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A run-time number: its place in the trace's list of numbers, and its Python type. `dtype` is set when it was a
-    0-d tensor on the CPU, whose dtype takes part in type promotion."""
+    """A run-time number: its index in the trace's list of numbers, and its Python type. `dtype` is set if it was a 0-d
+    tensor on the CPU, whose dtype takes part in type promotion."""
 
     index: int
     kind: type
@@ -35,13 +35,13 @@ class Record:
 
     `arguments` are by schema name: Operands, Numbers, lists of them, or static Python values. `outs` are the layouts of
     new results, flattened, None for an absent one; `out_slots` their slots. `written` maps the name of a mutated
-    argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of values this record was the first
-    to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op.
-    `settings` are the global switches that decide about it, with their values, read by
-    `lazytpu.frontend.recording.ambient`.
-    `in_backward` says whether a backward pass recorded it; `in_step` whether it belongs to a step of a model, or comes
-    after a record of one, and not to what prepares data or weights before it; `in_graph` whether autograd keeps it for
-    a backward pass.
+    argument to the slots of its new values. `admitted` are (slot, layout, is_empty) of the values that this record is
+    the first to use. `rng` is the index of the first of two run-time numbers (seed, offset) of a random op. `settings`
+    are the global switches that affect it, with their values, read by `lazytpu.frontend.recording.ambient`.
+
+    `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
+    follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
+    it for a backward pass.
     """
 
     op: Any
@@ -59,12 +59,12 @@ class Record:
 
     @property
     def checks(self) -> bool:
-        """Whether it has no result: it checks values, or marks a place."""
+        """Whether it has no result: it checks values, or marks a position."""
         return not self.out_slots and not self.written
 
 
 class Nowhere:
-    """Stands for the child of a state that has none yet: no edge leads to it."""
+    """In place of a state's expected child when it has none: no edge leads to it."""
 
     key = None
 
@@ -74,14 +74,15 @@ NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 class State:
-    """A node of the trie: the trace so far. `outs` is what the kernel makes its results from on a hit.
+    """A node of the trie: the trace so far. From `outs` the kernel makes its results on a hit.
 
-    `loop` is the repeated block found here (see loops.py), and `ends` why the trace is cut at this state, if it is;
-    `in_step` whether a record up to here belongs to a step, and `starts` the keys of records that begin one here,
-    before which the trace is cut. `checks` says whether a record up to here has no result, and `constants` how the
-    slots that were read here follow from constants, None for one that does not (see constants.py).
-    `expected` is the child that the last trace went on to: a loop takes it again, so recording compares its `key`, the
-    edge that leads to it, before it looks in `next`. A comparison costs half of a look-up, which has to hash.
+    `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
+    is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
+    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result. `constants`
+    says for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
+
+    `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
+    that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
     """
 
     __slots__ = (
@@ -141,18 +142,18 @@ class State:
 
     def records(self) -> list[Record]:
         """The records from the root to this state, in order."""
-        found: list[Record] = []
+        records: list[Record] = []
         state: State | None = self
         while state is not None:
             if state.record is not None:
-                found.append(state.record)
+                records.append(state.record)
             state = state.parent
-        found.reverse()
-        return found
+        records.reverse()
+        return records
 
 
 class Ended(State):
-    """Stands for a state at which the step is over: no record follows it, so that each is a miss, which cuts."""
+    """In place of a state at which the step is over. It has no edges, so the next record is a miss, which cuts."""
 
     __slots__ = ()
     parent: State
@@ -163,11 +164,11 @@ class Ended(State):
 
 @dataclass(slots=True)
 class CutPlan:
-    """What a cut at one state needs to know: which slots are inputs with a buffer, which are results, and the programs
-    compiled so far, by (live result slots, dead inputs). `checks`: a record without results checks values.
+    """What a cut at one state needs: the slots that are inputs with a buffer, those that are results, and the programs
+    compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
-    `jobs` are the programs that are being compiled, and `steps`, by the same keys, the ways to run without them.
-    `reads` are the ways host reads take the trace apart (see reads.py)."""
+    `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
+    splits of the trace by host reads (see reads.py)."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]

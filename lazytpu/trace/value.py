@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-if TYPE_CHECKING:
-    from lazytpu.trace.recorder import Recorder
+from typing import Any, Final, Protocol
 
 
 class Layout:
-    """How a storage's array is laid out: the dtype, size and stride of the tensor that made the storage (R1).
+    """How a storage's array is laid out: the dtype, size and stride of the tensor that created the storage (R1).
 
-    The strides are dense in some order of the dimensions; the array is kept row-major in that order. `key` is what an
-    input of this layout contributes to the trie, `empty_key` what uninitialised memory of this layout does.
+    The strides are dense in some order of the dimensions; the array is row-major in that order. An input of this layout
+    contributes `key` to the trie, uninitialised memory of this layout `empty_key`.
     """
 
     __slots__ = ("contiguous", "dtype", "empty_key", "key", "shape", "stride")
@@ -21,7 +18,7 @@ class Layout:
         self.dtype = dtype
         self.shape = shape
         self.stride = stride
-        # torch's constructor for contiguous tensors gives other strides before a size of 0.
+        # Before a size of 0, torch's constructor for contiguous tensors gives other strides.
         self.contiguous = stride == row_major(shape) and 0 not in shape[1:]
         self.key = (dtype, shape, stride)
         self.empty_key = ("empty", dtype, shape, stride)
@@ -47,8 +44,8 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class DeviceBuffer(Protocol):
-    """Device memory as the recorder sees it: counted pins of pending traces, the error that spoiled it, and for a
-    constant (see constants.py) its elements on the `host`, else None."""
+    """Device memory as the recorder sees it: how many pending traces pin it, the error that invalidated it, and its
+    elements on the `host` if it is a constant (see constants.py), else None."""
 
     pins: int
     error: BaseException | None
@@ -56,8 +53,8 @@ class DeviceBuffer(Protocol):
 
 
 def again(error: BaseException) -> BaseException:
-    """A copy of `error` without traceback and cause: raised instead of a kept error, or kept instead of a raised one,
-    since a traceback holds the frames of all callers, and they the user's tensors (R4)."""
+    """A copy of `error` without traceback and cause, to raise in place of a stored error, or to store in place of a
+    raised one: a traceback holds the frames of all callers, and those the user's tensors (R4)."""
     copy = type(error).__new__(type(error))
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
@@ -65,7 +62,7 @@ def again(error: BaseException) -> BaseException:
 
 
 class Empty:
-    """Stands for memory that nothing has written: it costs no buffer, and reads as zeros."""
+    """The buffer of memory that nothing has written: it takes no memory, and reads as zeros."""
 
     pins = 0
     error = None
@@ -77,11 +74,23 @@ class Empty:
 EMPTY: Final = Empty()
 
 
+class PendingIn(Protocol):
+    """What a pending value needs of its recorder: the two ways to get its buffer."""
+
+    def cut(self, cause: str | None = None, place: Any = None) -> None:
+        """Run all that is pending."""
+        ...
+
+    def read(self, value: Value, place: Any = None) -> None:
+        """Run what the value needs."""
+        ...
+
+
 class Value:
     """An immutable array: the result of a record, or an input from the device.
 
     `buffer` is None while the value is pending in `recorder`; `slot` is its number in the trace `epoch`. Storages hold
-    values, values never hold storages or tensors, so a value lives exactly as long as something can read it (R4).
+    values, and values never hold storages or tensors, so a value lives exactly as long as something can read it (R4).
     """
 
     __slots__ = ("__weakref__", "buffer", "epoch", "layout", "recorder", "slot")
@@ -89,10 +98,10 @@ class Value:
     buffer: Any
     epoch: int
     layout: Layout
-    recorder: Recorder | None
+    recorder: PendingIn | None
     slot: int
 
-    def __init__(self, layout: Layout, epoch: int, slot: int, buffer: Any, recorder: Recorder | None):
+    def __init__(self, layout: Layout, epoch: int, slot: int, buffer: Any, recorder: PendingIn | None):
         self.layout = layout
         self.epoch = epoch
         self.slot = slot
@@ -105,5 +114,5 @@ class Value:
 
 
 def resident(layout: Layout, buffer: Any) -> Value:
-    """A value that is on the device already (or EMPTY), not part of any trace."""
+    """A value that is already on the device (or EMPTY) and in no trace."""
     return Value(layout, -1, -1, buffer, None)

@@ -14,7 +14,7 @@ from lazytpu.aten.dtypes import NAMES
 from lazytpu.doctor.checks import transfers
 from lazytpu.doctor.samples import ALIKE, BY_PLATFORM, Given
 from lazytpu.engine.compiling.translate import translate
-from lazytpu.frontend.register import activate
+from lazytpu.frontend.activation import activate
 from lazytpu.lowering import template as calls
 from lazytpu.lowering.templates import registry
 from lazytpu.lowering.text import stablehlo_text

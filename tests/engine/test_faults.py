@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend.recording import kernels
+from lazytpu.frontend.recording import miss
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.program import Program
@@ -177,15 +177,15 @@ def test_an_exception_in_the_users_step(where: str, mode: str) -> None:
 def test_an_interrupt_while_an_op_is_recorded_undoes_that_op_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(3.0).to("tpu")
     before = x * 2
-    infer = kernels.infer
+    infer = miss.infer
 
     def interrupted(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernels, "infer", interrupted)
+    monkeypatch.setattr(miss, "infer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         torch.lgamma(before)
-    monkeypatch.setattr(kernels, "infer", infer)
+    monkeypatch.setattr(miss, "infer", infer)
     assert (before + x).tolist() == [0.0, 3.0, 6.0]
 
 
@@ -296,18 +296,18 @@ def in_thread(function: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
 def test_a_thread_that_dies_in_the_middle_of_an_op(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
     x, left = torch.arange(3.0).to("tpu"), []
-    infer = kernels.infer
+    infer = miss.infer
 
     def dies() -> None:
         left.append(x * 5)
-        monkeypatch.setattr(kernels, "infer", fails)
+        monkeypatch.setattr(miss, "infer", fails)
         torch.digamma(left[0])
 
     def fails(*args: Any) -> Any:
         raise error
 
     in_thread(dies)
-    monkeypatch.setattr(kernels, "infer", infer)
+    monkeypatch.setattr(miss, "infer", infer)
     assert (left[0] + x).tolist() == [0.0, 6.0, 12.0]
 
 

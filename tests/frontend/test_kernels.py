@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend import ports
-from lazytpu.frontend.recording import codegen, kernels
+from lazytpu.frontend import activation
+from lazytpu.frontend.recording import codegen, kernels, keys
 from lazytpu.frontend.recording.tensors import recorder
 
 aten = torch.ops.aten
@@ -25,7 +25,7 @@ OPS = [
 
 
 def source(op: Any) -> str:
-    return codegen.source(op, ports.engine().facts(op))
+    return codegen.source(op, activation.engine().facts(op))
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +60,13 @@ def test_arguments_keep_their_defaults_and_keywords() -> None:
     ids=repr,
 )
 def test_numbers_that_compare_equal_have_keys_of_their_own(one: Any, other: Any) -> None:
-    assert kernels.exact(one) != kernels.exact(other)
-    assert kernels.exact(one) == kernels.exact(one)
+    assert keys.exact(one) != keys.exact(other)
+    assert keys.exact(one) == keys.exact(one)
 
 
 def test_nan_is_one_key_and_absent_is_not_none() -> None:
-    assert kernels.exact(math.nan) == kernels.exact(float("nan"))
-    assert kernels.exact(None) != kernels.exact(kernels.ABSENT)
+    assert keys.exact(math.nan) == keys.exact(float("nan"))
+    assert keys.exact(None) != keys.exact(keys.ABSENT)
 
 
 def test_a_refused_record_leaves_no_trace() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 
 L = torch.linalg
 OPS: dict[str, Callable[..., torch.Tensor]] = {
@@ -128,7 +128,7 @@ def test_what_the_cpu_refuses_is_refused_at_the_call(name: str) -> None:
 
 def test_a_tpu_has_no_general_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2, 2, device="tpu")
-    monkeypatch.setattr(device_port.device(), "platform", lambda: "tpu")
+    monkeypatch.setattr(activation.device(), "platform", lambda: "tpu")
     for op in (L.eig, L.eigvals):
         with pytest.raises(NotImplementedError, match="eigh"):
             op(x.expand(3, 2, 2))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import lazytpu
-from lazytpu.frontend.recording import kernels, tensors
+from lazytpu.frontend.recording import miss, tensors
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -53,7 +53,7 @@ def test_an_input_taken_by_another_thread_while_an_op_is_recorded(monkeypatch: p
     """Both number their inputs themselves: the record of the first must not name the second's slot."""
     w, other = torch.full((5,), 2.0).to("tpu"), [torch.full((5,), float(i)).to("tpu") for i in range(3)]
     lazytpu.sync()
-    infer, taken = kernels.infer, []
+    infer, taken = miss.infer, []
 
     def interrupted(*args: Any) -> Any:
         if not taken:
@@ -61,7 +61,7 @@ def test_an_input_taken_by_another_thread_while_an_op_is_recorded(monkeypatch: p
             taken.append(in_thread(lambda: torch.addcmul(other[0], other[1], other[2]) / w))
         return infer(*args)
 
-    monkeypatch.setattr(kernels, "infer", interrupted)
+    monkeypatch.setattr(miss, "infer", interrupted)
     y = torch.hypot(w, other[1])
     z = torch.hypot(y, w)
     torch.testing.assert_close(z.cpu(), torch.full((5,), 3.0))

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from lazytpu.frontend.recording import kernels
+from lazytpu.frontend.recording import miss
 
 Ring = Callable[[], None]
 
@@ -52,14 +52,14 @@ def bell() -> Iterator[list[str]]:
 @pytest.fixture
 def ring_inside(monkeypatch: pytest.MonkeyPatch) -> Ring:
     """Makes the signal come while the next new op is recorded."""
-    infer = kernels.infer
+    infer = miss.infer
 
     def ringing(*args: Any) -> Any:
-        monkeypatch.setattr(kernels, "infer", infer)
+        monkeypatch.setattr(miss, "infer", infer)
         ring_now()
         return infer(*args)
 
-    return lambda: monkeypatch.setattr(kernels, "infer", ringing)
+    return lambda: monkeypatch.setattr(miss, "infer", ringing)
 
 
 def test_the_users_code_is_interrupted_at_once(bell: list[str]) -> None:
@@ -97,15 +97,15 @@ def test_a_handler_that_does_not_raise_comes_late_too(ring_inside: Ring) -> None
 def test_two_signals_at_once_are_both_handled(ring_inside: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGUSR2, lambda signum, frame: seen.append(signum))
-    infer = kernels.infer
+    infer = miss.infer
 
     def ringing(*args: Any) -> Any:
-        monkeypatch.setattr(kernels, "infer", infer)
+        monkeypatch.setattr(miss, "infer", infer)
         ring_now()
         ring_now(signal.SIGUSR2)
         return infer(*args)
 
-    monkeypatch.setattr(kernels, "infer", ringing)
+    monkeypatch.setattr(miss, "infer", ringing)
     try:
         with pytest.raises(Bell):
             torch.ones(3, 7, device="tpu").expm1()

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import lazytpu
-from lazytpu.frontend import ports
-from lazytpu.frontend.recording import required_cuts as trace_ends
+from lazytpu.frontend import activation
+from lazytpu.frontend.recording import required_cuts
 from lazytpu.trace import cuts, loops
 
 
@@ -117,11 +117,11 @@ def test_loops_limits_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_ends, "IDLE_AFTER", 8)
+    monkeypatch.setattr(required_cuts, "IDLE_AFTER", 8)
     x = torch.ones(7, device="tpu")
     lazytpu.sync()
     with monkeypatch.context() as busy:
-        busy.setattr(ports.engine(), "idle", lambda: False)
+        busy.setattr(activation.engine(), "idle", lambda: False)
         y = x.sin()
         for _ in range(7):
             y = y.sin()

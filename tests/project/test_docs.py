@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lazytpu.options import SETTINGS
+from lazytpu.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

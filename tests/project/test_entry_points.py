@@ -13,7 +13,7 @@ from xdsl.universe import Universe
 
 def test_torch_finds_the_backend():
     found = {e.name: e.value for e in entry_points(group="torch.backends")}
-    assert found.get("lazytpu") == "lazytpu.frontend.autoload:autoload", "install the checkout: pip install -e ."
+    assert found.get("lazytpu") == "lazytpu.wiring:register", "install the checkout: pip install -e ."
 
 
 def test_xdsl_finds_the_dialect_and_the_passes():

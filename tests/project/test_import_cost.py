@@ -51,8 +51,8 @@ import os, time
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
 start = time.process_time()
-from lazytpu.frontend.autoload import autoload
-autoload()
+from lazytpu.wiring import register
+register()
 print(time.process_time() - start)
 """
     assert min(float(run(code)) for _ in range(3)) <= 0.2
@@ -63,8 +63,8 @@ import os
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
 torch.utils.rename_privateuse1_backend("other")
-from lazytpu.frontend.autoload import autoload
-autoload()                                        # what `import torch` runs: silent
+from lazytpu.wiring import register
+register()                                        # what `import torch` runs: silent
 print("imported")
 try:
     import lazytpu

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspection import opt, show
-from lazytpu.options import SETTINGS, Options, Values, options, plugins
+from lazytpu.options import Options, options
 from lazytpu.passes.target import NAMES
+from lazytpu.readers import plugins
+from lazytpu.settings import SETTINGS, Values
 
 
 def test_defaults():

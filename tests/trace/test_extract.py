@@ -66,7 +66,7 @@ def test_a_part_is_numbered_from_zero_and_takes_what_others_made_as_inputs() -> 
     assert (add.admitted, add.out_slots) == ((), (3,))
     assert part.origins == (a, w, b, c)
     assert part.slots == {a: 0, w: 1, b: 2, c: 3}
-    assert (part.inputs, part.given) == ((a, w), (None, 1)), "the second input of the whole trace is w"
+    assert (part.inputs, part.sources) == ((a, w), (None, 1)), "the second input of the whole trace is w"
     assert part.numbers == (0, 1)
     assert (part.state.slots, part.state.inputs, part.state.numbers, part.state.depth) == (4, 2, 2, 2)
     plan = CutPlan.of(part.state)
@@ -100,7 +100,7 @@ def test_written_lists_and_empty_memory() -> None:
     assert negated.state.records()[0].admitted == ((0, TWO, False),), "the layout of what was written"
     assert copied.state.records()[0].admitted == ((0, FOUR, True), (1, FOUR, False))
     assert copied.state.records()[0].written == {"into": (2,)}
-    assert (copied.inputs, copied.given) == ((4,), (None,))
+    assert (copied.inputs, copied.sources) == ((4,), (None,))
     assert CutPlan.of(copied.state).results == (0, 2)
 
 

@@ -76,7 +76,7 @@ def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -
     assert found is not None
     assert (names(found.first.state), names(found.rest.state)) == (["a", "c"], ["b", "d"])
     assert (found.first.inputs, found.rest.inputs) == ((x,), (y, a))
-    assert found.made == ((1, found.first.slots[a], FOUR),)
+    assert found.computed == ((1, found.first.slots[a], FOUR),)
     assert found.shared == ()
 
 

@@ -125,7 +125,7 @@ def dumps(made: dict[str, Any]) -> str:
 
 def overload_counts() -> dict[str, dict[str, int]]:
     """How the overloads of aten are expressed, of the core set and of all (tools/coverage.py)."""
-    from lazytpu.frontend.register import activate
+    from lazytpu.frontend.activation import activate
     from tools.coverage import how, overloads
 
     activate()

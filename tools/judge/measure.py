@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lazytpu.aten.importer import import_trace
-from lazytpu.engine.compiling.translate import pipeline
 from lazytpu.inspection.tpu.compiling import report_stablehlo
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.module import options_of, set_replicas
@@ -49,8 +48,7 @@ class Figures:
 
 
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
-    """The figures of a case: as the pipeline makes it, without each pass that changes it, with small parameters
-    kept flat, and op by op."""
+    """The figures of a case: as the pipeline makes it, without each pass that changes it, and op by op."""
     made = parts(case)
     texts = [_imported(part, case.devices) for part in made]
     whole, target = for_target(Target.parse(topology)), Target.parse(topology)
@@ -58,10 +56,6 @@ def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
     for each in optional(target):
         if any(changes(text, whole, each) for text in texts):
             yield _figures(name, f"without {each}", texts, without(whole, each), topology)
-    # Also in a program that is an optimizer's step alone, where `lazytpu.options.resident` keeps none flat.
-    flat = pipeline(target, resident=4096).replace("resident-storage{", "resident-storage{alone=true ")
-    if any(changes(text, flat, "resident-storage") for text in texts):
-        yield _figures(name, "with resident-storage", texts, flat, topology)
     if case.per_op:
         yield per_op(name, made, topology)
 

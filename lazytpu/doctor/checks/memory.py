@@ -71,14 +71,14 @@ def layouts() -> str:
     import numpy as np
 
     from lazytpu.runtime import client
-    from lazytpu.runtime.laid_out import relaid
+    from lazytpu.runtime.custom_layout import relayout
 
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
     default = client.default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
-    by_columns = relaid(array, None, "{0,1}")
+    by_columns = relayout(array, None, "{0,1}")
     for what, moved in (
         ("laid out by columns", by_columns),
-        ("laid out by rows again", relaid(by_columns, "{0,1}", None)),
+        ("laid out by rows again", relayout(by_columns, "{0,1}", None)),
     ):
         if not np.array_equal(client.to_host(moved), client.to_host(array)):
             raise ValueError(f"an array {what} has other values")

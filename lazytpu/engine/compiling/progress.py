@@ -5,22 +5,33 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from lazytpu.options import options
 
-if TYPE_CHECKING:
-    from lazytpu.engine.compiling.background import Job
-
-QUIET = 3.0  # seconds that a program may take before anything is said
+QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
 
 
-class Progress:
-    """Shows `jobs()` while there are any: on a terminal one line, kept up to date by a thread, that disappears at the
-    end; elsewhere, when LAZYTPU_DEBUG is at least 1, one line for each program. Else nothing."""
+class Compilation(Protocol):
+    """A program that is being compiled: `number` tells it from others, `what` describes it, and `meanwhile` is the
+    program that runs in its place, None when ops run one by one."""
 
-    def __init__(self, jobs: Callable[[], Sequence[Job]]):
+    number: int
+    what: str
+    meanwhile: Any
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been compiled for."""
+        ...
+
+
+class Progress:
+    """Shows `jobs()` while there are any. On a terminal this is one line that a thread keeps up to date and removes at
+    the end; elsewhere, if LAZYTPU_DEBUG is at least 1, one line for each program."""
+
+    def __init__(self, jobs: Callable[[], Sequence[Compilation]]):
         self.jobs = jobs
         self._said: set[int] = set()
         self._stop = threading.Event()
@@ -64,13 +75,13 @@ class Progress:
             line.close()
 
 
-def describe(jobs: Sequence[Job]) -> str:
+def describe(jobs: Sequence[Compilation]) -> str:
     """The line for the programs that are not compiled yet, oldest first."""
     left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
     return f"lazytpu: compiling {jobs[0].what}, {jobs[0].seconds:.0f} s{left}; meanwhile {_running(jobs[0])}"
 
 
-def _running(job: Job) -> str:
+def _running(job: Compilation) -> str:
     return "ops run one by one" if job.meanwhile is None else "it runs in parts"
 
 

@@ -1,1 +1,1 @@
-"""What torch asks of a device beside its ops: the module `torch.tpu`, generators, streams, memory, forks."""
+"""A device besides its ops: the module `torch.tpu`, generators, streams, memory, forks."""

@@ -1,7 +1,7 @@
 """The module `torch.tpu`: what `torch.cuda` offers, for one TPU (or whatever XLA runs on).
 
-Importing it costs nothing: everything that needs the engine starts it, everything else does without. One process drives
-one device, tpu:0; start one process per device (torchrun) to use more.
+Importing it costs nothing: only what needs the engine starts it. One process drives one device, tpu:0; start one
+process per device (torchrun) to use more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend.device.device_port import Properties
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import TpuGenerator, default_generator
 from lazytpu.frontend.device.memory_stats import (
     empty_cache,
@@ -31,6 +31,7 @@ from lazytpu.frontend.device.memory_stats import (
 )
 from lazytpu.frontend.device.streams import TpuEvent as Event
 from lazytpu.frontend.device.streams import TpuStream as Stream
+from lazytpu.ports import DeviceProperties
 
 __all__ = [
     "Event",
@@ -119,23 +120,19 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether the engine runs (it starts with the first tensor)."""
-    from lazytpu.frontend.device import device_port
-
-    return device_port.installed() is not None
+    return activation.started_device() is not None
 
 
 def init() -> None:
     """Start the engine, which otherwise starts with the first tensor."""
-    from lazytpu.frontend.register import activate
-
-    activate()
+    activation.activate()
 
 
 _lazy_init = init
 
 
 def _is_in_bad_fork() -> bool:
-    """Whether this process was forked from one whose engine ran; XLA's threads did not come along."""
+    """Whether this process was forked from one whose engine ran; XLA's threads do not survive a fork."""
     from lazytpu.frontend.device import forks
 
     return forks.FORKED
@@ -156,12 +153,10 @@ def set_device(device: Any) -> None:
     index_of(device)
 
 
-def get_device_properties(device: Any = None) -> Properties:
+def get_device_properties(device: Any = None) -> DeviceProperties:
     """Name, platform and memory of the device; starts the engine."""
-    from lazytpu.frontend.device import device_port
-
     index_of(device)
-    return device_port.device().properties()
+    return activation.device().properties()
 
 
 def get_device_name(device: Any = None) -> str:
@@ -170,25 +165,21 @@ def get_device_name(device: Any = None) -> str:
 
 
 def get_device_capability(device: Any = None) -> dict[str, Any]:
-    """What `torch.accelerator.get_device_capability` says: the dtypes that tensors of the device may have, under
-    "supported_dtypes". There is no version of the hardware, as `torch.cuda` has; starts the engine."""
-    from lazytpu.frontend.device import device_port
-
+    """The result of `torch.accelerator.get_device_capability`: the dtypes that tensors of the device may have, under
+    "supported_dtypes". There is no hardware version, unlike in `torch.cuda`; starts the engine."""
     index_of(device)
-    return {"supported_dtypes": device_port.device().dtypes()}
+    return {"supported_dtypes": activation.device().dtypes()}
 
 
 def utilization(device: Any = None) -> int:
     """Percent of the time since the last call, at least 1/6 second, in which the device ran programs of this process.
 
-    The engine measures some runs of each program and counts the others as long; of other processes it knows nothing.
-    0 before the first tensor.
+    The engine measures some runs of each program and assumes the same time for the others; it does not see other
+    processes. 0 before the first tensor.
     """
-    from lazytpu.frontend.device import device_port
-
     index_of(device)
-    found = device_port.installed()
-    return 0 if found is None else found.busy_percent()
+    started = activation.started_device()
+    return 0 if started is None else started.busy_percent()
 
 
 class device:
@@ -205,7 +196,7 @@ class device:
 
 
 class device_of(device):
-    """As `device`, of a tensor or storage; one that is elsewhere changes nothing."""
+    """Like `device`, for the device of a tensor or storage; one on another device changes nothing."""
 
     def __init__(self, obj: Any) -> None:
         super().__init__(obj.device if obj.device.type == "tpu" else None)

@@ -1,7 +1,8 @@
-"""Forked processes: XLA's threads do not come along, so the child of a process that used the device must not use it.
+"""Forked processes: XLA's threads do not survive a fork, so the child of a process that used the device must not use
+it.
 
-Without this, a child would wait for ever at its first read. It gets the error that `torch.cuda` raises instead, and may
-do anything else: workers of a DataLoader work on the CPU.
+Otherwise a child would wait forever at its first read. It gets the error that `torch.cuda` raises instead, and may do
+anything else: workers of a DataLoader work on the CPU.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import threading
 import warnings
 from typing import Any, NoReturn
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 
 FORKED = False
 
 
 class _Refusing:
-    """Stands for the engine, and the device, in a forked child."""
+    """Takes the place of the engine, and its device, in a forked child."""
+
+    @property
+    def device(self) -> _Refusing:
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return _refuse
@@ -32,15 +37,13 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _in_child() -> None:
     global FORKED
-    if device_port.installed() is None:
+    if activation.started_device() is None:
         return
     FORKED = True
-    from lazytpu.frontend import ports
     from lazytpu.frontend.recording.tensors import recorders
 
     refusing: Any = _Refusing()
-    device_port.install(refusing)
-    ports.install(refusing)
+    activation.install(refusing)
     for recorder in recorders():
         recorder.cut_trace = _refuse
         recorder.lock, recorder.cut_lock = threading.RLock(), threading.RLock()  # another thread may have held them

@@ -1,7 +1,7 @@
 """Random number generators of the device: a pair (seed, offset) on the host (R7).
 
-The bits of a random op are a function of (seed, offset, element index), with the offset that the generator had when the
-op was recorded; each op advances it by one. So a stream is the same however ops are cut into programs, drawing needs no
+The bits of a random op are a function of (seed, offset, element index), with the generator's offset at the time the op
+was recorded; each op advances it by one. So a stream does not depend on how ops are cut into programs, drawing needs no
 device, and getting or setting a state never waits.
 """
 
@@ -26,8 +26,8 @@ _lock = threading.Lock()
 class TpuGenerator(CpuGenerator):
     """A generator of `device`: what `torch.Generator("tpu")` gives.
 
-    torch hands a generator to kernels as its C++ part, which for a device in Python is a CPU generator; nothing draws
-    from that one, it only identifies this object (`draw`).
+    torch passes a generator to kernels as its C++ part, which for a device in Python is a CPU generator. Nothing draws
+    from that part; it only identifies this object (`draw`).
     """
 
     _device: torch.device
@@ -35,11 +35,11 @@ class TpuGenerator(CpuGenerator):
     _offset: int
 
     def __new__(cls, device: torch.device) -> TpuGenerator:
-        made = CpuGenerator.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
-        made._device = torch.device(device.type, device.index or 0)
-        made._seed, made._offset = _SEED_AT_START, 0
-        _generators[native_address(made)] = made
-        return made
+        generator = CpuGenerator.__new__(cls, "cpu")  # pyright: ignore[reportCallIssue]
+        generator._device = torch.device(device.type, device.index or 0)
+        generator._seed, generator._offset = _SEED_AT_START, 0
+        _generators[native_address(generator)] = generator
+        return generator
 
     @property
     def device(self) -> torch.device:
@@ -103,9 +103,9 @@ _generators: weakref.WeakValueDictionary[int, TpuGenerator] = weakref.WeakValueD
 
 
 def _rebuild(device: str, seed: int, offset: int) -> TpuGenerator:
-    made = TpuGenerator(torch.device(device)).manual_seed(seed)
-    made.set_offset(offset)
-    return made
+    generator = TpuGenerator(torch.device(device)).manual_seed(seed)
+    generator.set_offset(offset)
+    return generator
 
 
 def _construct(device: Any = "cpu") -> torch.Generator:
@@ -117,27 +117,27 @@ default_generator = TpuGenerator(torch.device("tpu", 0))
 
 
 def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
-    """(seed, offset) of one random op, as unsigned 64-bit numbers; no other op of the generator gets the same.
+    """(seed, offset) for one random op, as unsigned 64-bit numbers; no other op of the generator gets the same pair.
 
     Raises RuntimeError for a generator of another device, as torch does.
     """
-    found = default_generator if generator is None else _generators.get(native_address(generator))
-    if found is None:
+    source = default_generator if generator is None else _generators.get(native_address(generator))
+    if source is None:
         assert generator is not None
         raise RuntimeError(f"Expected a 'tpu' device type for generator but found '{generator.device.type}'")
     with _lock:
-        offset = found._offset
-        found._offset = offset + 1
-        return found._seed, offset
+        offset = source._offset
+        source._offset = offset + 1
+        return source._seed, offset
 
 
 def undraw(generator: torch.Generator | None, offset: int) -> None:
-    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded anew after a
-    cut, it gets the same numbers (R7). Nothing happens when another thread has drawn since."""
-    found = default_generator if generator is None else _generators[native_address(generator)]
+    """Take back the last `draw`, which gave `offset`, for an op that was not recorded: when it is recorded again after
+    a cut, it gets the same numbers (R7). Does nothing if another thread has drawn since."""
+    source = default_generator if generator is None else _generators[native_address(generator)]
     with _lock:
-        if found._offset == offset + 1:
-            found._offset = offset
+        if source._offset == offset + 1:
+            source._offset = offset
 
 
 def install() -> None:

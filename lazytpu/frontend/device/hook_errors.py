@@ -1,11 +1,11 @@
 """Exceptions that hooks of tensors and autograd nodes raise while autograd works on tpu's thread.
 
-torch lets go of the node's stream before it takes such an exception over. For a backend made in Python that asks the
-backend's guard for its device type, by a Python call; it is made while the exception is pending, fails for that reason,
-and since a destructor makes it, ends the process ("terminate called without an active exception").
+torch releases the node's stream before it stores such an exception. For a backend in Python, that calls the backend's
+guard for its device type. The call is made while the exception is pending, and fails for that reason; since a
+destructor makes it, it ends the process ("terminate called without an active exception").
 
-So the guard here takes the exception away, and the call of backward() that it comes out of, now without an exception,
-is given it back. (torch 2.13; errors of `torch.autograd.Function` are taken over at once, and never were affected.)
+So the guard here takes the exception away, and backward() raises it when the call returns without one. (torch 2.13;
+errors of `torch.autograd.Function` are stored at once, and were never affected.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _taken: dict[object, BaseException] = {}  # by the logical thread, which autogra
 
 
 class Guard(DeviceGuard):
-    """What torch asks for the device type, some times for each node of a backward pass."""
+    """What torch asks for the device type, several times for each node of a backward pass."""
 
     def type_(self) -> Any:
         """The device type."""
@@ -41,7 +41,7 @@ class Guard(DeviceGuard):
         return PRIVATE_USE
 
 
-class Engine(AutogradEngine):
+class BackwardEngine(AutogradEngine):
     """Autograd's engine as Python calls it."""
 
     @interruptible  # hooks that run on the main thread are the user's code
@@ -67,4 +67,4 @@ def _caller() -> object:
 
 def install() -> None:
     """Let calls of backward() raise what hooks raised. The guard is given to torch with the backend."""
-    Variable._execution_engine = Engine()
+    Variable._execution_engine = BackwardEngine()

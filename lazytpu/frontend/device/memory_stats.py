@@ -1,26 +1,26 @@
-"""Memory in use on the device, in the words of `torch.cuda`.
+"""Memory in use on the device, under the names of `torch.cuda`.
 
-Counted where values get and lose their memory, not measured, so the figures are the same on every platform. XLA's pool
-below is not visible: what is reserved is what is allocated.
+It is counted where values get and release their memory, not measured, so the figures are the same on every platform.
+XLA's pool below is not visible: what is reserved is what is allocated.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 
 
 def memory_allocated(device: Any = None) -> int:
     """Bytes of device memory that values hold now; results of ops that were not run yet hold none."""
-    found = device_port.installed()
-    return 0 if found is None else found.live_bytes()
+    started = activation.started_device()
+    return 0 if started is None else started.live_bytes()
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """The most bytes held since the start or `reset_peak_memory_stats`, temporaries of programs included."""
-    found = device_port.installed()
-    return 0 if found is None else found.peak_bytes()
+    started = activation.started_device()
+    return 0 if started is None else started.peak_bytes()
 
 
 memory_reserved = memory_allocated
@@ -28,20 +28,20 @@ max_memory_reserved = max_memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Start `max_memory_allocated` anew from what is allocated now."""
-    found = device_port.installed()
-    if found is not None:
-        found.reset_peak()
+    """Restart `max_memory_allocated` from what is allocated now."""
+    started = activation.started_device()
+    if started is not None:
+        started.reset_peak()
 
 
 reset_max_memory_allocated = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Start the count of errors of memory, all that is accumulated, anew."""
-    found = device_port.installed()
-    if found is not None:
-        found.reset_exhausted()
+    """Restart the count of out-of-memory errors, the only figure that accumulates."""
+    started = activation.started_device()
+    if started is not None:
+        started.reset_exhausted()
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
@@ -49,39 +49,39 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     `active_bytes`, and `num_ooms`, how often an OutOfMemoryError was raised."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
-    found = device_port.installed()
-    ooms = {"num_ooms": 0 if found is None else found.times_exhausted(), "num_alloc_retries": 0}
+    started = activation.started_device()
+    ooms = {"num_ooms": 0 if started is None else started.times_exhausted(), "num_alloc_retries": 0}
     return ooms | {f"{kind}.all.{when}": n for kind in kinds for when, n in (("current", now), ("peak", peak))}
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device; starts the engine."""
-    found = device_port.device()
-    return found.free_bytes(), found.properties().total_memory
+    port = activation.device()
+    return port.free_bytes(), port.properties().total_memory
 
 
 def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-    """Let this process take at most `fraction` (0 to 1) of the device's memory; what would take more raises
-    torch.OutOfMemoryError, and what is there already stays. Starts the engine.
+    """Let this process use at most `fraction` (0 to 1) of the device's memory. A program that would exceed it raises
+    torch.OutOfMemoryError; what is allocated already stays. Starts the engine.
 
-    Raises TypeError for what is no float, and ValueError outside of 0 to 1.
+    Raises TypeError unless `fraction` is a float, and ValueError outside of 0 to 1.
     """
     if not isinstance(fraction, float):
         raise TypeError("Invalid type for fraction argument, must be `float`")
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-    device_port.device().allow_memory(fraction)
+    activation.device().allow_memory(fraction)
 
 
 def get_per_process_memory_fraction(device: Any = None) -> float:
-    """The part of the device's memory that this process may take: 1.0 unless it was set."""
-    found = device_port.installed()
-    return 1.0 if found is None else found.memory_fraction()
+    """The fraction of the device's memory that this process may use: 1.0 unless it was set."""
+    started = activation.started_device()
+    return 1.0 if started is None else started.memory_fraction()
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """A table of what is alive, by category and source line: that of `lazytpu.memory()`; starts the engine."""
-    return device_port.device().summary()
+    """The table of what is alive, by category and source line, of `lazytpu.memory()`; starts the engine."""
+    return activation.device().summary()
 
 
 def empty_cache() -> None:

@@ -1,4 +1,4 @@
-"""Pinned memory: copies to the device take their snapshot at once, so plain host memory does as well.
+"""Pinned memory: copies to the device take a snapshot at once, so plain host memory works as well.
 
 `tensor.pin_memory()` and `DataLoader(pin_memory=True)` therefore work, and give plain copies.
 """

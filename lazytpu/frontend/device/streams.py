@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import activation
 from lazytpu.frontend.device.facades import facade
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.torch_private import NativeEvent, NativeStream
@@ -23,15 +24,13 @@ def synchronize() -> None:
 
     Raises IndexError when an index was out of range on the device, and RuntimeError when a program failed there.
     """
-    from lazytpu.frontend import ports
-    from lazytpu.frontend.device import device_port
     from lazytpu.frontend.recording.tensors import recorders
 
-    if device_port.installed() is not None:
+    if activation.started_device() is not None:
         place = call_site()
         for recorder in recorders():
             recorder.cut(SYNC, place)
-        ports.engine().wait()
+        activation.engine().wait()
 
 
 def launch() -> None:
@@ -46,8 +45,8 @@ def launch() -> None:
 class TpuEvent(NativeEvent):
     """A point in the device's queue: what `torch.Event("tpu")` gives.
 
-    With `enable_timing`, `record` waits for the device and takes the host's clock, so that the time between two events
-    is what the device did between them, and nothing else.
+    With `enable_timing`, `record` waits for the device and reads the host's clock, so that the time between two events
+    is exactly the time of the device's work between them.
     """
 
     _timing: bool
@@ -55,9 +54,9 @@ class TpuEvent(NativeEvent):
     _recorded: bool
 
     def __new__(cls, device: Any = None, *, enable_timing: bool = False, **kwargs: Any) -> TpuEvent:
-        made = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
-        made._timing, made._seconds, made._recorded = enable_timing, None, False
-        return made
+        event = super().__new__(cls, "tpu", enable_timing=enable_timing, **kwargs)
+        event._timing, event._seconds, event._recorded = enable_timing, None, False
+        return event
 
     def record(self, stream: torch.Stream | None = None) -> None:
         if self._timing:
@@ -131,7 +130,7 @@ KERNELS: dict[str, Any] = {"record_stream": record_stream}
 
 
 def _is_tpu(device: Any) -> bool:
-    """Whether a stream or event made with this device argument is the tpu's: so is one with none, an accelerator's."""
+    """Whether this device argument of a stream or event means tpu: none, or an index, means the accelerator."""
     return device is None or isinstance(device, int) or torch.device(device).type == "tpu"
 
 
@@ -141,13 +140,13 @@ def _construct_event(device: Any = None, **kwargs: Any) -> torch.Event:
 
 def _construct_stream(*args: Any, **kwargs: Any) -> torch.Stream:
     if "stream_id" in kwargs or len(args) > 1:
-        made = NativeStream(*args, **kwargs)
-        return TpuStream() if made.device.type == "tpu" else made
+        stream = NativeStream(*args, **kwargs)
+        return TpuStream() if stream.device.type == "tpu" else stream
     device = args[0] if args else kwargs.get("device")
     return TpuStream() if _is_tpu(device) else NativeStream(*args, **kwargs)
 
 
 def install() -> None:
-    """Let `torch.Stream` and `torch.Event` make those of the device."""
+    """Let `torch.Stream` and `torch.Event` create those of the device."""
     torch.Stream = facade(NativeStream, _construct_stream)  # pyright: ignore[reportAttributeAccessIssue]
     torch.Event = facade(NativeEvent, _construct_event)  # pyright: ignore[reportAttributeAccessIssue]

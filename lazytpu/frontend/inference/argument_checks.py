@@ -1,7 +1,7 @@
-"""Checks of Python numbers that the CPU makes in its kernels: ranges of distributions, and numbers past a dtype.
+"""Checks of Python numbers that the CPU makes in its kernels: ranges of distributions, and numbers outside a dtype.
 
-Numbers arrive at run time and are no part of a record's key, so these are made at every call, of the ops below alone.
-The CPU's own kernel is asked, on tensors of a few elements: the error is its own, and nothing is recorded.
+Numbers are passed at run time and are not part of a record's key, so the ops below are checked at every call. The CPU's
+own kernel is called on tensors of a few elements: it raises its own error, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Ops whose numbers are asked about whatever they are: parameters of distributions, ends of an interval.
+# Ops whose numbers are always checked: parameters of distributions, ends of an interval.
 _RANGES = frozenset(
     f"aten.{name}"
     for name in """
@@ -26,7 +26,7 @@ _RANGES = frozenset(
     randint_like.default randint_like.generator randint_like.low_dtype randint_like.low_generator_dtype
     """.split()
 )
-# Ops that refuse a number that the dtype cannot hold; most ops wrap it, or take it for infinite.
+# Ops that refuse a number that the dtype cannot hold; most ops wrap it, or treat it as infinite.
 _CONVERSIONS = frozenset(
     f"aten.{name}"
     for name in """
@@ -48,7 +48,8 @@ _IGNORED = frozenset({"generator", "device", "layout", "pin_memory", "memory_for
 
 
 def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
-    """`record`, the recording kernel of `op`, behind the checks of its numbers; itself when it has none."""
+    """`record`, the recording kernel of `op`, preceded by the checks of its numbers; `record` itself if there are
+    none."""
     name = str(op)
     if name not in _RANGES and name not in _CONVERSIONS:
         return record
@@ -65,7 +66,7 @@ def checked(op: OpOverload, record: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fit(first: Any, values: tuple[Any, ...]) -> bool:
-    """Whether it is plain that the numbers fit the dtype of `first`, so that nobody need be asked."""
+    """Whether the numbers obviously fit the dtype of `first`, so that the CPU need not be called."""
     largest = _FLOATS.get(first.dtype) if isinstance(first, torch.Tensor) else None
     limit = largest or _ALWAYS_FITS
     for value in values:
@@ -79,7 +80,8 @@ def _fit(first: Any, values: tuple[Any, ...]) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What counts of a tensor: also whether it has no, one (some kernels have a short way for it) or more elements."""
+    """What matters about a tensor: also whether it has no elements, one (some kernels treat that case apart) or
+    more."""
 
     dtype: torch.dtype
     rank: int
@@ -98,8 +100,8 @@ def _key(name: str, value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _ask(op: OpOverload, default: torch.dtype, args: tuple[Any, ...], keywords: tuple[tuple[str, Any], ...]) -> None:
-    """Raise what the CPU raises, `default` being torch's default dtype. torch's own generator draws no number:
-    distributions are asked with another one, or for no elements."""
+    """Raise what the CPU raises; `default` is torch's default dtype. torch's own generator draws no number:
+    distributions are called with another one, or for no elements."""
     ranges = str(op) in _RANGES
     extra: dict[str, Any] = {}
     if any(a.name == "generator" for a in op._schema.arguments):

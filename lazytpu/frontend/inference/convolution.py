@@ -14,11 +14,11 @@ aten = torch.ops.aten
 
 def _format(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
     """The CPU's convolutions keep channels_last when the input or the weight has it (and is not also contiguous)."""
-    wanted = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
-    if wanted is not None:
+    channels_last = torch.channels_last if input.dim() == 4 else torch.channels_last_3d if input.dim() == 5 else None
+    if channels_last is not None:
         for t in (input, weight):
-            if suggest_memory_format(t) is wanted:
-                return wanted
+            if suggest_memory_format(t) is channels_last:
+                return channels_last
     return torch.contiguous_format
 
 
@@ -106,7 +106,7 @@ def convolution(**arguments: Any) -> torch.Tensor:
 def convolution_backward(**arguments: Any) -> tuple[torch.Tensor | None, ...]:
     """Gradients in the layout the convolution was computed in."""
     input, weight, mask = arguments["input"], arguments["weight"], arguments["output_mask"]
-    wanted = _format(input, weight)
-    grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=wanted) for t in (input, weight)]
+    memory_format = _format(input, weight)
+    grads = [torch.empty(t.shape, dtype=t.dtype, device="meta", memory_format=memory_format) for t in (input, weight)]
     bias = torch.empty(arguments["grad_output"].shape[1:2], dtype=input.dtype, device="meta")
     return tuple(g if m else None for g, m in zip([*grads, bias], mask, strict=True))

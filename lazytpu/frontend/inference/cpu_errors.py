@@ -1,4 +1,5 @@
-"""What torch's CPU kernels say to arguments that a meta function refuses: the error the user knows, type and words."""
+"""The errors of torch's CPU kernels for arguments that a meta function refuses: the type and message that users
+know."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-# Above so many elements the CPU is asked with tensors whose elements share one place in memory, and not at all above
-# the second: should it accept the arguments, it would really compute.
+# Above the first number of elements the CPU is called with tensors whose elements share one place in memory, and above
+# the second not at all: if it accepts the arguments, it does compute.
 LARGE, LARGEST = 1 << 20, 1 << 28
 
 
 def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[str, Any], refusal: Exception) -> Any:
-    """The results that the CPU gives for tensors of these dtypes, sizes and strides, if only the meta function refuses.
+    """The results of the CPU for tensors of these dtypes, sizes and strides, if only the meta function refuses them.
 
-    `call` calls the op by its arguments' names. Raises the CPU's own error, or `refusal` when the CPU cannot be asked:
-    ops without a meta function, and large tensors.
+    `call` calls the op with arguments by name. Raises the CPU's own error, or `refusal` when the CPU cannot be called:
+    for ops without a meta function, and for large tensors.
     """
     count = elements(bound.values())
     if isinstance(refusal, NotImplementedError) or count > LARGEST or (count > LARGE and op._schema.is_mutable):
@@ -41,8 +42,8 @@ def on_cpu(value: Any, one_place: bool = False) -> Any:
     """A CPU tensor like `value`: ones, which divide; zeros where they may be indices. `one_place`: in no memory."""
     if isinstance(value, torch.Tensor):
         strides = [0] * value.dim() if one_place else value.stride()
-        made = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")
-        return made.fill_(1) if made.is_floating_point() or made.is_complex() else made.zero_()
+        tensor = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="cpu")
+        return tensor.fill_(1) if tensor.is_floating_point() or tensor.is_complex() else tensor.zero_()
     if isinstance(value, list | tuple):
         return [on_cpu(v, one_place) for v in value]
     if isinstance(value, torch.device):

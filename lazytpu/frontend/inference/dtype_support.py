@@ -1,7 +1,7 @@
-"""What the CPU's kernels refuse of arguments that torch's meta functions accept: dtypes that a kernel is not written
-for, or that do not go together. What the CPU refuses, tpu refuses, at the call and with the same error.
+"""What the CPU's kernels refuse and torch's meta functions accept: dtypes that a kernel is not written for, or that do
+not go together. What the CPU refuses, tpu refuses, at the call and with the same error.
 
-The CPU's own kernel is asked, once per op and dtypes: on tensors of the same sizes when these are small, else on
+The CPU's own kernel is called, once per op and dtypes: on tensors of the same sizes when these are small, else on
 smaller ones.
 """
 
@@ -18,23 +18,23 @@ from torch._ops import OpOverload
 from lazytpu.frontend.inference.cpu_errors import on_cpu
 from lazytpu.frontend.inference.infer import is_pointwise
 
-_HUGE = 1 << 31  # sizes, counts and steps above this overflow in meta functions: the CPU's kernel is asked about each
-FEW = 1 << 14  # elements of tensors that the CPU is asked with
+_HUGE = 1 << 31  # sizes, counts and steps above this overflow in meta functions: the CPU's kernel checks each
+FEW = 1 << 14  # elements of the tensors that the CPU is called with
 _SIZES = (2, 5, 16)  # to which larger dims are cut, one after the other: some kernels need room for a window
-_WIDE = 1 << 10  # a static size above this is not asked about: the result may be as wide, whatever its operands are
+_WIDE = 1 << 10  # a static size above this is not checked: the result may be as wide, whatever its operands are
 
-# What is said of dtypes, and of results that an in-place op cannot keep; other errors depend on sizes and values, which
-# are not those of the call.
+# Messages about dtypes, and about results that an in-place op cannot store. Other errors depend on sizes and values,
+# which differ from those of the call.
 _REFUSALS = re.compile(
     r"not implemented for|can't be cast|scalar type|dtype|data ?type|not supported (for|on)|(does not|doesn't) support"
     r"|is not supported|are not supported|only supports?|indices must be|input types?|[Cc]omplex|[Bb]oolean|[Bb]ool "
     r"|floating|integral|(expected|Expected|must be|be of) .*\b(Float|Double|Long|Int|int|Byte|Bool|real)"
 )
-# No word about dtypes: an op that the CPU lacks, and the values that it is asked with.
+# Messages that say nothing about dtypes: an op that the CPU lacks, and the values that it is called with.
 _OTHERS = re.compile(r"Could not run|[Ss]ingular|converge|out of (range|bounds)")
-# An accelerator computes in them what the CPU has no kernel for; it is refused only what float32 is refused, too.
+# An accelerator computes in these what the CPU has no kernel for: refused only if float32 is refused too.
 _HALVES = (torch.float16, torch.bfloat16)
-# What a factory may not make at random, or count out.
+# Dtypes in which a factory may not draw or count.
 _STORED = (
     torch.float8_e4m3fn,
     torch.float8_e5m2,
@@ -49,8 +49,8 @@ _accepted: set[tuple[Any, ...]] = set()
 
 
 def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
-    """Raise the CPU's error when it has no kernel of `op` for these dtypes; `results` are the layouts of what the op
-    gives for these arguments."""
+    """Raise the CPU's error when it has no kernel of `op` for these dtypes. `results` are the layouts of the op's
+    results for these arguments."""
     huge = huge_numbers(bound)
     key = (op, huge, *((name, _key(value)) for name, value in bound.items()))
     if key in _accepted:
@@ -58,8 +58,8 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
     if huge and count(bound, results) <= FEW:
         _asked(op, {name: on_cpu(value) for name, value in bound.items()}, strictly=True)
     pointwise = is_pointwise(op)
-    asked = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
-    if pointwise or (asked and not UNASKED.match(str(op))):
+    has_dtype = next(tensors_of(bound.values()), None) is not None or bound.get("dtype") in _STORED
+    if pointwise or (has_dtype and not UNASKED.match(str(op))):
         error = _refusal(op, bound, results)
         if error is not None and not pointwise and any(t.dtype in _HALVES for t in tensors_of(bound.values())):
             wider = {name: _wider(value) for name, value in bound.items()}
@@ -70,12 +70,13 @@ def check_dtypes(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
 
 
 def huge_numbers(bound: dict[str, Any]) -> tuple[int, ...]:
-    """The sizes, counts and steps among static arguments that meta functions, and rules, may count wrongly with."""
+    """The sizes, counts and steps among static arguments that are large enough to overflow in meta functions and
+    rules."""
     return tuple([n for n in _statics(bound.values()) if n > _HUGE])
 
 
 def _refusal(op: OpOverload, bound: dict[str, Any], results: Any) -> Exception | None:
-    """What the CPU says of the dtypes, if it does not accept them."""
+    """The CPU's error about the dtypes, if it does not accept them."""
     if count(bound, results) <= FEW:
         return _asked(op, {name: on_cpu(value) for name, value in bound.items()})[0]
     if is_pointwise(op):
@@ -94,11 +95,11 @@ def count(bound: dict[str, Any], results: Any) -> int:
 
 
 def _asked(op: OpOverload, arguments: dict[str, Any], strictly: bool = False) -> tuple[Exception | None, bool]:
-    """The CPU's error about dtypes, if there is one, and whether it had anything to say about them. `strictly`: raise
-    any error."""
+    """The CPU's error about dtypes, if there is one, and whether its answer says anything about dtypes. With `strictly`
+    any error is raised."""
     schema = op._schema.arguments
-    given = [a for a in schema if not a.kwarg_only]
-    positional = [arguments.get(a.name, a.default_value) for a in given]
+    parameters = [a for a in schema if not a.kwarg_only]
+    positional = [arguments.get(a.name, a.default_value) for a in parameters]
     keywords = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
     with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warned about at the call itself
@@ -147,7 +148,7 @@ def _elements(results: Any) -> int:
 
 
 def cut(value: Any, size: int) -> Any:
-    """A tensor on the CPU like `value`, but of dims of at most `size`; as `on_cpu`, other arguments stay."""
+    """A tensor on the CPU like `value`, but with dims of at most `size`; other arguments as in `on_cpu`."""
     if isinstance(value, torch.Tensor):
         return on_cpu(torch.empty([min(n, size) for n in value.shape], dtype=value.dtype, device="meta"))
     return [cut(v, size) for v in value] if isinstance(value, list | tuple) else on_cpu(value)

@@ -21,8 +21,8 @@ def contiguous(result: Tensor) -> Tensor:
 
 def of_format(result: Tensor, input: Tensor) -> Tensor:
     """The (meta) result in the memory format of an input of as many dims: channels_last or contiguous."""
-    wanted = suggest_memory_format(input) if input.dim() == result.dim() else torch.contiguous_format
-    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=wanted)
+    memory_format = suggest_memory_format(input) if input.dim() == result.dim() else torch.contiguous_format
+    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=memory_format)
 
 
 def _keeps_format(op: OpOverload, name: str) -> None:

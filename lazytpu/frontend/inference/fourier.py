@@ -23,13 +23,13 @@ def fft_c2c(self: Tensor, dim: list[int], normalization: int, forward: bool) -> 
 @override("aten._fft_r2c.default")
 def fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
     """The last dim first, which is halved if `onesided`, then the others as in `fft_c2c`."""
-    made = aten._fft_r2c.default(self, dim, normalization, onesided)
-    return meta_fft(made, self, list(made.shape), sorted_fft_dims(self, dim, exclude_last=True), forward=True)
+    result = aten._fft_r2c.default(self, dim, normalization, onesided)
+    return meta_fft(result, self, list(result.shape), sorted_fft_dims(self, dim, exclude_last=True), forward=True)
 
 
 @override("aten._fft_c2r.default")
 def fft_c2r(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
     """A complex transform of all dims but the last, then one of the last, of the size asked for."""
-    made = aten._fft_c2r.default(self, dim, normalization, last_dim_size)
+    result = aten._fft_c2r.default(self, dim, normalization, last_dim_size)
     inner = self if len(dim) == 1 else fft_c2c(self, dim[:-1], normalization, False)
-    return meta_fft(made, inner, list(made.shape), [dim[-1]], forward=False)
+    return meta_fft(result, inner, list(result.shape), [dim[-1]], forward=False)

@@ -1,4 +1,4 @@
-"""Shapes and errors of histograms, which torch has no meta functions of; messages are those of Histogram.cpp."""
+"""Shapes and errors of histograms, for which torch has no meta functions; messages are those of Histogram.cpp."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def _weights(weight: torch.Tensor | None) -> list[int]:
 
 @override("aten.histc.default")
 def histc(**arguments: Any) -> torch.Tensor:
-    """The CPU counts floats only; integers as well here, as CUDA does: models ask for it on any other device."""
+    """The CPU counts floats only. Integers are accepted here, as on CUDA: models use them on every device but the
+    CPU."""
     dtype = arguments["self"].dtype
     if dtype is torch.bool or dtype.is_complex:
         kind = scalar_type(arguments["self"].dtype)

@@ -1,4 +1,4 @@
-"""Shapes and errors of ops that index, sort and reduce segments, where torch's meta functions miss or differ."""
+"""Shapes and errors of ops that index, sort and reduce segments, where torch's meta functions are missing or differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 # Ops whose meta functions accept what the CPU refuses: indices of a wrong dtype, shapes that do not fit, positions out
-# of range. The CPU itself is asked.
+# of range. The CPU's own kernel is called.
 _ASKED = """
 bucketize gather index index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_reduce index_reduce_
 index_select masked_scatter masked_scatter_ put put_ take scatter scatter_ scatter_add scatter_add_ scatter_reduce
@@ -23,12 +23,12 @@ scatter_reduce_ searchsorted select_scatter slice_scatter diagonal_scatter
 
 
 def _ask(op: OpOverload, arguments: dict[str, Any]) -> Any:
-    """What the CPU's kernel gives for tensors that are not too large, and torch's meta function for others."""
+    """The result of the CPU's kernel for tensors that are not too large, of torch's meta function for others."""
     small = elements(arguments.values()) <= LARGE
-    given = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
+    bound = {name: on_cpu(value) for name, value in arguments.items()} if small else arguments
     schema = op._schema.arguments
-    positional = [given[a.name] for a in schema if not a.kwarg_only and a.name in given]
-    return op(*positional, **{a.name: given[a.name] for a in schema if a.kwarg_only and a.name in given})
+    positional = [bound[a.name] for a in schema if not a.kwarg_only and a.name in bound]
+    return op(*positional, **{a.name: bound[a.name] for a in schema if a.kwarg_only and a.name in bound})
 
 
 def _asking(op: OpOverload) -> Any:
@@ -47,13 +47,13 @@ def scalar_type(dtype: torch.dtype) -> str:
     return torch.empty(0, dtype=dtype, device="cpu").type().removeprefix("torch.").removesuffix("Tensor")
 
 
-def _segments(name: str, given: torch.Tensor, axis: int, data: torch.Tensor) -> None:
+def _segments(name: str, segments: torch.Tensor, axis: int, data: torch.Tensor) -> None:
     if data.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise NotImplementedError(f"\"_segment_reduce_cpu\" not implemented for '{scalar_type(data.dtype)}'")
-    if given.dtype not in (torch.int32, torch.int64):
-        kind = scalar_type(given.dtype)
+    if segments.dtype not in (torch.int32, torch.int64):
+        kind = scalar_type(segments.dtype)
         raise NotImplementedError(f"\"_segment_reduce_{name}_cpu_kernel1\" not implemented for '{kind}'")
-    if data.dim() < given.dim() or axis != given.dim() - 1:
+    if data.dim() < segments.dim() or axis != segments.dim() - 1:
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
 
 
@@ -77,11 +77,11 @@ def segment_reduce(
         raise RuntimeError("segment_reduce(): indices based reduction is not supported yet.")
     if reduce not in ("sum", "mean", "prod", "max", "amax", "min", "amin"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    given, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
-    if given is None:
+    segments, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
+    if segments is None:
         raise RuntimeError("segment_reduce(): Either lengths or offsets must be defined.")
-    _segments(name, given, axis, data)
-    count = given.shape[-1] - (offsets is not None)
+    _segments(name, segments, axis, data)
+    count = segments.shape[-1] - (offsets is not None)
     return data.new_empty((*data.shape[:axis], count, *data.shape[axis + 1 :]))
 
 
@@ -104,7 +104,7 @@ def hash_tensor(**arguments: Any) -> torch.Tensor:
 
 @override("aten.nonzero_static.default")
 def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
-    """Contiguous; torch's meta function has the strides of nonzero, which are those of a transpose."""
+    """Contiguous; torch's meta function gives the strides of nonzero, which are those of a transpose."""
     if size < 0:
         raise RuntimeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
     return torch.empty((size, self.dim()), dtype=torch.int64, device="meta")
@@ -112,7 +112,7 @@ def nonzero_static(self: torch.Tensor, size: int, **_: Any) -> torch.Tensor:
 
 @override("aten.index_put_.default")
 def index_put_(**arguments: Any) -> torch.Tensor:
-    """torch's meta function cannot look for the true elements of a mask."""
+    """torch's meta function cannot search a mask for its true elements."""
     if any(i is not None and i.dtype is torch.bool for i in arguments["indices"]):
         return arguments["self"]
     return _ask(aten.index_put_.default, arguments)

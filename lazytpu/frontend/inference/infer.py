@@ -1,4 +1,4 @@
-"""Shapes, dtypes and strides of an op's results, from torch's meta functions; asked once per trie state."""
+"""Shapes, dtypes and strides of an op's results, from torch's meta functions; inferred once per trie state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.inference.cpu_errors import ask_cpu
 from lazytpu.frontend.inference.refusals import REFUSALS
 from lazytpu.frontend.inference.strides import is_iterated, iterated
@@ -67,23 +67,24 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
 
 def call(op: OpOverload, arguments: dict[str, Any]) -> Any:
     schema = op._schema.arguments
-    given = [a for a in schema if not a.kwarg_only]
-    while given and given[-1].name not in arguments:
-        given.pop()
-    positional = [arguments.get(a.name, a.default_value) for a in given]
+    parameters = [a for a in schema if not a.kwarg_only]
+    while parameters and parameters[-1].name not in arguments:
+        parameters.pop()
+    positional = [arguments.get(a.name, a.default_value) for a in parameters]
     return op(*positional, **{a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments})
 
 
 @functools.cache
 def is_pointwise(op: OpOverload) -> bool:
-    """Whether an op, or for one in place its functional form, is tagged so: torch forgot some in place."""
-    other = ports.engine().functional(op)
+    """Whether an op, or the functional form of an in-place op, is tagged pointwise: torch does not tag all in-place
+    ops."""
+    other = activation.engine().functional(op)
     return torch.Tag.pointwise in op.tags or (other is not None and torch.Tag.pointwise in other.tags)
 
 
 def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
-    """Raise RuntimeError when what an in-place op would write has another shape than the tensor it is written to, which
-    meta functions of comparisons and others do not mind."""
+    """Raise RuntimeError when an in-place op would write another shape than its target has. Meta functions of
+    comparisons and others do not check it."""
     if not op._schema.is_mutable:
         return
     written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -99,7 +100,7 @@ def _check_kept(op: OpOverload, arguments: dict[str, Any]) -> None:
         return
     elif is_pointwise(op):
         _check_broadcast(target, others)
-    elif (functional := ports.engine().functional(op)) is not None and _tensors(others):
+    elif (functional := activation.engine().functional(op)) is not None and _tensors(others):
         result = call(functional, arguments)
         if isinstance(result, torch.Tensor):
             _check_shape(target, result.shape)
@@ -130,7 +131,8 @@ def _layout(result: Any) -> Any:
 
 
 def _dense(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-    """Kernels make dense memory; a meta function that hands out overlapping or gapped strides means contiguous."""
+    """Kernels allocate dense memory; where a meta function returns overlapping or gapped strides, it means
+    contiguous."""
     return layout(dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
 
 
@@ -194,5 +196,5 @@ def gradient_of_self(**arguments: Any) -> torch.Tensor:
 
 @override("aten.nansum.default")
 def nansum(self: torch.Tensor, dim: list[int] | None = None, keepdim: bool = False, **dtype: Any) -> torch.Tensor:
-    """Over no dims it sums all, which torch's meta function takes for none."""
+    """Over no dims it sums all, which torch's meta function does not."""
     return aten.nansum.default(self, dim or None, keepdim, **dtype)

@@ -1,4 +1,5 @@
-"""Shapes, strides and errors of linear algebra where torch's meta functions miss, or differ from the CPU's kernels."""
+"""Shapes, strides and errors of linear algebra where torch's meta functions are missing, or differ from the CPU's
+kernels."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ def column_major(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 @override("aten.geqrf.default")
 def geqrf(self: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """torch has no meta function of it: factors in column-major order, as LAPACK's, and tau."""
+    """torch has no meta function of it: factors in column-major order, as from LAPACK, and tau."""
     factors = torch.empty_like(self.mT, memory_format=torch.contiguous_format).mT
     return factors, self.new_empty((*self.shape[:-2], min(self.shape[-2:])))
 
 
 @override("aten._linalg_check_errors.default")
 def check_errors(**arguments: Any) -> tuple[()]:
-    """It returns nothing, and cannot know more without values."""
+    """It returns nothing, and cannot check without values."""
     return ()
 
 

@@ -16,8 +16,8 @@ _PARAMETERS = ("weight", "bias", "running_mean", "running_var")
 
 
 def _saved_dtype(x: torch.Tensor, arguments: dict[str, Any]) -> torch.dtype:
-    """That of the parameters, if there are any, else of the input (`param_scalar_type`). Parameters have the input's
-    dtype; those of halves may be float32 (`check_mixed_data_type`)."""
+    """That of the parameters if there are any, else of the input (`param_scalar_type`). Parameters have the input's
+    dtype, or float32 for an input in half precision (`check_mixed_data_type`)."""
     parameters = [arguments[name].dtype for name in _PARAMETERS if arguments.get(name) is not None]
     if not set(parameters) <= {x.dtype} and not (x.dtype.itemsize == 2 and set(parameters) == {torch.float32}):
         raise RuntimeError("mixed dtype (CPU): all inputs must share same datatype.")

@@ -1,4 +1,4 @@
-"""Meta functions of random samples, and of what the CPU takes for some dtypes only."""
+"""Meta functions of random samples, and of ops that the CPU computes for some dtypes only."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def standard_gamma_grad(self: torch.Tensor, output: torch.Tensor) -> torch.Tenso
 
 
 def _check_parts(first: torch.Tensor, second: torch.Tensor) -> None:
-    """Both parts of a complex number are floats of one dtype (`complex_check_floating`, `complex_check_dtype`)."""
+    """Both parts of a complex number have to be floats of one dtype (`complex_check_floating`,
+    `complex_check_dtype`)."""
     accepted = (torch.float16, torch.float32, torch.float64)
     if first.dtype not in accepted or second.dtype not in accepted:
         raise RuntimeError(
@@ -142,12 +143,13 @@ for _op in (aten.sub.Tensor, aten.sub.Scalar, aten.sub_.Tensor, aten.sub_.Scalar
 
 
 def _made_as_on_the_cpu(op: OpOverload, *smallest: int) -> None:
-    """`op` makes a tensor of numbers; the CPU is asked, for the `smallest` one, whether it does so for the dtype."""
+    """`op` creates a tensor of numbers. The CPU's kernel is called for the `smallest` one, to check that it supports
+    the dtype."""
 
     def infer(**arguments: Any) -> torch.Tensor:
-        made = op(**arguments)
-        op(*smallest, dtype=made.dtype, device="cpu")
-        return made
+        result = op(**arguments)
+        op(*smallest, dtype=result.dtype, device="cpu")
+        return result
 
     OVERRIDES[str(op)] = infer
 
@@ -166,13 +168,14 @@ for _op, *_smallest in (
 
 @override("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
 def kaiser_window(window_length: int, *_: Any, dtype: torch.dtype | None = None, **_options: Any) -> torch.Tensor:
-    """The CPU's kernel is all that torch has for it."""
+    """torch has no implementation of it but the CPU's kernel."""
     aten.kaiser_window.default(min(window_length, 2), dtype=dtype, device="cpu")
     return torch.empty(window_length, dtype=dtype, device="meta")
 
 
 @override("aten.ldexp.Tensor")
 def ldexp(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Of integers as a quotient is: torch's decomposition gives float32 whatever the default dtype is."""
+    """For integers its dtype is that of a quotient: torch's decomposition gives float32 whatever the default dtype
+    is."""
     floating = any(t.is_floating_point() or t.is_complex() for t in (self, other))
     return aten.ldexp.Tensor(self, other) if floating else aten.div.Tensor(self, other)

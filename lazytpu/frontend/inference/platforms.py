@@ -1,7 +1,7 @@
-"""What the compiler of a platform lacks. Such an op is refused at its call, on that platform and in a rehearsal for it;
-at a cut it would be a refusal far from the user's line, or, on a TPU, the end of the process.
+"""What the compiler of a platform lacks. Such an op is refused at its call, on that platform and in a rehearsal for it.
+Otherwise the cut would fail, far from the user's line, or the process would end, as on a TPU.
 
-What a compiler lacks and lazytpu computes in another way is not here: see `lazytpu.lowering.templates`.
+What a compiler lacks and lazytpu computes in another way is in `lazytpu.lowering.templates`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 from lazytpu.trace.value import Layout
 
 
 @dataclass(frozen=True)
 class Lack:
-    """Ops (a regular expression) that a platform has not: at one of the dtypes among operands and results, or at all
-    where none is named. `instead` is what the user can do."""
+    """Ops (a regular expression) that a platform lacks: if one of `dtypes` is among operands and results, or always if
+    there are none. `instead` tells the user what to do."""
 
     platform: str
     ops: str
@@ -69,9 +69,9 @@ LACKS = (
 
 
 def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform: str | None) -> None:
-    """Raise NotImplementedError when `platform`, or that of the device for None, has not the op at these dtypes;
-    `results` are the layouts of what it gives."""
-    platform = platform or device_port.device().platform()
+    """Raise NotImplementedError when `platform` (None: that of the device) lacks the op at these dtypes. `results` are
+    the layouts of its results."""
+    platform = platform or activation.device().platform()
     lacks = [lack for lack in LACKS if lack.platform == platform]
     if not lacks:
         return
@@ -82,7 +82,7 @@ def check_platform(op: OpOverload, bound: dict[str, Any], results: Any, platform
 
 
 def _dtypes(values: Any) -> Iterator[torch.dtype]:
-    """Those of tensors and layouts, and of what a view is a view of."""
+    """The dtypes of tensors and layouts, and of the storages behind views."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _dtypes(value)

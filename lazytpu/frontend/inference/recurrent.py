@@ -1,4 +1,4 @@
-"""Shapes of what the fused cells of LSTM and GRU give: torch's meta functions are missing, or compare devices."""
+"""Shapes of the results of fused LSTM and GRU cells: torch's meta functions are missing, or compare devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the CPU's kernels refuse and torch's meta functions accept, op by op. Asked on the miss path.
+"""What the CPU's kernels refuse and torch's meta functions accept, op by op. Checked on the miss path.
 
-Each function gets the op's arguments by name. Where it raises, the CPU is asked for its own words, unless tensors are
-large (`cpu_errors`).
+Each function gets the op's arguments by name. If it raises, the CPU's own message is used unless tensors are large
+(`cpu_errors`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the CPU's kernels refuse of sizes and dims that torch's meta functions accept: a dim that is not there, and ops
-that need elements where there are none.
+"""Sizes and dims that the CPU's kernels refuse and torch's meta functions accept: a dim that does not exist, and empty
+tensors where an op needs elements.
 
-The CPU's own kernel is asked, on the miss path: without elements no values could change its answer, and a dim that is
-not there is refused whatever the sizes are.
+The CPU's own kernel is called, on the miss path: for empty tensors no values can change its answer, and a dim that does
+not exist is refused whatever the sizes are.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _NO_DIM = "Dimension out of range"
 
 
 def check_dims(op: OpOverload, bound: dict[str, Any], results: Any) -> None:
-    """Raise the CPU's error when it refuses these sizes and dims; `results` are as `check_dtypes` wants them."""
-    given = list(tensors_of(bound.values()))
-    if not given or UNASKED.match(str(op)):
+    """Raise the CPU's error when it refuses these sizes and dims; `results` as in `check_dtypes`."""
+    operands = list(tensors_of(bound.values()))
+    if not operands or UNASKED.match(str(op)):
         return
-    if all(t.numel() == 0 for t in given) and count(bound, results) <= FEW:
+    if all(t.numel() == 0 for t in operands) and count(bound, results) <= FEW:
         error = _said(op, {name: on_cpu(value) for name, value in bound.items()})
         if error is not None and not isinstance(error, NotImplementedError) and not about_dtypes(error):
             raise error
-    elif _is_astray(op, bound, given[0].dim()):
+    elif _is_astray(op, bound, operands[0].dim()):
         error = _said(op, {name: cut(value, 2) for name, value in bound.items()})
         if isinstance(error, IndexError) and _NO_DIM in str(error):
             raise error
 
 
 def _is_astray(op: OpOverload, bound: dict[str, Any], rank: int) -> bool:
-    """Whether an argument names a dim that a tensor of this rank lacks; some ops take it all the same."""
+    """Whether an argument names a dim that a tensor of this rank lacks; some ops accept it all the same."""
     last = max(rank, 1)
     for name in _dims(op):
         value = bound.get(name)

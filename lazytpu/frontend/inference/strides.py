@@ -17,14 +17,14 @@ from lazytpu.trace.value import row_major
 
 Shape = tuple[int, ...]
 
-# Pointwise ops whose kernels make their result otherwise: like one input, contiguous, or out of other ops.
+# Pointwise ops whose kernels create their result differently: like one input, contiguous, or by other ops.
 _OTHERWISE = frozenset(
     """clone _to_copy _conj_physical masked_fill soft_margin_loss native_dropout dropout bernoulli hardtanh nan_to_num
     mvlgamma glu angle huber_loss binary_cross_entropy copy fill zeros_like ones_like full_like rand_like empty_like
     rrelu_with_noise""".split()
 )
 _TOO = frozenset(("complex", "mse_loss", "smooth_l1_loss", "where"))  # pointwise, and not tagged so
-_REVERSED = frozenset(("threshold_backward",))  # kernels that hand over their operands in another order
+_REVERSED = frozenset(("threshold_backward",))  # kernels that pass their operands in another order
 # Numbers are operands of these, 0-d ones; of the others they are settings.
 _WITH_NUMBERS = frozenset(
     """add sub mul div rsub remainder fmod floor_divide eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor __and__
@@ -85,7 +85,7 @@ def _broadcast(shape: Shape, size: Shape, stride: Shape) -> Shape:
 
 
 def _permuted(shape: Shape, strides: list[Shape]) -> Shape:
-    """`reorder_dimensions`: an insertion sort of the dims, the first operand that tells two dims apart decides."""
+    """`reorder_dimensions`: an insertion sort of the dims, in which the first operand that orders two dims decides."""
     rank = len(shape)
     order = list(reversed(range(rank)))  # the innermost dim first
     for i in range(1, rank):

@@ -15,9 +15,9 @@ aten = torch.ops.aten
 
 @override("aten.max_unpool2d.default")
 def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[int]) -> torch.Tensor:
-    made = aten.max_unpool2d.default(self, indices, output_size)
-    wanted = suggest_memory_format(self) if self.dim() == 4 else torch.contiguous_format
-    return torch.empty(made.shape, dtype=made.dtype, device="meta", memory_format=wanted)
+    result = aten.max_unpool2d.default(self, indices, output_size)
+    memory_format = suggest_memory_format(self) if self.dim() == 4 else torch.contiguous_format
+    return torch.empty(result.shape, dtype=result.dtype, device="meta", memory_format=memory_format)
 
 
 @override("aten.fractional_max_pool3d_backward.default")

@@ -1,1 +1,1 @@
-"""Other libraries on the device: what each needs, done when it is imported."""
+"""Support for other libraries on the device, installed when each is imported."""

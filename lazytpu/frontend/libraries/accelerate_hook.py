@@ -1,9 +1,9 @@
-"""Hugging Face accelerate on the device. It asks each kind of device it knows by name, and has no branch for others.
+"""Hugging Face accelerate on the device. It knows devices by name, and has no branch for others.
 
 `Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU; its
-checkpoints keep the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
-the device counts as memory for `device_map="auto"`. Done when accelerate is imported. `Accelerator(cpu=True)` stays on
-the CPU.
+checkpoints store the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
+the device counts as memory for `device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)`
+stays on the CPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CHECKED = ("1.15",)
 
 def _default_device(native: Callable[[Any], torch.device]) -> property:
     def default_device(self: Any) -> torch.device:
-        found = native(self)
-        return torch.device("tpu") if found.type == "cpu" else found
+        chosen = native(self)
+        return torch.device("tpu") if chosen.type == "cpu" else chosen
 
     return property(
         default_device, doc="The device of this process: accelerate's own choice, tpu where that is the CPU."
@@ -38,8 +38,8 @@ def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(save)
     def save_accelerator_state(*args: Any, **kwargs: Any) -> Any:
         result = save(*args, **kwargs)
-        given = signature(save).bind(*args, **kwargs).arguments
-        rng_states.save(given["output_dir"], given["process_index"])
+        arguments = signature(save).bind(*args, **kwargs).arguments
+        rng_states.save(arguments["output_dir"], arguments["process_index"])
         return result
 
     return save_accelerator_state
@@ -49,8 +49,8 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(load)
     def load_accelerator_state(*args: Any, **kwargs: Any) -> Any:
         result = load(*args, **kwargs)
-        given = signature(load).bind(*args, **kwargs).arguments
-        rng_states.load(given["input_dir"], given["process_index"])
+        arguments = signature(load).bind(*args, **kwargs).arguments
+        rng_states.load(arguments["input_dir"], arguments["process_index"])
         return result
 
     return load_accelerator_state
@@ -59,13 +59,13 @@ def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
 def _with_fp16(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature(init).bind(self, *args, **kwargs)
-        wanted = given.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        if str(wanted).lower() != "fp16" or torch.cuda.is_available():
+        call = signature(init).bind(self, *args, **kwargs)
+        precision = call.arguments.get("mixed_precision") or os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if str(precision).lower() != "fp16" or torch.cuda.is_available():
             init(self, *args, **kwargs)
             return
-        given.arguments["mixed_precision"] = "no"  # accelerate refuses fp16 on devices that it does not know
-        init(*given.args, **given.kwargs)
+        call.arguments["mixed_precision"] = "no"  # accelerate refuses fp16 on devices that it does not know
+        init(*call.args, **call.kwargs)
         self.state._mixed_precision = "fp16"
         if self.device.type == "tpu":
             self.native_amp = True
@@ -108,8 +108,8 @@ def _hook(accelerate: ModuleType) -> None:
         _replace(module, "get_max_memory", _max_memory)
 
 
-def _replace(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-    setattr(owner, name, made(getattr(owner, name)))
+def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    setattr(owner, name, wrap(getattr(owner, name)))
 
 
 def install() -> None:

@@ -1,8 +1,8 @@
-"""`torch.compile` on the device: a captured graph is run through the recorder, op by op, as eager code is.
+"""`torch.compile` on the device: a captured graph runs through the recorder, op by op, like eager code.
 
-The default backend, inductor, writes C++ and Triton, which cannot reach the device. XLA compiles whole steps here
-anyway, so a graph that touches the device is handed back as it was captured: results, gradients and programs are those
-of the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
+The default backend, inductor, generates C++ and Triton, which cannot reach the device. XLA compiles whole steps here
+anyway, so a graph that touches the device is returned as it was captured: results, gradients and programs are those of
+the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
@@ -23,12 +24,12 @@ def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     held = [*inputs, *graph.parameters(), *graph.buffers()]
     for node in graph.graph.nodes:
         held.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
-    return any(_is_on_device(each) for each in held)
+    return any(_is_on_device(value) for value in held)
 
 
 def _is_on_device(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return any(_is_on_device(each) for each in value)
+        return any(_is_on_device(item) for item in value)
     if isinstance(value, torch.Tensor):
         value = value.device
     elif isinstance(value, str):
@@ -67,16 +68,14 @@ def _describe_device(module: Any) -> None:
     class Interface(module.TpuInterface):
         @classmethod
         def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
-            from lazytpu.frontend.device import device_port
-
-            return dtype in device_port.device().dtypes()
+            return dtype in activation.device().dtypes()
 
     module.TpuInterface = Interface
 
 
 def _skip_lazytpu(module: Any) -> None:
-    """Dynamo calls functions of lazytpu (mark_step and the like) and does not look into them, but for the hooks that
-    torch calls for every module and optimizer: each such call would break a graph."""
+    """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
+    calls for every module and optimizer, which would break a graph at each call."""
     module.add("lazytpu")
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable

@@ -1,4 +1,4 @@
-"""`nn.DataParallel` over the one device there is: torch's scatter is C++ of builds for CUDA."""
+"""`nn.DataParallel` over the single device: torch's scatter is C++ that only CUDA builds have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.parallel import comm
 
 
 def install() -> None:
-    """Scatter to tpu:0 alone is a copy; other scatters stay torch's."""
+    """Make a scatter to tpu:0 alone a copy; other scatters stay torch's."""
     native = comm.scatter
 
     def scatter(tensor: torch.Tensor, devices: Any = None, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:

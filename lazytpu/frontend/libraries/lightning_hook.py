@@ -1,7 +1,7 @@
 """Lightning on the device: `Trainer(accelerator="tpu")` and `Fabric(accelerator="tpu")`, and `"auto"` without a GPU.
 
-In Lightning "tpu" means torch_xla's devices. Here it is registered anew as an Accelerator for tpu:0 with the ordinary
-strategy of one device, when one of Lightning's packages is imported.
+In Lightning "tpu" means the devices of torch_xla. When one of Lightning's packages is imported, the name is registered
+again, as an Accelerator for tpu:0 with the ordinary single-device strategy.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from lazytpu.frontend.libraries.on_import import warn_unchecked, when_imported
 CHECKED = ("2.6",)
 """Releases of Lightning that this was checked against, by major and minor number."""
 
-# The modules that choose accelerators, with the names of: the class that does, its registry, and the attributes for a
-# precision plugin and for a precision. Lightning comes as one package and as two.
+# The modules that choose accelerators, with the names of the class that does it, its registry, and the attributes for a
+# precision plugin and a precision. Lightning is published as one package and as two.
 _CONNECTORS = {
     **dict.fromkeys(
         (
@@ -46,7 +46,7 @@ def _accelerator(base: Any) -> Any:
                 raise ValueError(f"Device should be tpu, got {device} instead.")
 
         def teardown(self) -> None:
-            """Nothing to do: memory goes back with the last tensor."""
+            """Nothing to do: memory is freed with the last tensor."""
 
         def get_device_stats(self, device: Any) -> dict[str, Any]:
             return dict(torch.get_device_module("tpu").memory_stats(device))
@@ -93,8 +93,8 @@ def _hook_connector(module: Any) -> None:
     check_precision = connector._check_and_init_precision
 
     def auto() -> str:
-        found = choose_auto()
-        return "tpu" if found == "cpu" else found
+        chosen = choose_auto()
+        return "tpu" if chosen == "cpu" else chosen
 
     @wraps(choose_strategy)
     def strategy(self: Any) -> Any:
@@ -104,10 +104,10 @@ def _hook_connector(module: Any) -> None:
 
     @wraps(check_precision)
     def precision(self: Any) -> Any:
-        wanted = getattr(self, precision_name)
-        mixed = wanted in ("16-mixed", "bf16-mixed") and getattr(self, plugin_name, None) is None
+        name = getattr(self, precision_name)
+        mixed = name in ("16-mixed", "bf16-mixed") and getattr(self, plugin_name, None) is None
         if mixed and isinstance(self.accelerator, accelerator):
-            return module.MixedPrecision(wanted, "tpu")
+            return module.MixedPrecision(name, "tpu")
         return check_precision(self)
 
     connector._choose_auto_accelerator = staticmethod(auto)

@@ -1,7 +1,6 @@
 """Doing something when a module is imported, without importing it: `when_imported(name, act)`.
 
-What other libraries need for the device is done only in programs that use them. The cost for the others is one look in
-a dictionary per import.
+Support for other libraries costs only the programs that use them. The others pay for one dictionary look-up per import.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _is_loading(module: ModuleType) -> bool:
 class _Finder(MetaPathFinder):
     """Finds what the finders after it find; the loader of an awaited module calls back when it is done.
 
-    A module may be looked for and not imported (libraries ask so whether another one is installed).
+    A module may be searched for and not imported: libraries check in this way whether another one is installed.
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ _FINDER = _Finder()
 
 
 class UncheckedVersionWarning(UserWarning):
-    """A library is of a release that its hook in lazytpu was not checked against."""
+    """A library's release is not among those that lazytpu's hook was checked against."""
 
 
 def warn_unchecked(library: str, version: str, checked: tuple[str, ...]) -> None:

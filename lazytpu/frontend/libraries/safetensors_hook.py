@@ -1,7 +1,7 @@
 """safetensors on the device: `load_file(name, device="tpu")` and `safe_open(name, "pt", device="tpu")`.
 
-The library is written in Rust and knows its devices by name. A file opened for the device is opened for the CPU, and
-each tensor moved as it is read. Done when safetensors is imported.
+The library is written in Rust and knows devices by name. A file opened for the device is opened for the CPU, and each
+tensor is moved when it is read. Installed when safetensors is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lazytpu.frontend.libraries.on_import import when_imported
 
 
 class _Opened:
-    """An open file whose tensors come to the device; everything else is the file's own."""
+    """An open file whose tensors are moved to the device; everything else is the file's own."""
 
     def __init__(self, file: Any, device: torch.device):
         self._file = file

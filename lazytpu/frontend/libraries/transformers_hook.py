@@ -1,7 +1,7 @@
-"""transformers.Trainer on the device: its checkpoints keep the state of the device's random numbers as well.
+"""transformers.Trainer on the device: its checkpoints store the state of the device's random numbers as well.
 
-The Trainer finds the device by itself (transformers 5) or by accelerate, see accelerate_hook.py. Done when the module
-of the Trainer is imported.
+The Trainer finds the device by itself (transformers 5) or by accelerate, see accelerate_hook.py. Installed when the
+module of the Trainer is imported.
 """
 
 from __future__ import annotations

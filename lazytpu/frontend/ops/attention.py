@@ -1,10 +1,10 @@
 """Scaled dot-product attention as one record, forward and backward.
 
-torch's function asks a device in C++ for the implementation to use, which a device in Python cannot answer, and takes
-the "math" path: products and a softmax. So the function itself is taken over: what fits goes to torch's op for other
-devices' attention, `_scaled_dot_product_fused_attention_overrideable`, for the sake of its derivative, and everything
-else to torch's own function. That op has nine results, two of them integers: recorded are ops of our own, with the
-results that are used. A GPT of 6 layers then has 198 records a step and not 336, at the same CPU time on the device.
+torch's function asks a device in C++ which implementation to use. A device in Python cannot answer, so torch takes the
+"math" path: products and a softmax. So the function itself is replaced: what fits goes to torch's op for the attention
+of other devices, `_scaled_dot_product_fused_attention_overrideable`, which has a derivative, and everything else to
+torch's own function. That op has nine results, two of them integers, so our own ops, with the results that are used,
+are recorded instead. A GPT of 6 layers has 198 records per step instead of 336, with the same CPU time on the device.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """aten::scaled_dot_product_attention; a mask of bools goes into the op as it is."""
+    """aten::scaled_dot_product_attention; a mask of bools is passed to the op as it is."""
     if attn_mask is None or _masks(attn_mask, query, key):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         if choice == OVERRIDEABLE:
@@ -60,7 +60,7 @@ def scaled_dot_product_attention(
 
 
 def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Whether the mask is one that the op takes: bools or numbers of the query's dtype that broadcast to the scores."""
+    """Whether the op takes the mask: bools, or numbers of the query's dtype, that broadcast to the scores."""
     if mask.device != query.device or mask.dtype not in (torch.bool, query.dtype) or not 2 <= mask.dim() <= 4:
         return False
     scores = (*query.shape[:-1], key.shape[-2]) if key.dim() > 1 else ()
@@ -68,7 +68,7 @@ def _masks(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
 
 
 def _with_causal(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """The mask that hides what `mask` hides, and of the keys those after each query."""
+    """A mask that hides what `mask` hides, and the keys after each query."""
     seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=mask.device).tril()
     return mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -torch.inf)
 
@@ -84,11 +84,11 @@ def choose(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """aten::_fused_sdp_choice: ours for [batch, heads, length, width], else the math path.
+    """aten::_fused_sdp_choice: our op for [batch, heads, length, width], else the math path.
 
-    That takes other ranks, broadcast batches and heads, what `sdpa_kernel` forbids us, and what torch has no derivative
-    of the op for: forward mode, and the transforms of torch.func. (Nor has it second derivatives, as for all fused
-    attention; they are computed under `sdpa_kernel(SDPBackend.MATH)`.)
+    The math path takes other ranks, broadcast batches and heads, calls under a `sdpa_kernel` that excludes our op, and
+    forward mode and the transforms of torch.func, for which torch has no derivative of the op. (Nor has it second
+    derivatives, as for all fused attention; they need `sdpa_kernel(SDPBackend.MATH)`.)
     """
     shape, of_key, of_value = query.shape, key.shape, value.shape
     if len(shape) != 4 or len(of_key) != 4 or len(of_value) != 4 or 0 in shape or 0 in of_key or 0 in of_value:
@@ -143,7 +143,7 @@ def attention_backward(
     *,
     scale: float | None = None,
 ) -> Any:
-    """Gradients of (query, key, value, attn_bias); none of them where the output got none."""
+    """Gradients of (query, key, value, attn_bias); None for all if the output has no gradient."""
     if grad_out is None:
         return None, None, None, None
     of_bias = attn_bias is not None and grad_input_mask[3]
@@ -153,7 +153,7 @@ def attention_backward(
 
 
 def _output(query: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """As the CPU's kernel has it: in the layout of the query."""
+    """In the layout of the query, like the result of the CPU's kernel."""
     if query.shape[3] == value.shape[3]:
         return torch.empty_like(query)
     return query.new_empty((*query.shape[:3], value.shape[3]))
@@ -175,8 +175,8 @@ def _attention_backward(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, of_bias: bool, **rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
     """Gradients are laid out [batch, length, heads, width], as the CPU's are."""
-    made = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
-    return *made, torch.empty_like(bias) if of_bias and bias is not None else None
+    grads = [x.new_empty([x.shape[0], x.shape[2], x.shape[1], x.shape[3]]).transpose(1, 2) for x in (query, key, value)]
+    return *grads, torch.empty_like(bias) if of_bias and bias is not None else None
 
 
 KERNELS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.kernels import kernel
@@ -19,13 +19,14 @@ aten = torch.ops.aten
 
 
 def materialize(value: Value) -> Any:
-    """The buffer of a value; what it needs of the trace it is pending in runs (a host read)."""
+    """The buffer of a value. If it is pending, what it needs of its trace runs (a host read). Raises the error that
+    invalidated it."""
     if value.buffer is None:
         assert value.recorder is not None
         value.recorder.read(value, call_site())
     buffer: Any = value.buffer
     if buffer is None:
-        raise RuntimeError(f"a value was never computed, because what should have done it was interrupted ({value})")
+        raise RuntimeError(f"a value was never computed: the program that computes it was interrupted ({value})")
     if buffer.error is not None:
         raise again(buffer.error)
     return buffer
@@ -39,7 +40,7 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if value.buffer is EMPTY:
         flat = torch.zeros(size, dtype=kind.dtype)
     else:
-        flat = ports.engine().download(materialize(value), kind.dtype)
+        flat = activation.engine().download(materialize(value), kind.dtype)
     if tensor.dtype is not kind.dtype:
         flat = flat.view(torch.uint8)
         flat = flat[: flat.numel() // tensor.dtype.itemsize * tensor.dtype.itemsize].view(tensor.dtype)
@@ -55,17 +56,17 @@ def from_cpu(tensor: torch.Tensor) -> Value:
         stride = tuple(tensor.stride())
     flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
     kind = tensors.layout(tensor.dtype, shape, stride)
-    return resident(kind, ports.engine().upload(flat, kind, call_site()))
+    return resident(kind, activation.engine().upload(flat, kind, call_site()))
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The values that a lazily conjugated or negated tensor stands for, or None when its memory is what it is."""
+    """The values of a lazily conjugated or negated tensor, or None for a tensor that is neither."""
     conjugated, negated = tensor.is_conj(), tensor.is_neg()
     if not conjugated and not negated:
         return None
     plain = tensor
     if negated:
-        plain = neg_view(plain)  # undoes the bit: a view of the memory as it is
+        plain = neg_view(plain)  # clears the bit: a view of the memory as it is
     if conjugated:
         plain = plain.conj()
     if conjugated:
@@ -74,7 +75,7 @@ def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """aten::_copy_from, what `target.copy_(source)` comes down to when either is on tpu."""
+    """aten::_copy_from, which implements `target.copy_(source)` when either is on tpu."""
     plain = _resolved(source) if source.device.type == "tpu" else source.resolve_conj().resolve_neg()
     source = source if plain is None else plain
     if target.is_neg():
@@ -104,7 +105,7 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     elif whole and source.shape == target.shape and source.dtype is target.dtype:
         held = tensors.value_of(source)
         if source.stride() == target.stride() and tensors.is_natural(source, held.layout):
-            storage._value = held  # values are immutable: a copy of the whole shares it
+            storage._value = held  # values are immutable: a copy of the whole shares the value
             return target
     if target.numel() == 0:
         _check_broadcast(source, target)
@@ -119,7 +120,7 @@ def _check_broadcast(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def _laid_out(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The CPU tensor with the strides of the tpu tensor it goes to."""
+    """The CPU tensor with the strides of the tpu tensor that it is copied to."""
     if source.stride() == target.stride():
         return source
     return torch.empty_strided(target.shape, target.stride(), dtype=target.dtype).copy_(source)
@@ -131,7 +132,7 @@ def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Te
 
 
 def local_scalar_dense(tensor: torch.Tensor) -> Any:
-    """aten::_local_scalar_dense, what `.item()` comes down to."""
+    """aten::_local_scalar_dense, which implements `.item()`."""
     return to_cpu(tensor).item()
 
 
@@ -145,7 +146,7 @@ def clone(tensor: torch.Tensor, *, memory_format: torch.memory_format | None = N
 
 
 def conj_physical(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::_conj_physical: torch hands it lazily conjugated tensors, whose conjugate is their memory."""
+    """aten::_conj_physical. torch passes lazily conjugated tensors, whose conjugate is their memory."""
     return clone(tensor.conj()) if tensor.is_conj() else kernel(aten._conj_physical.default).call(tensor)
 
 
@@ -154,12 +155,12 @@ def _laid_out_as(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     kind = tensors.value_of(tensor).layout
     if tensors.is_natural(tensor, kind) and stride == kind.stride:
         return tensors.wrap(tensors.value_of(tensor))
-    made = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
-    return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
+    copy = tensors.empty(tuple(tensor.shape), stride, tensor.dtype)
+    return copy if tensor.numel() == 0 else kernel(aten.copy_.default).call(copy, tensor)
 
 
 def _cloned_stride(tensor: torch.Tensor, memory_format: torch.memory_format | None) -> tuple[int, ...]:
-    """A clone keeps the strides of a tensor that fills its memory, and else the order of its dims."""
+    """The strides of a clone: those of a tensor that fills its memory, else the same order of dims."""
     if memory_format in (None, torch.preserve_format) and aten.is_non_overlapping_and_dense.default(tensor):
         return tuple(tensor.stride())
     meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
@@ -187,24 +188,24 @@ def to_copy(
     dtype = dtype or tensor.dtype
     if device.type == "tpu" and tensor.device.type == "cpu" and dtype is tensor.dtype and memory_format in _KEEPING:
         if tensor.layout is torch.strided and tensors.is_dense(tuple(tensor.shape), tuple(tensor.stride())):
-            return tensors.wrap(from_cpu(tensor))  # a batch on its way in: half the time of the general way below
+            return tensors.wrap(from_cpu(tensor))  # a batch of data: half the time of the general path below
     if device.type == "tpu" and tensor.device.type == "tpu" and dtype is tensor.dtype:
         return _laid_out_as(tensor, _cloned_stride(tensor, memory_format))
     if device.type == "tpu" and tensor.device.type == "tpu" and memory_format in _KEEPING:
         return kernel(aten._to_copy.default).call(tensor, dtype=dtype)
     stride = _cloned_stride(tensor, memory_format)
     if device.type == "tpu":
-        made = tensors.empty(tuple(tensor.shape), stride, dtype)
+        copy = tensors.empty(tuple(tensor.shape), stride, dtype)
         if tensor.device.type == "tpu":
-            return made if tensor.numel() == 0 else kernel(aten.copy_.default).call(made, tensor)
-        return copy_from(tensor, made)
+            return copy if tensor.numel() == 0 else kernel(aten.copy_.default).call(copy, tensor)
+        return copy_from(tensor, copy)
     if device.type == "cpu" and dtype is tensor.dtype and not pin_memory:
         read = to_cpu(tensor)
         if read.stride() == stride and read.untyped_storage().nbytes() == read.nbytes:
-            return read  # its memory is its own already
+            return read  # it owns its memory already
         return torch.empty_strided(tensor.shape, stride, dtype=dtype).copy_(read)
-    made = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
-    return made if device.type == "meta" else made.copy_(to_cpu(tensor))
+    copy = torch.empty_strided(tensor.shape, stride, dtype=dtype, device=device, pin_memory=bool(pin_memory))
+    return copy if device.type == "meta" else copy.copy_(to_cpu(tensor))
 
 
 KERNELS: dict[str, Any] = {

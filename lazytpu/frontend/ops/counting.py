@@ -1,4 +1,4 @@
-"""unique, bincount, repeat_interleave and their kin: sorted and counted on the device, with sizes read from it."""
+"""unique, bincount, repeat_interleave and similar ops: sorted and counted on the device, with sizes read from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def infer_order(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of marks that are true where a new group begins: where groups begin, each element's group, and group sizes."""
+    """From marks that are true where a group begins: the starts of groups, each element's group, and the group
+    sizes."""
     starts = nonzero(first).reshape(-1)
     group = first.to(torch.int64).cumsum(0) - 1
     ends = torch.cat([starts[1:], starts.new_full((1,), first.numel())]) if first.numel() else starts
@@ -39,7 +40,7 @@ def _differs(ordered: torch.Tensor) -> torch.Tensor:
 
 
 def _check_unique(tensor: torch.Tensor, dim: int | None = None) -> None:
-    """What torch refuses: complex numbers, and slices without elements unless there are no slices."""
+    """Raise torch's errors for complex numbers, and for slices without elements unless there are no slices."""
     if tensor.is_complex():
         raise NotImplementedError(f"\"unique\" not implemented for '{scalar_type(tensor.dtype)}'")
     if dim is None:
@@ -82,9 +83,9 @@ def unique_consecutive(
     _check_unique(tensor, dim)
     rows = tensor.reshape(-1) if dim is None else tensor.movedim(dim, 0)
     starts, group, counts = _groups(_differs(rows))
-    found = rows[starts]
+    distinct = rows[starts]
     inverse = group.reshape(tensor.shape) if dim is None else group
-    return (found if dim is None else found.movedim(0, dim)), inverse, counts
+    return (distinct if dim is None else distinct.movedim(0, dim)), inverse, counts
 
 
 def unique_dim(

@@ -1,4 +1,4 @@
-"""Kernels that make memory: empty tensors cost no buffer until something is written to them."""
+"""Kernels that allocate memory: empty tensors take no buffer until something is written to them."""
 
 from __future__ import annotations
 

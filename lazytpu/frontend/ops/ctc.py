@@ -1,6 +1,6 @@
-"""CTC losses, recorded with lengths that are tensors and targets padded to rows: one program serves all lengths.
+"""CTC losses, recorded with lengths as tensors and targets padded to rows: one program serves all lengths.
 
-Lengths on the device are read only for concatenated targets, whose padded size they decide.
+Lengths on the device are read only for concatenated targets, whose padded size depends on them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
 
 
 def _check(log_probs: torch.Tensor, targets: torch.Tensor, counts: dict[str, Lengths], blank: int) -> None:
-    """What torch checks of shapes and dtypes, in its order and its words."""
+    """torch's checks of shapes and dtypes, in its order and with its messages."""
     if log_probs.numel() == 0:
         raise RuntimeError("log_probs tensor must not be empty")
     if log_probs.dtype not in (torch.float32, torch.float64):
@@ -42,8 +42,8 @@ def _check(log_probs: torch.Tensor, targets: torch.Tensor, counts: dict[str, Len
         )
     if not 0 <= blank < log_probs.shape[2]:
         raise RuntimeError("blank must be in label range")
-    for name, given in counts.items():
-        if (given.numel() if isinstance(given, torch.Tensor) else len(given)) != log_probs.shape[1]:
+    for name, lengths in counts.items():
+        if (lengths.numel() if isinstance(lengths, torch.Tensor) else len(lengths)) != log_probs.shape[1]:
             raise RuntimeError(f"{name} must be of size batch_size")
 
 
@@ -65,7 +65,7 @@ def _check_size(targets: torch.Tensor, dim: int, size: int, least: str = "") -> 
 
 
 def _known(lengths: Lengths) -> Lengths:
-    """Lengths as a list when they are on the host."""
+    """Lengths as a list if they are on the host."""
     if isinstance(lengths, torch.Tensor):
         if lengths.dtype not in _INTEGERS:
             raise RuntimeError("input_lengths and target_lengths must be integral")
@@ -74,7 +74,7 @@ def _known(lengths: Lengths) -> Lengths:
 
 
 def _padded(targets: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-    """Rows of concatenated targets, padded with what follows them."""
+    """Rows of concatenated targets, padded with the elements that follow."""
     width, starts = max(lengths), [sum(lengths[:i]) for i in range(len(lengths))]
     if width == 0:
         return targets.reshape(len(lengths), 0)
@@ -120,8 +120,8 @@ def forward(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """aten::_ctc_loss: (loss [N], log_alpha). Raises what the CPU raises; for lengths that are on the device, with the
-    next host read."""
+    """aten::_ctc_loss: (loss [N], log_alpha). Raises the CPU's errors; for lengths on the device, at the next host
+    read."""
     prepared = _prepare(log_probs, targets, input_lengths, target_lengths, blank)
     return kernel(aten._ctc_loss.Tensor).call(log_probs, *prepared, blank, zero_infinity)
 

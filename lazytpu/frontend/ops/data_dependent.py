@@ -19,12 +19,12 @@ OPS: Any = torch.ops.lazytpu
 
 @override("lazytpu.nonzero.default")
 def infer_nonzero(self: torch.Tensor, count: int) -> torch.Tensor:
-    """A transpose, as the CPU's result is: the indices of each dimension together."""
+    """A transpose, like the CPU's result: the indices of each dimension are contiguous."""
     return torch.empty((self.dim(), count), dtype=torch.int64, device="meta").t()
 
 
 def nonzero(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::nonzero, shape (count, dims), int64: the count is read, then the indices are found on the device."""
+    """aten::nonzero, shape (count, dims), int64: the count is read, and the indices are computed on the device."""
     count = int((tensor != 0).sum().item()) if tensor.numel() else 0
     if tensor.dim() == 0 or count == 0:
         return torch.empty((tensor.dim(), count), dtype=torch.int64, device=tensor.device).t()
@@ -47,9 +47,9 @@ def _on_device(index: torch.Tensor | None, device: torch.device) -> torch.Tensor
 
 
 def plain_indices(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """Indices with masks turned into the integer indices they stand for.
+    """Indices, with masks converted to integer indices.
 
-    Raises IndexError, as torch does, for a mask whose shape is not the tensor's at its place.
+    Raises IndexError, as torch does, for a mask whose shape differs from the tensor's at its position.
     """
     plain: list[torch.Tensor | None] = []
     for index in indices:
@@ -76,7 +76,7 @@ def index(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> torch.Ten
 
 
 def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor) -> bool:
-    """Whether `indices` are one mask, and the values have a shape that some number of true elements could have."""
+    """Whether `indices` are one mask, and the values have a shape that is possible for some number of true elements."""
     masks = [(i, m) for i, m in enumerate(indices) if m is not None]
     if len(masks) != 1 or masks[0][1].dtype is not torch.bool:
         return False
@@ -85,9 +85,9 @@ def _fits_mask(tensor: torch.Tensor, indices: list[torch.Tensor | None], values:
     if mask.dim() == 0 or mask.device != tensor.device or mask.shape != tensor.shape[dim:stop]:
         return False
     rest = [*tensor.shape[:dim], None, *tensor.shape[stop:]]
-    given = list(values.shape)
-    fitting = zip(reversed(given), reversed(rest), strict=False)
-    return len(given) <= len(rest) and all(size in (1, wanted) or wanted is None for size, wanted in fitting)
+    sizes = list(values.shape)
+    fitting = zip(reversed(sizes), reversed(rest), strict=False)
+    return len(sizes) <= len(rest) and all(size in (1, expected) or expected is None for size, expected in fitting)
 
 
 def index_put_(
@@ -97,7 +97,7 @@ def index_put_(
     accumulate: bool = False,
     *_: Any,
 ) -> torch.Tensor:
-    """aten::index_put_ and aten::_index_put_impl_; what is written through one mask needs no sizes."""
+    """aten::index_put_ and aten::_index_put_impl_. A write through a single mask needs no sizes."""
     if values.dtype is not tensor.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
@@ -129,8 +129,8 @@ def _check_filling(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def masked_fill(tensor: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """aten::masked_fill.Tensor. A complex number is refused whatever it is, as torch's meta function does; the CPU
-    takes one that is real."""
+    """aten::masked_fill.Tensor. A complex number is always refused, as by torch's meta function; the CPU accepts one
+    whose imaginary part is 0."""
     _check_filling(tensor, value)
     return kernel(aten.masked_fill.Tensor).call(tensor, mask, value)
 

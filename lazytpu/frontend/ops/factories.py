@@ -1,4 +1,4 @@
-"""`out=` overloads of ops that make tensors of numbers alone: made with the dtype of what they go to."""
+"""`out=` overloads of ops that create tensors from numbers alone: computed in the dtype of the out tensor."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _KEEP_SHAPE = ("aten.arange", "aten.range", "aten.linspace", "aten.logspace")
 
 def factory(op: OpOverload) -> OpOverload | None:
     """The overload that returns what `op` writes to `out`: the same arguments, and the options of a new tensor."""
-    wanted = [a.name for a in op._schema.arguments if a.name != "out"]
+    names = [a.name for a in op._schema.arguments if a.name != "out"]
     packet = getattr(torch.ops.aten, op._schema.name.removeprefix("aten::"))
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        if [a.name for a in overload._schema.arguments] == wanted + _OPTIONS and _types(overload) == _types(op):
+        if [a.name for a in overload._schema.arguments] == names + _OPTIONS and _types(overload) == _types(op):
             return overload
     return None
 
@@ -31,13 +31,13 @@ def _types(op: OpOverload) -> list[str]:
 
 def factory_kernel(op: OpOverload, make: OpOverload) -> Callable[..., torch.Tensor]:
     """The kernel of the out= overload `op`, which computes what `make` returns."""
-    store = out_kernel(op, lambda made: made)
+    store = out_kernel(op, lambda result: result)
     keeps_shape = str(op).startswith(_KEEP_SHAPE)
 
     def kernel(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        made = make(*args, **kwargs, dtype=out.dtype, device=out.device)
-        if keeps_shape and made.numel() == out.numel():
-            made = made.view(out.shape)
-        return store(made, out=out)
+        result = make(*args, **kwargs, dtype=out.dtype, device=out.device)
+        if keeps_shape and result.numel() == out.numel():
+            result = result.view(out.shape)
+        return store(result, out=out)
 
     return kernel

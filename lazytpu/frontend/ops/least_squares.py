@@ -1,4 +1,4 @@
-"""torch.linalg.lstsq, recorded as the factorization that its driver is named for."""
+"""torch.linalg.lstsq, recorded as the factorization that its driver stands for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 def linalg_lstsq(
     self: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """aten::linalg_lstsq: (solution, residuals, rank, singular values), of which a driver leaves some empty.
+    """aten::linalg_lstsq: (solution, residuals, rank, singular values); each driver leaves some of them empty.
 
-    "gels" takes a QR factorization and full rank for granted; the others take the singular values above rcond times the
-    largest. The residuals of "gelsd" and "gelss" are there only if all ranks are full, so the ranks are read (a cut).
+    "gels" uses a QR factorization and assumes full rank; the others use the singular values above rcond times the
+    largest. "gelsd" and "gelss" return residuals only if all ranks are full, so the ranks are read (a cut).
     """
     name = _check(self, b, driver)
     vector = self.dim() - 1 == b.dim()
@@ -44,14 +44,14 @@ def linalg_lstsq(
         if name != "gelsy":
             values = singular
     if m > n and (name == "gels" or (name != "gelsy" and bool((rank == n).all()))):
-        left = rhs - self @ solution if n or name != "gels" else torch.zeros_like(rhs)  # LAPACK forgets it then
+        left = rhs - self @ solution if n or name != "gels" else torch.zeros_like(rhs)  # as LAPACK, which omits it then
         residuals = (left.real.square() + left.imag.square() if left.is_complex() else left.square()).sum(-2)
         residuals = residuals.expand(*batch, rhs.shape[-1]).contiguous()
     return _in_place_of(solution, max(m, n), vector), residuals, rank, values
 
 
 def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
-    """The driver to take. Raises RuntimeError as the CPU does for arguments that do not fit."""
+    """The driver to use. Raises RuntimeError as the CPU does for arguments that do not fit."""
     what = "torch.linalg.lstsq: "
     if a.dim() < 2:
         raise RuntimeError(what + "input must have at least 2 dimensions.")
@@ -78,20 +78,20 @@ def _check(a: torch.Tensor, b: torch.Tensor, driver: str | None) -> str:
 
 
 def _by_qr(a: torch.Tensor, rhs: torch.Tensor) -> torch.Tensor:
-    """The least squares, or the least solution, of a matrix of full rank."""
+    """The least-squares solution, or the minimum-norm solution, for a matrix of full rank."""
     tall = a.shape[-2] >= a.shape[-1]
     q, r = torch.linalg.qr(a if tall else a.mH)
     zeros = r.diagonal(dim1=-2, dim2=-1) == 0
     info = torch.where(zeros.any(-1), zeros.to(torch.int8).argmax(-1) + 1, 0).to(torch.int32)
     torch.ops.aten._linalg_check_errors.default(info, "torch.linalg.lstsq", is_matrix=a.dim() == 2)
-    r = torch.where((info < 0)[..., None, None], 0, r)  # never: what is made of r has to depend on the check
+    r = torch.where((info < 0)[..., None, None], 0, r)  # never true: it makes the result depend on the check
     if tall:
         return torch.linalg.solve_triangular(r, q.mH @ rhs, upper=True)
     return q @ torch.linalg.solve_triangular(r.mH, rhs, upper=False)
 
 
 def _by_svd(a: torch.Tensor, rhs: torch.Tensor, rcond: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(the shortest of the best solutions, ranks, singular values)."""
+    """(the minimum-norm least-squares solution, ranks, singular values)."""
     u, values, vh = torch.linalg.svd(a, full_matrices=False)
     above = values > (values[..., :1] * rcond).clamp(min=torch.finfo(values.dtype).tiny)
     inverse = torch.where(above, values, 1).reciprocal() * above
@@ -100,7 +100,7 @@ def _by_svd(a: torch.Tensor, rhs: torch.Tensor, rcond: float) -> tuple[torch.Ten
 
 
 def _in_place_of(solution: torch.Tensor, rows: int, vector: bool) -> torch.Tensor:
-    """The solution as LAPACK leaves it: column-major, in the first rows of memory that held the right-hand sides."""
+    """The solution as LAPACK stores it: column-major, in the first rows of the memory of the right-hand sides."""
     n, memory = solution.shape[-2], solution.mT.clone(memory_format=torch.contiguous_format)
     if n < rows:
         memory = torch.nn.functional.pad(memory, (0, rows - n))

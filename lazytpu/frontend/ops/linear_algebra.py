@@ -1,7 +1,7 @@
-"""Determinants, solves and pseudo-inverses, recorded as the factorizations they are made of.
+"""Determinants, solves and pseudo-inverses, recorded as the factorizations that compute them.
 
-torch's derivatives of determinants use the LU factors, and expect those of the transpose where the matrix is contiguous
-and real (`use_A_T` in FunctionsManual.cpp): only the call knows that.
+torch's derivatives of determinants use the LU factors, and expect those of the transpose if the matrix is contiguous
+and real (`use_A_T` in FunctionsManual.cpp), which only the call can tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def _check(op: OpOverload, matrix: torch.Tensor) -> None:
-    """Raise what `op` does for a matrix that is not square, or of a dtype that LAPACK has not."""
+    """Raise the errors of `op` for a matrix that is not square, or of a dtype that LAPACK lacks."""
     if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.dtype not in LAPACK:
         infer(op, {"A": matrix})
 
@@ -76,7 +76,7 @@ def linalg_solve_ex(
 
 
 def linalg_solve_triangular(self: torch.Tensor, B: torch.Tensor, **flags: bool) -> torch.Tensor:
-    """aten::linalg_solve_triangular, which torch hands lazily conjugated and negated tensors."""
+    """aten::linalg_solve_triangular. torch passes lazily conjugated and negated tensors."""
     operands = [t.resolve_conj().resolve_neg() for t in (self, B)]
     return kernel(aten.linalg_solve_triangular.default).call(*operands, **flags)
 
@@ -97,7 +97,7 @@ def _tolerances(
 def linalg_pinv(
     self: torch.Tensor, atol: torch.Tensor | None = None, rtol: torch.Tensor | None = None, hermitian: bool = False
 ) -> torch.Tensor:
-    """aten::linalg_pinv.atol_rtol_tensor: by the singular values (or eigenvalues) above the tolerance."""
+    """aten::linalg_pinv.atol_rtol_tensor: from the singular values (or eigenvalues) above the tolerance."""
     if self.dim() < 2 or self.dtype not in LAPACK:
         raise RuntimeError(
             f"linalg.pinv({self.dtype}{list(self.shape)}): expected a tensor with 2 or more dimensions of float, "

@@ -27,7 +27,7 @@ def _as_strided(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> to
     return _as_strided_native(META, tensor, size, stride, offset)
 
 
-_IN_BOUNDS: set[tuple[Any, ...]] = set()  # views that were checked: transposes and expands come here on every step
+_IN_BOUNDS: set[tuple[Any, ...]] = set()  # views that were checked: transposes and expands repeat in every step
 _IN_BOUNDS_LIMIT = 100_000
 
 
@@ -66,7 +66,7 @@ def _check_bounds(kind: Layout, dtype: torch.dtype, size: list[int], stride: lis
 def as_strided_(
     tensor: torch.Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> torch.Tensor:
-    """aten::as_strided_, what squeeze_ and its kin come down to."""
+    """aten::as_strided_, which implements squeeze_ and similar ops."""
     offset: Any = tensor.storage_offset() if storage_offset is None else storage_offset
     _check_inside(tensor, size, stride, offset)
     return set_storage(META, tensor, tensor.untyped_storage(), offset, list(size), list(stride))
@@ -76,7 +76,7 @@ def set_storage_offset(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: list[int], stride: list[int] | None = None
 ) -> torch.Tensor:
     """aten::set_.source_Storage_storage_offset"""
-    if "_bytes" in storage.__dict__:  # made of a CPU storage: the first tensor on it says in which dtype it is used
+    if "_bytes" in storage.__dict__:  # created from a CPU storage: the first tensor set on it determines its dtype
         storages.settle(storage, tensor.dtype, offset, tuple(size), tuple(stride) if stride else row_major(tuple(size)))
     strides = stride if stride else row_major(tuple(size))
     return set_storage(META, tensor, storage, offset, list(size), list(strides))
@@ -121,7 +121,7 @@ def resize(tensor: torch.Tensor, size: list[int], *, memory_format: torch.memory
 
 
 def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
-    """Give the tensor's storage room for `needed` elements of its dtype; the first `held` keep their values."""
+    """Enlarge the tensor's storage to `needed` elements of its dtype; the first `held` keep their values."""
     storage: Any = tensor.untyped_storage()
     if held == 0 or storage._value.buffer is EMPTY:
         storage._value = resident(tensors.layout(tensor.dtype, (needed,), (1,)), EMPTY)
@@ -135,8 +135,8 @@ def grow_storage(tensor: torch.Tensor, held: int, needed: int) -> None:
 def new_zeros_with_same_feature_meta(
     tensor: torch.Tensor, other: torch.Tensor, *, self_num_batch_dims: int = 0
 ) -> torch.Tensor:
-    """aten::_new_zeros_with_same_feature_meta, where forward-mode AD keeps a tangent: zeros laid out as `other`, with
-    the leading batch dims of `tensor`. torch's own kernel asks the storage for its size, which only we know."""
+    """aten::_new_zeros_with_same_feature_meta, which creates tangents of forward-mode AD: zeros laid out as `other`,
+    with the leading batch dims of `tensor`. torch's own kernel needs the size of the storage, which only we know."""
     kind = tensors.value_of(other).layout
     step = tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize // other.dtype.itemsize
     batch = list(tensor.shape[:self_num_batch_dims])

@@ -1,4 +1,4 @@
-"""Ops that PyTorch hands to a device under one name and that are recorded under another, better described one."""
+"""Ops that PyTorch passes to a device under one name, and that are recorded under a better specified one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def convolution(*args: Any) -> torch.Tensor:
-    """aten::convolution_overrideable, the hook of devices without a convolution of their own."""
+    """aten::convolution_overrideable, the hook for devices without a convolution kernel in torch."""
     return kernel(aten.convolution.default).call(*args)
 
 
@@ -47,7 +47,8 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """aten::native_batch_norm writes the running statistics and its schema does not say so; its `legit` form does."""
+    """aten::native_batch_norm, which writes the running statistics without saying so in its schema; its `legit` form
+    does."""
     if running_mean is None or running_var is None:
         return kernel(aten._native_batch_norm_legit.no_stats).call(input, weight, bias, training, momentum, eps)
     return kernel(aten._native_batch_norm_legit.default).call(

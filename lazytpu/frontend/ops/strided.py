@@ -1,6 +1,6 @@
-"""Copies that keep the memory of a view, gaps included: they are recorded as the views and copies that they stand for.
+"""Copies that keep the memory of a view, gaps included; recorded as views and plain copies.
 
-The sizes and strides of as_strided_copy and as_strided_scatter refer to that memory; the other scatters give their
+The sizes and strides of as_strided_copy and as_strided_scatter refer to that memory. The other scatters give their
 result the strides of the input.
 """
 
@@ -29,8 +29,8 @@ def as_strided_copy(
 
 
 def _clone_of_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of all the memory behind a tensor, seen as the tensor sees it; of the tensor alone if it overlaps itself
-    (`clone_preserve_strides` in TensorShape.cpp)."""
+    """A copy of all the memory behind a tensor, viewed in the same way; a copy of the tensor alone if it overlaps
+    itself (`clone_preserve_strides` in TensorShape.cpp)."""
     if internal_overlap(tensor) is Internal.YES:
         return clone(tensor)
     kind = value_of(tensor).layout
@@ -64,7 +64,8 @@ def _written(tensor: torch.Tensor, source: torch.Tensor, view: Callable[[torch.T
 
 
 def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The kernel of a scatter into `view`: recorded as it is, unless the input has gaps, which the result then has."""
+    """The kernel of a scatter into `view`: recorded directly, unless the input has gaps, which the result then has
+    too."""
 
     def scatter(tensor: torch.Tensor, source: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_dense(tuple(tensor.shape), tuple(tensor.stride())) or internal_overlap(tensor) is Internal.YES:

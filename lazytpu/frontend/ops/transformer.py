@@ -1,8 +1,8 @@
 """The fast path of torch's attention and encoder modules in evaluation: ops that exist for CPU and CUDA only, recorded
-as what they are made of (ATen/native/transformers/attention.cpp and transformer.cpp).
+as the ops that they consist of (ATen/native/transformers/attention.cpp and transformer.cpp).
 
-The fast path of `nn.TransformerEncoder` with a padding mask goes through nested tensors, which no device in Python can
-have. Here the layers run on the padded tensors; what the CPU returns where there is padding, zeros, is put there.
+With a padding mask, the fast path of `nn.TransformerEncoder` uses nested tensors, which a device in Python cannot have.
+Here the layers run on the padded tensors, and padding is set to zeros, as the CPU returns it.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def transformer_encoder_layer_fwd(
     return second(x + feed(x))
 
 
-_asked = threading.local()  # .kept: the mask of the latest question whether padding is at the ends of rows
+_padding = threading.local()  # .mask: the last one that was checked for padding at the ends of rows
 
 
 def nested_tensor_from_mask_left_aligned(t: Tensor, mask: Tensor) -> bool:
-    """aten::_nested_tensor_from_mask_left_aligned, asked by an encoder that would go on with nested tensors."""
-    _asked.kept = mask
+    """aten::_nested_tensor_from_mask_left_aligned, called by an encoder before it switches to nested tensors."""
+    _padding.mask = mask
     return False
 
 
@@ -131,19 +131,19 @@ def encode(
     """nn.TransformerEncoder.forward, with zeros for padding where the CPU takes its fast path."""
     if src.device.type != "tpu" or src_key_padding_mask is None:
         return _encode(self, src, mask, src_key_padding_mask, is_causal)
-    _asked.kept = None
+    _padding.mask = None
     output = _encode(self, src, mask, src_key_padding_mask, is_causal)
-    kept, _asked.kept = _asked.kept, None
-    if kept is None or mask is not None or torch.is_autocast_enabled():
+    visible, _padding.mask = _padding.mask, None
+    if visible is None or mask is not None or torch.is_autocast_enabled():
         return output
     if torch.is_grad_enabled() and any(x.requires_grad for x in (src, *self.layers[0].parameters())):
         return output
     padding = output.new_zeros((1, 1, output.shape[2]))
     if self.norm is not None:
         padding = self.norm(padding)
-    places = torch.arange(kept.shape[1], device=kept.device)
-    aligned = (kept == (places < kept.sum(1, keepdim=True))).all()
-    return torch.where((kept | ~aligned).unsqueeze(2), output, padding)
+    places = torch.arange(visible.shape[1], device=visible.device)
+    aligned = (visible == (places < visible.sum(1, keepdim=True))).all()
+    return torch.where((visible | ~aligned).unsqueeze(2), output, padding)
 
 
 def install() -> None:

@@ -1,1 +1,1 @@
-"""What is changed in torch's Python modules so that "tpu" is a citizen there."""
+"""Changes to torch's Python modules that make "tpu" a device like any other there."""

@@ -1,6 +1,8 @@
-"""`torch.autocast("tpu")`: which ops run in the lower precision, which in float32, which in the widest of their inputs.
+"""`torch.autocast("tpu")`: which ops run in the lower precision, which in float32, and which in the widest of their
+inputs' dtypes.
 
-The lists are CUDA's (ATen/autocast_mode.h of torch 2.13). Everything else falls through and computes in what it gets.
+The lists are CUDA's (ATen/autocast_mode.h of torch 2.13). Everything else falls through and computes in the dtypes of
+its inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from lazytpu.frontend.torch_private import AUTOCAST, backward_id, without_keys
 
-# Run on the matrix unit: inputs are cast to the dtype of the autocast region.
+# These run on the matrix unit: inputs are cast to the dtype of the autocast region.
 LOWER_PRECISION = [
     "_convolution",
     "_convolution.deprecated",
@@ -54,7 +56,7 @@ LOWER_PRECISION = [
     "scaled_dot_product_attention",
 ]
 
-# Lose too much in the lower precision: inputs are cast to float32.
+# These lose too much in the lower precision: inputs are cast to float32.
 FLOAT32 = [
     "acos",
     "asin",
@@ -120,7 +122,7 @@ FLOAT32 = [
     "norm.ScalarOpt_dim",
 ]
 
-# Sums that take a dtype: float32 unless the caller says another one.
+# Sums with a dtype argument: float32 unless the caller gives another one.
 FLOAT32_RESULT = [
     "prod",
     "prod.dim_int",
@@ -135,7 +137,7 @@ FLOAT32_RESULT = [
     "sum.dim_IntList",
 ]
 
-# Need inputs of one dtype: all are cast to the widest.
+# These need inputs of one dtype: all are cast to the widest.
 WIDEST = [
     "addcdiv",
     "addcmul",
@@ -155,7 +157,7 @@ _libraries: list[torch.library.Library] = []  # a library's registrations end wi
 
 
 def eligible(x: Any) -> bool:
-    """Whether autocast may cast x: a floating-point tensor of the device, but no float64, which was asked for."""
+    """Whether autocast may cast x: a floating-point tensor of the device, except float64, which the user chose."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.device.type == "tpu" and x.dtype is not torch.float64
 
 
@@ -239,7 +241,7 @@ def install() -> None:
 
 
 def _default_to_bfloat16() -> None:
-    """torch's default for a device in Python is float16, thread by thread; a TPU computes in bfloat16.
+    """torch's default for a device in Python is float16, per thread; a TPU computes in bfloat16.
 
     So each thread's default is set when it first enters `torch.autocast("tpu")`.
     """
@@ -248,7 +250,7 @@ def _default_to_bfloat16() -> None:
 
     @functools.wraps(original)
     def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        # What a checkpoint sets up in a backward pass is undone with that pass, so it is nobody's first.
+        # A checkpoint's region in a backward pass is undone with that pass, so it does not count as the thread's first.
         if device_type == "tpu" and not hasattr(thread, "known") and backward_id() == -1:
             thread.known = True
             if torch.get_autocast_dtype("tpu") is torch.float16:

@@ -1,7 +1,7 @@
-"""Activation checkpointing: what torch.utils.checkpoint recomputes is recorded as recomputed on purpose.
+"""Activation checkpointing: what torch.utils.checkpoint recomputes is recorded as an intended recomputation.
 
-Recorded like anything else, a recomputation would be found equal to the first computation, and shared with it: nothing
-computed twice, and all activations kept. Both kinds of checkpoint (`use_reentrant`) call the function they were given
+Otherwise a pass would recognize the recomputation as equal to the first computation and share it: nothing would be
+computed twice, and all activations would stay in memory. Both kinds of checkpoint (`use_reentrant`) call their function
 once more in the backward pass: that call is wrapped.
 """
 

@@ -1,7 +1,8 @@
-"""What is changed in torch's Python modules so that "tpu" is a citizen there; each file says why and how.
+"""Changes to torch's Python modules that make "tpu" a device like any other there; each file says what it changes and
+why.
 
-All of it acts on tensors, storages and modules of the device alone. It is installed with the device's name, before the
-first tensor: `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first. About 20 ms.
+All of it affects tensors, storages and modules of the device only. It is installed with the device's name, before the
+first tensor, because `torch.load(..., map_location="tpu")` and `module.to("tpu")` may come first. About 20 ms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lazytpu.frontend.storage import methods as storage_patches
 
 
 def install() -> None:
-    """Install everything but what `activate` adds: the casting policies of autocast."""
+    """Install everything except the casting policies of autocast, which activation adds."""
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, compile, dlpack, module_move, names, step_ends, storage_patches)

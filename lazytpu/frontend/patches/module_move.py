@@ -1,9 +1,9 @@
 """Moving a module to the device, or back, keeps its Parameter objects.
 
-`module.to("cuda")` gives each Parameter new data. torch cannot do that between "cpu" and a device in Python, and makes
-new Parameters without a word: tied weights come apart, and an optimizer made before the move steps the old ones. So
-when a parameter crosses to or from the device, its contents are exchanged with those of the moved one, and the object
-stays. Modules that stay where they are take torch's own way.
+`module.to("cuda")` gives each Parameter new data. Between "cpu" and a device in Python torch cannot do that, and
+silently creates new Parameters: tied weights come apart, and an optimizer created before the move updates the old ones.
+So when a parameter crosses to or from the device, its contents are swapped with those of the moved one, and the object
+stays. Modules that stay where they are take torch's own path.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
 
 
 def _let_go(module: nn.Module) -> None:
-    """Cut the graph of a weight that a hook of torch.nn.utils computed, and computes anew in the next forward: it was
-    made with the hook, and holds the parameters that are about to be moved."""
+    """Detach a weight that a hook of torch.nn.utils computed from its graph: the graph holds the parameters that are
+    about to move, and the next forward computes the weight again."""
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm | SpectralNorm):
             computed = module.__dict__.get(hook.name)
@@ -51,7 +51,7 @@ def _let_go(module: nn.Module) -> None:
 
 
 def _become(parameter: Tensor, moved: Tensor, fn: Callable[[Tensor], Tensor], name: str) -> None:
-    """Give the Parameter object the contents of `moved`, its gradient likewise moved, its hooks kept."""
+    """Give the Parameter object the contents of `moved`; its gradient moves too, and its hooks stay."""
     grad, parameter.grad = parameter.grad, None
     _check_unused(parameter, name)
     contents = nn.Parameter(moved, requires_grad=parameter.requires_grad)
@@ -69,7 +69,7 @@ def _become(parameter: Tensor, moved: Tensor, fn: Callable[[Tensor], Tensor], na
 
 
 def _check_unused(parameter: Tensor, name: str) -> None:
-    """A graph that is still alive would go on with the old contents: refuse, or make its backward refuse.
+    """A live graph would continue with the old contents: refuse, or make its backward refuse.
 
     Raises RuntimeError when something other than the parameter's own place in a graph refers to the contents.
     """

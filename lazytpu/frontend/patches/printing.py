@@ -1,4 +1,4 @@
-"""repr() of tpu tensors: one copy to the CPU, then torch's own formatting there, instead of a dozen recorded ops."""
+"""repr() of tpu tensors: one copy to the CPU, formatted there by torch, instead of a dozen recorded ops."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The global state of torch that decides what an op computes and is no argument of it: one list, part of the key (R2).
+"""The global state of torch that affects an op's result and is not an argument of it: one list, part of the key (R2).
 
-A record depends on a switch when the switch may decide what its op gives for its arguments. The edge of the trie that
-leads to it then holds the switches' values beside the op's name, and is taken while they are the same. What they are is
-asked when such an edge is compared, and at no other time: recording pays nothing for ops that depend on none, which
-most are. A record keeps the values as its `settings`, and its program is made by these, whatever torch is set to then.
+A record depends on a switch if the switch may affect its op's result for its arguments. The edge of the trie that leads
+to it then holds the switches' values beside the op's name, and is taken only while they are the same. They are read
+when such an edge is compared, and at no other time: ops that depend on none, which are most, pay nothing. A record
+keeps the values as its `settings`, and its program is compiled for these, whatever torch is set to by then.
 
-Other state of torch (autocast, grad mode, the default device, ...) decides which ops a script calls, and so what is
-recorded; docs/recompiles.md says where each kind belongs.
+Other state of torch (autocast, grad mode, the default device, ...) affects which ops a script calls, and thereby what
+is recorded; docs/recompiles.md says where each kind belongs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu.frontend.ports import OpFacts
 from lazytpu.frontend.torch_private import float32_matmul_precision, float32_precision
+from lazytpu.ports import OpFacts
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One piece of global state. `read` gives its value now, as quickly as can be; `word` that value in a record's
-    settings. `decides` says whether a record of an op depends on it, by the op's facts and arguments."""
+    """One piece of global state. `read` gives its current value, as quickly as possible; `word` names that value in a
+    record's settings. `decides` says whether a record of an op depends on it, by the op's facts and arguments."""
 
     name: str
     read: Callable[[], Any]
@@ -41,8 +41,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _may_promote(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
-    """Whether the default dtype may matter: torch asks for it where a dtype comes from integers, from numbers alone or
-    from nowhere. The dtype of a floating point tensor beats it, in every op that makes no tensor of numbers."""
+    """Whether the default dtype may matter: torch uses it if a dtype follows from integers, from numbers alone or from
+    nothing. The dtype of a floating-point tensor takes precedence, except in ops that create a tensor from numbers."""
     tensors = _tensors(list(bound.values()))
     if not tensors or not all(t.is_floating_point() or t.is_complex() for t in tensors):
         return True
@@ -64,7 +64,7 @@ def _may_refuse(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> bool:
     return op._schema.name in _NOT_DETERMINISTIC
 
 
-# What the CPU refuses, or warns about, under torch.use_deterministic_algorithms; as do the meta functions on a miss.
+# Ops that the CPU, and the meta functions on a miss, refuse or warn about under torch.use_deterministic_algorithms.
 _NOT_DETERMINISTIC = frozenset({"aten::put", "aten::put_", "aten::max_unpool2d", "aten::max_unpool3d"})
 
 
@@ -72,16 +72,16 @@ def _precisions() -> tuple[str, str]:
     """torch.set_float32_matmul_precision, and torch.backends.fp32_precision."""
     try:
         return float32_matmul_precision(), float32_precision("generic", "all")
-    except RuntimeError:  # torch names no precision once a backend (mkldnn, cuda) was set to one of its own
+    except RuntimeError:  # torch reports no precision once a backend (mkldnn, cuda) was set to one of its own
         return "highest", float32_precision("generic", "all")
 
 
-# What a setting of torch.backends.fp32_precision is called by torch.set_float32_matmul_precision.
+# The settings of torch.backends.fp32_precision, in the words of torch.set_float32_matmul_precision.
 _WORDS = {"tf32": "high", "bf16": "medium"}
 
 
 def _lower(values: tuple[str, str]) -> str:
-    """The lower of two precisions: neither names a device, so each is a permission for all of them."""
+    """The lower of two precisions: neither names a device, so each is a permission for all devices."""
     word, generic = values[0], _WORDS.get(values[1], "highest")
     return max(word, generic, key=("highest", "high", "medium").index)
 
@@ -95,13 +95,13 @@ SWITCHES = (
 
 
 def switches(op: OpOverload, facts: OpFacts, bound: dict[str, Any]) -> tuple[Switch, ...]:
-    """Those that a record of `op` with the arguments `bound` depends on."""
+    """The switches that a record of `op` with the arguments `bound` depends on."""
     return tuple([s for s in SWITCHES if s.decides(op, facts, bound)])
 
 
 class Under:
-    """An op's name in the key of an edge, while switches are as they were when the edge was made: under other values it
-    is not equal to that name."""
+    """An op's name in the key of an edge, together with the switches' values when the edge was created: under other
+    values it is not equal to that name."""
 
     __slots__ = ("name", "read", "values")
 
@@ -130,5 +130,5 @@ def keyed(key: tuple[Any, ...], needed: tuple[Switch, ...]) -> tuple[Any, ...]:
 
 
 def settings(needed: tuple[Switch, ...]) -> tuple[tuple[str, str], ...]:
-    """Their values now, for the record."""
+    """The switches' current values, for the record."""
     return tuple([(s.name, s.word(s.read())) for s in needed])

@@ -1,7 +1,7 @@
 """Writes the recording kernel of one op as Python source, from its schema.
 
-A kernel computes the record's key, walks one step of the trie and makes the results; a generic kernel that loops over
-its arguments costs about twice as much. `source(op, facts)` shows what is run.
+A kernel computes the record's key, takes one step in the trie and makes the results. A generic kernel that loops over
+its arguments costs about twice as much. `source(op, facts)` shows the code.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from textwrap import indent
 
 from torch._ops import OpOverload
 
-from lazytpu.frontend.ports import OpFacts
+from lazytpu.ports import OpFacts
 
 _STATIC_SCALARS = ("number", "Scalar")
 
 
 @dataclass(frozen=True)
-class Argument:
+class KernelArgument:
     """One argument of a kernel: `kind` says how it enters the key (see `_TOKENS`)."""
 
     name: str
@@ -27,14 +27,14 @@ class Argument:
     written: bool
 
 
-def arguments(op: OpOverload, facts: OpFacts) -> list[Argument]:
+def arguments(op: OpOverload, facts: OpFacts) -> list[KernelArgument]:
     """The kernel's arguments, in schema order."""
-    found: list[Argument] = []
+    parsed: list[KernelArgument] = []
     for a in op._schema.arguments:
         written = a.alias_info is not None and a.alias_info.is_write
         kind = _kind(str(a.type), a.name, facts)
-        found.append(Argument(safe(a.name), kind, a.kwarg_only, a.has_default_value(), written))
-    return found
+        parsed.append(KernelArgument(safe(a.name), kind, a.kwarg_only, a.has_default_value(), written))
+    return parsed
 
 
 def safe(name: str) -> str:
@@ -57,7 +57,7 @@ def _kind(type_: str, name: str, facts: OpFacts) -> str:
     return "float" if "float" in type_ else "static"
 
 
-# How an argument becomes part of the key. Indented for the body of the kernel; {a} is the argument, {k} its token.
+# How an argument becomes part of the key, indented for the body of the kernel. {a} is the argument, {k} its token.
 _TOKENS = {
     "tensor": """\
             try:
@@ -104,7 +104,7 @@ _TOKENS = {
 
 def source(op: OpOverload, facts: OpFacts) -> str:
     """The kernel's source. Its own names begin with an underscore, so that no schema's argument hides them; the others
-    are those of `lazytpu.frontend.recording.kernels`."""
+    come from the namespace in `lazytpu.frontend.recording.kernels`."""
     args = arguments(op, facts)
     lines = [f"def {function_name(op)}({_parameters(args)}):\n"]
     lines.append("    try:\n        _r = thread_stash(STASH)\n    except RuntimeError:\n        _r = recorder()\n")
@@ -131,8 +131,8 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     lines.append("                _s = _p.next.get(_key)\n                if _s is None:\n")
     lines.append(f"                    _s = miss(KERNEL, _r, _key, ({''.join(a.name + ', ' for a in args)}))\n")
     lines.append("                _p.expected = _s\n            _r.state = _s\n")
-    made, result = _results(op)
-    lines.append(made)
+    values, result = _results(op)
+    lines.append(values)
     lines.extend(_write(a) for a in args if a.written)
     lines.append("        except BaseException as _error:\n            _r.rollback()\n            _failure = _error\n")
     lines.append("        else:\n            _failure = None\n")
@@ -143,26 +143,26 @@ def source(op: OpOverload, facts: OpFacts) -> str:
     lines.append("        finally:\n            del _failure\n")  # its traceback holds this frame (R4)
     if "foreach" in str(op):  # torch counts the writes to a tensor, but not those to tensors in a list
         lines.extend(f"    wrote({a.name})\n" for a in args if a.written and a.kind == "tensors")
-    # What is overwritten is dead, and may be donated, once no name here holds it (R4).
-    lines.append(f"    if _r.eager:\n{'' if made is _ONE else '        _v = None' + chr(10)}        run_now(_r)\n")
+    # An overwritten value is dead, and may be donated, once no name here holds it (R4).
+    lines.append(f"    if _r.eager:\n{'' if values is _ONE else '        _v = None' + chr(10)}        run_now(_r)\n")
     lines.append(result)
     return "".join(lines)
 
 
-def _token(a: Argument, token: str, facts: OpFacts) -> str:
+def _token(a: KernelArgument, token: str, facts: OpFacts) -> str:
     tensor = _TOKENS["tensor"].format(a=a.name, k=token)
-    if a.kind == "tensor" and a.name in facts.numbers:  # x * 2.0 comes as mul.Tensor: that it is no tensor costs 2 us
+    if a.kind == "tensor" and a.name in facts.numbers:  # x * 2.0 is mul.Tensor; an exception costs 2 us
         return _TOKENS["tensor or number"].format(a=a.name, k=token, tensor=indent(tensor, "    "))
     return _TOKENS[a.kind].format(a=a.name, k=token)
 
 
-def _through_memory(op: OpOverload, args: list[Argument], written: Argument) -> str:
-    """What is written to a conjugated tensor is computed in a plain one, and copied."""
-    given = ", ".join(f"{a.name}={a.name}" if a.keyword else a.name for a in args)
+def _through_memory(op: OpOverload, args: list[KernelArgument], written: KernelArgument) -> str:
+    """A write to a conjugated tensor is computed in a plain one and copied."""
+    call = ", ".join(f"{a.name}={a.name}" if a.keyword else a.name for a in args)
     return (
         f"    if {written.name}.is_conj():\n"
         f"        _conjugated, {written.name} = {written.name}, {written.name}.resolve_conj()\n"
-        f"        return _conjugated.copy_({function_name(op)}({given}))\n"
+        f"        return _conjugated.copy_({function_name(op)}({call}))\n"
     )
 
 
@@ -171,7 +171,7 @@ def function_name(op: OpOverload) -> str:
     return str(op).replace(".", "_")
 
 
-def _parameters(args: list[Argument]) -> str:
+def _parameters(args: list[KernelArgument]) -> str:
     parts: list[str] = []
     star = False
     for a in args:
@@ -183,7 +183,7 @@ def _parameters(args: list[Argument]) -> str:
     return ", ".join(parts)
 
 
-def _write(a: Argument) -> str:
+def _write(a: KernelArgument) -> str:
     """A written argument's storage gets a new value of its old layout."""
     if a.kind == "tensors":
         return (
@@ -229,7 +229,7 @@ def _results(op: OpOverload) -> tuple[str, str]:
     fresh = [p for p in parts if p.startswith("wrap_")]
     if len(parts) == 1 and parts[0].startswith("wrap_one"):
         return _ONE, _MAKE
-    made = "            _vs = produce_all(_r, _s.outs)\n" if fresh else ""
+    values = "            _vs = produce_all(_r, _s.outs)\n" if fresh else ""
     if not parts:
-        return made, "    return None\n"
-    return made, f"    return {parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}\n"
+        return values, "    return None\n"
+    return values, f"    return {parts[0] if len(parts) == 1 else '(' + ', '.join(parts) + ')'}\n"

@@ -1,18 +1,19 @@
-"""Strict and debug mode: each record is a trace of its own, cut as soon as it is made."""
+"""Strict and debug mode: each record is a trace of its own, cut immediately."""
 
 from __future__ import annotations
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording.nan_check import Watch
 from lazytpu.options import options
 from lazytpu.trace.recorder import Recorder
 
 
 def run_now(recorder: Recorder) -> None:
-    """Called by a kernel whose recorder is eager, after it made its record: strict mode launches it, debug mode waits.
+    """Called by a kernel after it recorded an op in eager mode: strict mode launches the record, debug mode waits for
+    it.
 
-    Raises in debug mode what only values decide, such as an index out of range, at the op's own call, and with
-    `options.nan_check` FloatingPointError.
+    In debug mode, raises at the op's own call what depends on values, such as an index out of range, and
+    FloatingPointError with `options.nan_check`.
     """
     if recorder.mode == "strict":
         recorder.cut()
@@ -20,7 +21,7 @@ def run_now(recorder: Recorder) -> None:
     state = recorder.state
     record = state.record
     watch = Watch(recorder, record) if options.nan_check and record is not None and state.depth == 1 else None
-    engine = ports.engine()
+    engine = activation.engine()
     before = engine.launched()
     try:
         recorder.cut()

@@ -10,20 +10,21 @@ from types import TracebackType
 
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.tensors import recorder, recorders
-from lazytpu.options import SETTINGS, watch
+from lazytpu.options import watch
+from lazytpu.settings import SETTINGS
 from lazytpu.trace.recorder import Recorder
 
 
 def install() -> None:
-    """Let recorders follow the mode of the process."""
+    """Let recorders follow the process's mode."""
     watch("mode", _follow)
 
 
 def _follow() -> None:
     place = call_site()
-    with ExitStack() as every:  # a cut that fails keeps no other recorder from following
-        for each in recorders():
-            every.callback(each.choose_mode, each.own_mode, place)
+    with ExitStack() as calls:  # a failing cut must not keep other recorders from following
+        for follower in recorders():
+            calls.callback(follower.choose_mode, follower.own_mode, place)
 
 
 class Mode:

@@ -1,8 +1,8 @@
-"""Names of a trace's values, for reading its IR: parameters and buffers of modules, states of optimizers.
+"""Names of a trace's values, for readers of its IR: parameters and buffers of modules, states of optimizers.
 
-Values know no tensors, so modules and optimizers are noted as they come: by torch's own hooks, which are called as a
-module gets a parameter, a buffer or a child, and as an optimizer steps. Looking through all of Python's objects instead
-costs half a second a compile.
+Values do not refer to tensors, so modules and optimizers are noted by torch's own hooks, which are called when a module
+gets a parameter, a buffer or a child, and when an optimizer steps. Searching all of Python's objects instead would cost
+half a second per compile.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ def install() -> None:
 
 
 def note_module(module: nn.Module, name: str, member: Any) -> None:
-    """The hook of modules; dynamo traces it, and sees nothing in it."""
+    """The hook of modules; dynamo traces it, and finds nothing in it."""
     if not torch.compiler.is_compiling():
         _modules[id(module)] = module
 
 
 def note_optimizer(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """The hook of optimizers, likewise."""
+    """The hook of optimizers; for dynamo like that of modules."""
     if not torch.compiler.is_compiling():
         _optimizers[id(optimizer)] = optimizer
 
 
 class Named(NamedTuple):
     """A tensor that a module or an optimizer holds. `kind` is "parameter", "buffer", "gradient" or "state"; `name` is
-    None for those of parameters that no module has."""
+    None if the parameter belongs to no module."""
 
     kind: str
     name: str | None
@@ -59,7 +59,7 @@ class Named(NamedTuple):
 
 
 def named() -> Iterator[Named]:
-    """All that modules and optimizers hold. Of one tensor the outermost module's name, the longest, comes last."""
+    """All that modules and optimizers hold. A tensor's name in the outermost module, the longest, comes last."""
     names: dict[int, str] = {}
     for module in _outermost():
         members = [("parameter", *member) for member in module.named_parameters()]
@@ -79,7 +79,7 @@ def named() -> Iterator[Named]:
 
 
 def _outermost() -> list[nn.Module]:
-    """The modules that are in no other."""
+    """The modules that are not part of another one."""
     modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
     inner = {id(child) for module in modules for child in module.children()}
     return [module for module in modules if id(module) not in inner]
@@ -92,31 +92,31 @@ def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor) -> Iterato
 
 
 def slot_names(epoch: int) -> dict[int, str]:
-    """The names of the values that trace `epoch` knows, by slot. Runs on a miss only."""
-    found: dict[int, str] = {}
+    """The names of the values that trace `epoch` uses, by slot. Called on a miss only."""
+    names: dict[int, str] = {}
     for _, name, tensor in named():
         value = value_of(tensor)
         if name is not None and value is not None and value.epoch == epoch:
-            found[value.slot] = name
-    return found
+            names[value.slot] = name
+    return names
 
 
 def model_names(epoch: int) -> list[str]:
-    """The classes of the models whose parameters or buffers trace `epoch` knows. Of what torch only wraps around a
-    model, DistributedDataParallel or a compiled module, it is the model's. Runs on a miss only."""
-    found: dict[str, None] = {}
+    """The classes of the models whose parameters or buffers trace `epoch` uses; for torch's wrappers around a model,
+    DistributedDataParallel or a compiled module, the model's class. Called on a miss only."""
+    classes: dict[str, None] = {}
     for module in _outermost():
         members = chain(module.parameters(), module.buffers())
         if any(value is not None and value.epoch == epoch for value in map(value_of, members)):
             while type(module).__module__.startswith("torch.") and len(children := list(module.children())) == 1:
                 (module,) = children
-            found[type(module).__name__] = None
-    return list(found)
+            classes[type(module).__name__] = None
+    return list(classes)
 
 
 def value_of(tensor: Any) -> Value | None:
-    """The value that a tensor's storage holds; None for anything that is not a dense tensor on tpu, and for what
-    stands for one inside of torch.func."""
+    """The value in a tensor's storage; None for anything but a dense tensor on tpu, and for the wrappers of
+    torch.func."""
     if not isinstance(tensor, torch.Tensor) or is_wrapped(tensor):
         return None
     if tensor.device.type == "tpu" and tensor.layout is torch.strided:

@@ -1,4 +1,4 @@
-"""The NaN check of debug mode: which op first makes a NaN or an infinity out of finite operands, and what they were."""
+"""The NaN check of debug mode: which op first makes a NaN or an infinity from finite operands, and what they were."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.trace.extract import operands
 from lazytpu.trace.recorder import Recorder
@@ -17,15 +17,15 @@ from lazytpu.trace.value import EMPTY, Layout
 
 
 class Watch:
-    """One record that is about to run: keeps its operands, so that none is overwritten, until its results are there."""
+    """One record that is about to run: holds its operands, so that none is overwritten, until its results are there."""
 
     def __init__(self, recorder: Recorder, record: Record):
         self.record = record
         self.numbers = list(recorder.numbers)
         self.values = recorder.values
         self.layouts: dict[int, Layout] = {slot: layout for slot, layout, _ in record.admitted}
-        given = iter(recorder.buffers)
-        self.buffers = {slot: EMPTY if empty else next(given) for slot, _, empty in record.admitted}
+        inputs = iter(recorder.buffers)
+        self.buffers = {slot: EMPTY if empty else next(inputs) for slot, _, empty in record.admitted}
         for buffer in recorder.buffers:
             buffer.pins += 1
 
@@ -37,17 +37,18 @@ class Watch:
 
     def check(self) -> None:
         """Raise FloatingPointError, once the record has run, if a result is not finite though all operands are."""
-        found = [(name, bad) for name, result in self._results() if (bad := _not_finite(result))]
-        if not found or not all(map(_finite, (*self.numbers, *_static(self.record)))):
+        failures = [(name, count) for name, result in self._results() if (count := _not_finite(result))]
+        if not failures or not all(map(_finite, (*self.numbers, *_static(self.record)))):
             return
-        given = list(self._operands())
-        if any(_not_finite(tensor) for _, tensor in given):
+        tensors = list(self._operands())
+        if any(_not_finite(tensor) for _, tensor in tensors):
             return
-        made = "; ".join(f"{name}: {bad}" for name, bad in found)
-        told = "".join(f"\n  {name}: {_statistics(tensor)}" for name, tensor in given)
+        results = "; ".join(f"{name}: {count}" for name, count in failures)
+        described = "".join(f"\n  {name}: {_statistics(tensor)}" for name, tensor in tensors)
         numbers = f"\n  numbers: {', '.join(map(repr, self.numbers))}" if self.numbers else ""
         raise FloatingPointError(
-            f"{self.record.op} at {user_line()} made what is not finite ({made}) from finite operands:{told}{numbers}\n"
+            f"{self.record.op} at {user_line()} made what is not finite ({results}) from finite operands:"
+            f"{described}{numbers}\n"
             "Keep such elements from the op (torch.where, clamp, an epsilon), or compute in a dtype of wider range."
         )
 
@@ -59,9 +60,9 @@ class Watch:
                     yield name, self._view(buffer, self.layouts[operand.slot], operand.view)
 
     def _results(self) -> Iterator[tuple[str, torch.Tensor]]:
-        made = [layout for layout in self.record.outs if layout is not None]
-        for i, (slot, layout) in enumerate(zip(self.record.out_slots, made, strict=True)):
-            yield from self._result("the result" if len(made) == 1 else f"result {i}", slot, layout, None)
+        layouts = [layout for layout in self.record.outs if layout is not None]
+        for i, (slot, layout) in enumerate(zip(self.record.out_slots, layouts, strict=True)):
+            yield from self._result("the result" if len(layouts) == 1 else f"result {i}", slot, layout, None)
         for name, slots in self.record.written.items():
             for operand, slot in zip(operands(self.record.arguments[name]), slots, strict=True):
                 yield from self._result(f"'{name}'", slot, self.layouts[operand.slot], operand)
@@ -75,7 +76,7 @@ class Watch:
 
     def _view(self, buffer: Any, layout: Layout, view: Any) -> torch.Tensor:
         """The elements of a buffer as an argument sees them, on the CPU."""
-        flat = ports.engine().download(buffer, layout.dtype)
+        flat = activation.engine().download(buffer, layout.dtype)
         if view is None:
             return flat.as_strided(layout.shape, layout.stride)
         size, stride, offset, dtype = view

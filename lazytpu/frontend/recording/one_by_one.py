@@ -1,7 +1,7 @@
-"""Lists of tensors that share elements: torch writes one after the other, and each sees what was written before.
+"""Lists of tensors that share elements: torch writes one after the other, and each sees the earlier writes.
 
-A record reads all before it writes. So an op on lists in which what one element writes is read or written by another,
-as when one tensor is in a list twice, is recorded as an op on each.
+A record reads everything before it writes. So if one element of a list is written, and another one reads or writes the
+same memory, as when a tensor is in a list twice, the op is recorded for each element separately.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 
 from torch import Tensor
 
-from lazytpu.frontend.recording.codegen import Argument
+from lazytpu.frontend.recording.codegen import KernelArgument
 
 Span = tuple[int, int, int]
 """The first byte and the last that a tensor touches, and its place in its list; -1 for one that is in none."""
 
 
 class OneByOne(Exception):
-    """An op on lists has to be recorded for each of their elements (never seen by users)."""
+    """An op on lists has to be recorded for each element; users never see this."""
 
 
-def check_lists(arguments: Sequence[Argument], values: Sequence[Any]) -> None:
-    """Raise OneByOne when an element of a written list shares memory with what belongs to another."""
+def check_lists(arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
+    """Raise OneByOne when an element of a written list shares memory with an operand of another element."""
     lists = [v for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written and v]
     if not lists or len(lists[0]) < 2:
         return
@@ -36,7 +36,7 @@ def check_lists(arguments: Sequence[Argument], values: Sequence[Any]) -> None:
 
 
 def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:
-    """By storage, what the tensors among arguments touch."""
+    """The bytes that the tensors among the arguments touch, by storage."""
     spans: dict[int, list[Span]] = defaultdict(list)
     for value in values:
         places = enumerate(value) if isinstance(value, list | tuple) else [(-1, value)]
@@ -48,7 +48,7 @@ def _spans(values: Sequence[Any]) -> dict[int, list[Span]]:
     return spans
 
 
-def record_each(call: Callable[..., Any], arguments: Sequence[Argument], values: Sequence[Any]) -> None:
+def record_each(call: Callable[..., Any], arguments: Sequence[KernelArgument], values: Sequence[Any]) -> None:
     """Call an op that writes lists for each of their elements, in order."""
     count = next(len(v) for a, v in zip(arguments, values, strict=True) if a.kind == "tensors" and a.written)
     for i in range(count):

@@ -1,4 +1,4 @@
-"""`out=` overloads: the functional op is recorded, and its results are written into the given tensors."""
+"""`out=` overloads: the functional op is recorded, and its results are written to the out tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lazytpu.frontend.recording.tensors import extent
 
 aten = torch.ops.aten
 
-_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors that the CPU makes of the values it is asked with
+_OF_VALUES = ("ZeroDivisionError", "LinAlgError")  # errors about the values that the CPU is called with
 
 
 def out_names(op: OpOverload) -> list[str]:
@@ -37,7 +37,7 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., 
         pairs = _pairs(targets, functional(*args, **kwargs))
         if any(target.dtype is not result.dtype for target, result in pairs):
             _ask(op, args, kwargs, dict(zip(names, targets, strict=True)))
-            if takes_dtype and kwargs.get("dtype") is None:  # sums and the like are computed in the dtype they go to
+            if takes_dtype and kwargs.get("dtype") is None:  # sums compute in the dtype of the out tensor
                 pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
         row_major = op._schema.name in _ROW_MAJOR
         for target, result in pairs:
@@ -48,7 +48,7 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., 
 
 
 def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """(where it goes, what was computed) for each result."""
+    """(target, result) for each result."""
     if isinstance(targets, torch.Tensor):
         return [(targets, results)]
     if len(targets) == 1 and not (isinstance(targets[0], torch.Tensor) and isinstance(results, list | tuple)):
@@ -57,14 +57,14 @@ def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets: dict[str, Any]) -> None:
-    """Raise the CPU's error when it does not write this op's results to tensors of other dtypes; each op has a rule of
-    its own. Pointwise ops, and those of large tensors, are asked once for the same dtypes, with small tensors."""
+    """Raise the CPU's error if it does not write this op's results to tensors of these dtypes; the rules differ by op.
+    Pointwise ops, and ops on large tensors, are checked once for the same dtypes, with small tensors."""
     if torch.Tag.pointwise in op.tags or elements([*args, *kwargs.values(), *targets.values()]) > LARGE:
-        given = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
-        check_dtypes(op, {**given, **kwargs, **targets}, ())
+        arguments = dict(zip([a.name for a in op._schema.arguments], args, strict=False))
+        check_dtypes(op, {**arguments, **kwargs, **targets}, ())
         return
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the resizing of a result is warned about later
+        warnings.simplefilter("ignore")  # the warning about a resized result comes later
         try:
             op(*map(on_cpu, args), **{name: on_cpu(value) for name, value in {**kwargs, **targets}.items()})
         except RuntimeError as error:
@@ -72,10 +72,10 @@ def _ask(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], targets:
                 raise
 
 
-# A tensor that the CPU resizes for these is row-major, though their own results are not.
+# The CPU resizes an out tensor of these to row-major, though their own results are not.
 _ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"})
 
-# These read other elements than those they write at the same time: their results do not go to what they read.
+# These read other elements than they write at the same time: their results must not go to their operands.
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})
 
 
@@ -109,9 +109,9 @@ def _store(target: torch.Tensor, result: torch.Tensor) -> None:
                 stacklevel=4,
             )
         aten.resize_.default(target, list(result.shape))
-        if target.stride() != result.stride():  # resized, it gets the strides that the op would have given its result
+        if target.stride() != result.stride():  # after a resize it gets the strides of the op's own result
             touched = extent(tuple(result.shape), tuple(result.stride()))
-            if touched > result.numel():  # those of a part of something larger
+            if touched > result.numel():  # strides of a part of a larger tensor
                 aten.resize_.default(target, [touched])
             target.as_strided_(result.shape, result.stride())
     target.copy_(result)

@@ -1,8 +1,8 @@
-"""Torch's checks on tensors that are written: does one overlap itself, or partly overlap what is read?
+"""Torch's checks on tensors that are written: does one overlap itself, or partly overlap a tensor that is read?
 
 The same answers and messages as `at::has_internal_overlap` and `at::get_overlap_status` (ATen/MemoryOverlap.cpp), from
-size, stride, offset and the identity of the storage. Every writing kernel asks at record time: a program reads before
-it writes, so an overlap would not fail there, it would give other values than the CPU does.
+size, stride, offset and the identity of the storage. Every writing kernel checks at record time: a program reads before
+it writes, so an overlap would not fail there but give other values than the CPU.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def overlap(a: Tensor, b: Tensor) -> Overlap:
 
 
 def check_no_internal_overlap(written: Tensor) -> None:
-    """Raises torch's RuntimeError when two indices of `written` are one element for sure (an expanded dim)."""
+    """Raises torch's RuntimeError when two indices of `written` are certainly one element (an expanded dim)."""
     if not written.is_contiguous() and internal_overlap(written) is Internal.YES:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -71,7 +71,7 @@ def check_no_internal_overlap(written: Tensor) -> None:
 
 
 def check_no_partial_overlap(written: Tensor, read: Tensor) -> None:
-    """Raises torch's RuntimeError when `written` is some, but not exactly all, of what is read.
+    """Raises torch's RuntimeError when `written` is a part, but not all, of what is read.
 
     In-place ops read exactly what they write.
     """

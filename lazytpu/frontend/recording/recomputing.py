@@ -1,4 +1,4 @@
-"""The records around what is recomputed on purpose; `lazytpu.aten.recompute` says what they do."""
+"""The records around an intended recomputation; `lazytpu.aten.recompute` says what they do."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _nothing(**arguments: Any) -> tuple[()]:
 
 @contextmanager
 def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None]:
-    """What is recorded inside computes anew what was computed before from `arguments` (tensors and other values)."""
-    if recorder.state is recorder.root:  # nothing is recorded that it could be shared with
+    """Marks what is recorded inside as a recomputation from `arguments` (tensors and other values)."""
+    if recorder.state is recorder.root:  # nothing is pending that it could be shared with
         yield
         return
     saved = [a for a in arguments if isinstance(a, torch.Tensor) and a.device.type == "tpu"]
@@ -35,5 +35,5 @@ def recomputing(recorder: Recorder, arguments: tuple[Any, ...]) -> Iterator[None
     try:
         yield
     finally:
-        if recorder.whole == whole:  # else the trace was cut inside, and what is recorded since knows no beginning
+        if recorder.whole == whole:  # else the trace was cut inside, and the new one has no beginning of it
             kernel(OPS.recompute_end.default).call()

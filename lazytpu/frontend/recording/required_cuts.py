@@ -1,21 +1,21 @@
-"""Where a trace ends before a record: asked on misses, since the states after which one ends have no way on."""
+"""Cuts that are required before a record. Only misses check for them: a state before such a cut has no edges."""
 
 from __future__ import annotations
 
 import warnings
 from typing import Any
 
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.options import options
 from lazytpu.trace.cuts import BEGIN, IDLE, LIMIT, STEP
 from lazytpu.trace.trie import Ended, State
 
-IDLE_AFTER = 1024  # records: some 5 ms of the host, in which an idle device could compute
+IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
 
 
-class TraceEnds(Exception):
-    """The trace ends before this op, for a `cause`: it is cut and the op recorded anew (never seen by users)."""
+class CutRequired(Exception):
+    """The trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see this."""
 
     def __init__(self, cause: str):
         super().__init__(cause)
@@ -23,39 +23,40 @@ class TraceEnds(Exception):
 
 
 class TraceLimitWarning(UserWarning):
-    """A trace reached its size limit and was cut without being asked to."""
+    """A trace reached its size limit, and lazytpu cut it."""
 
 
-def check_known_ends(parent: State, key: tuple[Any, ...], fused: bool) -> None:
-    """Raise TraceEnds when the trace that is at `parent` has to be cut before the record of `key`."""
+def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> None:
+    """Raise CutRequired when the trace that is at `parent` has to be cut before the record of `key`."""
     if isinstance(parent, Ended):
-        raise TraceEnds(STEP)
+        raise CutRequired(STEP)
     if fused and parent.ends is not None:
-        raise TraceEnds(parent.ends)
+        raise CutRequired(parent.ends)
     if fused and key in parent.starts:
-        raise TraceEnds(BEGIN)
+        raise CutRequired(BEGIN)
     if parent.depth >= options.trace_limit:
         _warn_full(parent.depth)
-        raise TraceEnds(LIMIT)
+        raise CutRequired(LIMIT)
 
 
 def note_start(parent: State, key: tuple[Any, ...]) -> None:
-    """A step begins with the record of `key`: raise TraceEnds when something was recorded before, now and in future."""
+    """A step begins with the record of `key`: raise CutRequired if anything was recorded before it, now and in later
+    traces."""
     if parent.depth:
         parent.starts = {*parent.starts, key}
-        raise TraceEnds(BEGIN)
+        raise CutRequired(BEGIN)
 
 
 def note_idle(state: State) -> None:
-    """Let a trace outside of a step end at `state`, a new one, when it is long and the device has nothing to do. A step
-    is one program, however long it is recorded for; and once a trace ends somewhere it ends there always, so that when
-    the device is idle decides no program twice."""
-    if state.depth % IDLE_AFTER == 0 and not state.in_step and state.loop is None and ports.engine().idle():
+    """End a trace outside of a step at the new `state`, when it is long and the device has nothing to do. A step is one
+    program, however long its recording takes. A trace that ended at a state always ends there, so the device's timing
+    does not change programs later."""
+    if state.depth % IDLE_AFTER == 0 and not state.in_step and state.loop is None and activation.engine().idle():
         state.ends = IDLE
 
 
 def _warn_full(depth: int) -> None:
-    """Say where, and what to do: lazy mode without a cut does not grow for ever."""
+    """Warn with the place and a remedy: in lazy mode a trace without a cut must not grow forever."""
     warnings.warn(
         f"{depth} ops were recorded without a cut, so lazytpu cuts here ({user_line()}). Call lazytpu.mark_step() at "
         f"the end of each training step, or raise the limit (LAZYTPU_TRACE_LIMIT, now {depth}).",

@@ -1,7 +1,7 @@
-"""Steps end by themselves in fused mode: after `optimizer.step()`, without a call of the user's.
+"""Steps end by themselves in fused mode: after `optimizer.step()`, without a call by the user.
 
-The end is only marked there, and the program launched when the next op is recorded or a value read. A `zero_grad()` in
-between still frees the gradients, which then are no results of the step.
+The end is only marked there. The program is launched when the next op is recorded or a value is read. A `zero_grad()`
+in between still frees the gradients, which then are not results of the step.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lazytpu.frontend.torch_private import backward_id, is_stashed, thread_stash
 
 
 def install() -> None:
-    """End the step of the calling thread after every optimizer's step from now on, and let an interrupt wait for it:
+    """From now on, end the calling thread's step after every optimizer's step, and let an interrupt wait for it:
     torch's optimizers write a state in several ops."""
     interrupts.finished_first(os.path.dirname(torch.optim.__file__))
     register_optimizer_step_post_hook(note_end)
 
 
 def note_end(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """The hook of optimizers. Dynamo traces it, and sees nothing in it: a compiled step has no end of its own."""
+    """The hook of optimizers. Dynamo traces it, and finds nothing in it: a compiled step has no end of its own."""
     if torch.compiler.is_compiling():
         return
     if not is_stashed(STASH):
         return
-    if backward_id() != -1:  # optimizers that step inside backward, one for each parameter: the step is not over
+    if backward_id() != -1:  # an optimizer per parameter that steps inside backward: the step is not over
         return
     if any(p.device.type == "tpu" for group in optimizer.param_groups for p in group["params"][:1]):
         thread_stash(STASH).end(call_site())

@@ -1,7 +1,7 @@
-"""Where a step begins: what prepares data or weights before it is a program of its own in fused mode.
+"""Where a step begins: the preparation of data or weights before it is a program of its own in fused mode.
 
-A batch that is shuffled, scaled or augmented on the device takes another path each time, and so would the step's
-program if the step were recorded behind it. Asked on a miss only.
+Shuffling, scaling or augmenting a batch on the device may differ each time, and the step's program would differ too if
+the step were recorded after it. Checked on a miss only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def belongs_to_step(args: Iterable[Any]) -> bool:
 
 
 def is_differentiated(args: Iterable[Any]) -> bool:
-    """Whether autograd makes a node for an op with these arguments."""
+    """Whether autograd creates a node for an op with these arguments."""
     return torch.is_grad_enabled() and any(map(_requires_grad, args))
 
 
@@ -40,10 +40,10 @@ def _requires_grad(arg: Any) -> bool:
 
 
 def _outermost_module(frame: FrameType | None) -> nn.Module | None:
-    """The module whose call is under way, the first of them if its forward calls others."""
-    found: FrameType | None = None
+    """The module whose call is running; the outermost one if its forward calls others."""
+    outermost: FrameType | None = None
     while frame is not None:
         if frame.f_code is MODULE_CALL:
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return None if found is None else found.f_locals["self"]
+    return None if outermost is None else outermost.f_locals["self"]

@@ -1,4 +1,4 @@
-"""Making tpu tensors and finding the value behind one."""
+"""Creating tpu tensors, and finding the value behind one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lazytpu import interrupts
-from lazytpu.frontend import ports
+from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, is_stashed, stash_in_thread, thread_stash
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
@@ -21,13 +21,14 @@ STASH = "lazytpu.recorder"
 
 ROOT = State(None, None, None, 0, 0, 0)
 LAZY_ROOT = State(None, None, None, 0, 0, 0)
-_made: list[weakref.ref[Recorder]] = []
+_recorders: list[weakref.ref[Recorder]] = []
 _making = threading.Lock()
 
 
 def recorders() -> list[Recorder]:
-    """Those that may have something pending: a thread's recorder ends with the thread and the last value it made."""
-    return [found for each in list(_made) if (found := each()) is not None]
+    """Those that may have something pending: a thread's recorder lives as long as the thread and the values it
+    created."""
+    return [alive for reference in list(_recorders) if (alive := reference()) is not None]
 
 
 def recorder() -> Recorder:
@@ -35,22 +36,21 @@ def recorder() -> Recorder:
     if is_stashed(STASH):
         return thread_stash(STASH)
     interrupts.install()
-    engine = ports.engine()
-    made = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
+    engine = activation.engine()
+    created = Recorder(ROOT, engine.cut_trace, engine.plan_of, engine.lose_trace, LAZY_ROOT, engine.answers)
     with _making:
-        _made[:] = [each for each in _made if each() is not None] + [weakref.ref(made)]
-    stash_in_thread(STASH, made)
-    return made
+        _recorders[:] = [reference for reference in _recorders if reference() is not None] + [weakref.ref(created)]
+    stash_in_thread(STASH, created)
+    return created
 
 
 @lru_cache(maxsize=4096)
 def layout(dtype: torch.dtype, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
-    """The Layout of a tensor made with this size and stride: shared by all values of that kind.
+    """The Layout of a tensor created with this size and stride: shared by all values of that kind.
 
-    Raises NotImplementedError for a dtype that the device does not have, RuntimeError for a size that is far too large
-    for it.
+    Raises NotImplementedError for a dtype that the device lacks, RuntimeError for a size that is far too large for it.
     """
-    engine = ports.engine()
+    engine = activation.engine()
     engine.check_dtype(dtype)
     engine.check_size(dtype, shape)
     return Layout(dtype, shape, stride)
@@ -70,7 +70,7 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """Elements from the first to the last that a tensor of this size and stride touches."""
+    """The number of elements from the first to the last that a tensor of this size and stride touches."""
     if 0 in shape:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
@@ -87,7 +87,7 @@ def wrap(value: Value) -> torch.Tensor:
 
 
 def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor whose memory nothing has written yet; it costs no buffer until something is written."""
+    """A tensor whose memory nothing has written yet; it takes no buffer until something is written."""
     if is_dense(shape, stride):
         return wrap(resident(layout(dtype, shape, stride), EMPTY))
     size = extent(shape, stride)
@@ -96,13 +96,13 @@ def empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -
 
 
 def value_of(tensor: torch.Tensor) -> Value:
-    """The value that the storage of a tpu tensor holds."""
+    """The value in the storage of a tpu tensor."""
     storage: Any = tensor.untyped_storage()
     return storage._value
 
 
 def is_natural(tensor: torch.Tensor, kind: Layout) -> bool:
-    """Whether the tensor covers its storage as the tensor that made the storage did."""
+    """Whether the tensor covers its storage like the tensor that created the storage."""
     return (
         tensor.shape == kind.shape
         and tensor.stride() == kind.stride

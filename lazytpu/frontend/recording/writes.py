@@ -9,11 +9,11 @@ from torch._ops import OpOverload
 
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
 
-# torch lets these write to an expanded tensor: every index gets the same number.
+# torch allows these to write to an expanded tensor: every index gets the same number.
 _MAY_OVERLAP_ITSELF = frozenset({"fill_", "zero_", "index_fill_", "index_put_", "masked_fill_", "_index_put_impl_"})
-# These read other elements than those they write at the same time: no overlap at all.
+# These read other elements than they write at the same time: no overlap is allowed.
 _NO_OVERLAP = frozenset("""index_add_ index_copy_ index_fill_ scatter_ scatter_add_ scatter_reduce_ put_""".split())
-_READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch takes out of its tensor before it writes
+_READ_FIRST = frozenset({("masked_fill_", "value")})  # a number, which torch reads from its tensor before it writes
 
 
 def check_writes(op: OpOverload, bound: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
 """Sparse COO tensors of the device: indices and values are dense tensors, and ops on them are recorded as dense ops.
 
-`register` gives torch the kernels; what has none is refused in words (`refusals`). docs/sparse.md lists both.
+`register` gives torch the kernels; ops without one are refused with a hint (`refusals`). docs/sparse.md lists both.
 """

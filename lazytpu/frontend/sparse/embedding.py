@@ -1,4 +1,4 @@
-"""Sparse gradients of tables. That of `nn.Embedding` torch itself makes, of indices and values."""
+"""Sparse gradients of embedding tables. torch itself builds that of `nn.Embedding` from indices and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def embedding_bag_backward(
         saved = (offset2bag, bag_size, maximum_indices)
         call = kernel(aten._embedding_bag_backward.default).call
         return call(grad, indices, offsets, *saved, *counts, False, per_sample_weights, padding_idx)
-    if offset2bag.shape != indices.shape:  # what the forward left out is found again
+    if offset2bag.shape != indices.shape:  # the elements that the forward left out
         ends = offsets[: grad.shape[0]].contiguous()
         offset2bag = (
             torch.searchsorted(

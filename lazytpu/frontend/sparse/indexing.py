@@ -1,4 +1,4 @@
-"""Picking elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
+"""Selecting elements: of a sparse tensor along a dim, and of any tensor at the indices of a sparse one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.frontend.sparse.parts import Kernels, indices_of, like, look_up, ma
 
 
 def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
-    """aten::index_select: along a sparse dim, how many elements there are is read from the device, a cut."""
+    """aten::index_select. Along a sparse dim the number of elements is read from the device: a cut."""
     if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
         raise IndexError(
             f"index_select(): expected a vector of integers as index, got {index.dtype} {list(index.shape)}"
@@ -20,13 +20,13 @@ def index_select(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
     size = [*tensor.shape[:dim], index.shape[0], *tensor.shape[dim + 1 :]]
     if dim >= tensor.sparse_dim():
         return make(indices, values.index_select(dim - tensor.sparse_dim() + 1, index), size, tensor.is_coalesced())
-    found, element = nonzero(index[:, None] == indices[dim]).unbind(1)
-    rows = [found if d == dim else row[element] for d, row in enumerate(indices)]
+    places, element = nonzero(index[:, None] == indices[dim]).unbind(1)
+    rows = [places if d == dim else row[element] for d, row in enumerate(indices)]
     return make(torch.stack(rows), values[element], size)
 
 
 def select(tensor: Tensor, dim: int, index: int) -> Tensor:
-    """aten::select.int: dense when it takes the only sparse dim; else a cut, as index_select has it."""
+    """aten::select.int. Dense when it removes the only sparse dim, else a cut, as in index_select."""
     length = tensor.shape[range(tensor.dim())[dim]]
     if not -length <= index < length:
         raise IndexError(
@@ -36,11 +36,11 @@ def select(tensor: Tensor, dim: int, index: int) -> Tensor:
     size, sparse = [*tensor.shape[:dim], *tensor.shape[dim + 1 :]], tensor.sparse_dim()
     if dim >= sparse:
         return make(indices_of(tensor), values_of(tensor).select(dim - sparse + 1, index), size, tensor.is_coalesced())
-    found = nonzero(indices_of(tensor)[dim] == index).reshape(-1)
-    values = values_of(tensor)[found]
+    chosen = nonzero(indices_of(tensor)[dim] == index).reshape(-1)
+    values = values_of(tensor)[chosen]
     if sparse == 1:
         return values.sum(0)
-    others = [row[found] for d, row in enumerate(indices_of(tensor)) if d != dim]
+    others = [row[chosen] for d, row in enumerate(indices_of(tensor)) if d != dim]
     return make(torch.stack(others), values, size, tensor.is_coalesced())
 
 
@@ -55,11 +55,11 @@ def sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
     if tensor.shape != mask.shape:
         raise RuntimeError(f"sparse_mask: expected the shape of the mask, {list(mask.shape)}, got {list(tensor.shape)}")
     size = sizes(mask)
-    wanted = positions(indices_of(mask), size)
+    queries = positions(indices_of(mask), size)
     if tensor.is_sparse:
-        return like(mask, look_up(tensor, wanted))
+        return like(mask, look_up(tensor, queries))
     rows = tensor.reshape(torch.Size(size).numel(), *tensor.shape[len(size) :])
-    return like(mask, rows.index_select(0, wanted))
+    return like(mask, rows.index_select(0, queries))
 
 
 def mask_projection(tensor: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:

@@ -1,4 +1,4 @@
-"""Taking sparse tensors apart, making them, and finding elements of one in another.
+"""The parts of sparse tensors: taking them apart, putting them together, and finding elements of one in another.
 
 Shapes: indices (sparse dims, nnz) int64, values (nnz, *dense dims); `size` is that of the sparse dims, then of the
 dense ones. A *position* is the row-major number of an element among the sparse dims, int64 of shape (nnz,).
@@ -26,7 +26,7 @@ _assign: Callable[..., Any] = aten.copy_sparse_to_sparse_.default.redispatch
 
 
 def make(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
-    """A sparse tensor of these parts, on their device; it shares them."""
+    """A sparse tensor with these parts, which it shares, on their device."""
     dims = indices.shape[0]
     kind = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": values.device}
     return _make(SPARSE, dims, len(size) - dims, list(size), indices, values, **kind, is_coalesced=coalesced)
@@ -49,7 +49,7 @@ def values_of(tensor: Tensor) -> Tensor:
 
 
 def assign(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Let the sparse `target` have a copy of the source's elements, in its own dtype and on its own device."""
+    """Give the sparse `target` a copy of the source's elements, in its own dtype and on its own device."""
     if source.device != target.device:
         indices, values = (part.to(target.device) for part in (indices_of(source), values_of(source)))
         source = make(indices, values, source.shape, source.is_coalesced())
@@ -63,11 +63,11 @@ def sizes(tensor: Tensor) -> tuple[int, ...]:
 
 def positions(indices: Tensor, size: Sequence[int]) -> Tensor:
     """The position of each element among sparse dims of this size."""
-    step, found = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
+    step, position = 1, torch.zeros(indices.shape[1], dtype=torch.int64, device=indices.device)
     for dim in reversed(range(len(size))):
-        found = found + indices[dim] * step
+        position = position + indices[dim] * step
         step *= size[dim]
-    return found
+    return position
 
 
 def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
@@ -82,38 +82,39 @@ def indices_at(position: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def summed(values: Tensor, place: Tensor, count: int) -> Tensor:
-    """(count, *dense dims): the sum of all values that have the same place; "or" for bool."""
+    """(count, *dense dims): the sum of all values with the same place; "or" for bool."""
     if values.dtype is torch.bool:
         return summed(values.to(torch.int64), place, count) != 0
     return values.new_zeros((count, *values.shape[1:])).index_add_(0, place, values)
 
 
 def coalesce(tensor: Tensor) -> Tensor:
-    """aten::_coalesce: each index once, in ascending order. How many there are is read from the device: a cut."""
+    """aten::_coalesce: each index once, in ascending order. Their number is read from the device: a cut."""
     indices, values = indices_of(tensor), values_of(tensor)
     if tensor.is_coalesced():
         return tensor
     if values.shape[0] < 2:
         return make(indices.clone(), values.clone(), tensor.shape, True)
-    found, place = torch.unique(positions(indices, sizes(tensor)), return_inverse=True)
-    return make(indices_at(found, sizes(tensor)), summed(values, place, found.shape[0]), tensor.shape, True)
+    distinct, place = torch.unique(positions(indices, sizes(tensor)), return_inverse=True)
+    return make(indices_at(distinct, sizes(tensor)), summed(values, place, distinct.shape[0]), tensor.shape, True)
 
 
-def find(wanted: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each of the positions `wanted` is in the ascending positions `among` (0 where it is not), and if it is."""
+def find(queries: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """For each of the positions `queries`: its index among the ascending positions `among` (0 if it is not there), and
+    whether it is there."""
     if among.shape[0] == 0:
-        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(among, wanted).clamp(max=among.shape[0] - 1)
-    return place, among[place] == wanted
+        return torch.zeros_like(queries), torch.zeros_like(queries, dtype=torch.bool)
+    place = torch.searchsorted(among, queries).clamp(max=among.shape[0] - 1)
+    return place, among[place] == queries
 
 
-def look_up(tensor: Tensor, wanted: Tensor) -> Tensor:
-    """Values (len(wanted), *dense dims) of a sparse tensor at positions; 0 where it holds nothing."""
+def look_up(tensor: Tensor, queries: Tensor) -> Tensor:
+    """Values (len(queries), *dense dims) of a sparse tensor at positions; 0 where it has no element."""
     tensor = coalesce(tensor)
     values = values_of(tensor)
     if values.shape[0] == 0:
-        return values.new_zeros((wanted.shape[0], *values.shape[1:]))
-    place, there = find(wanted, positions(indices_of(tensor), sizes(tensor)))
+        return values.new_zeros((queries.shape[0], *values.shape[1:]))
+    place, there = find(queries, positions(indices_of(tensor), sizes(tensor)))
     return torch.where(there.reshape(-1, *[1] * (values.dim() - 1)), values[place], values.new_zeros(()))
 
 

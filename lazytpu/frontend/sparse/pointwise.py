@@ -1,4 +1,4 @@
-"""Elementwise ops: those that keep 0 act on the values alone; sums and products bring two sets of indices together."""
+"""Elementwise ops. Those that map 0 to 0 act on the values alone; sums and products combine two sets of indices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ isposinf log1p nan_to_num rad2deg relu round round.decimals sgn sign signbit sin
 
 
 def on_values(op: Any) -> Callable[..., Tensor]:
-    """The kernel of an op f with f(0) = 0: f of the values, after adding up those of one index."""
+    """The kernel of an op f with f(0) = 0: f of the values, after adding up those with the same index."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         tensor = coalesce(tensor)
@@ -41,7 +41,7 @@ def on_values(op: Any) -> Callable[..., Tensor]:
 
 
 def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that leaves a functional one's result in its first argument."""
+    """The kernel that stores a functional one's result in its first argument."""
 
     def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = functional(tensor, *args, **kwargs)
@@ -53,7 +53,7 @@ def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def with_out(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The kernel that leaves a functional one's result in out=."""
+    """The kernel that stores a functional one's result in out=."""
 
     def kernel(*args: Any, out: Tensor, **kwargs: Any) -> Tensor:
         return into(out, functional(*args, **kwargs))
@@ -79,8 +79,8 @@ def threshold_backward(grad: Tensor, tensor: Tensor, threshold: Any) -> Tensor:
     from lazytpu.frontend.sparse.parts import look_up
 
     tensor = coalesce(tensor)
-    given = look_up(grad, positions(indices_of(tensor), sizes(tensor)))
-    return like(tensor, aten.threshold_backward.default(given, values_of(tensor), threshold))
+    grads = look_up(grad, positions(indices_of(tensor), sizes(tensor)))
+    return like(tensor, aten.threshold_backward.default(grads, values_of(tensor), threshold))
 
 
 def add(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
@@ -128,16 +128,16 @@ def _add_to_dense(dense: Tensor, sparse: Tensor, alpha: Any) -> Tensor:
     dtype = torch.result_type(dense, sparse)
     size = sizes(sparse)
     rows = dense.to(dtype).expand(shape).reshape(torch.Size(size).numel(), *shape[len(size) :])
-    given = values_of(sparse).to(dtype)
+    values = values_of(sparse).to(dtype)
     if dtype is torch.bool:
         from lazytpu.frontend.sparse.structure import to_dense
 
         return dense | to_dense(sparse)
-    return rows.index_add(0, positions(indices_of(sparse), size), given, alpha=alpha).reshape(shape)
+    return rows.index_add(0, positions(indices_of(sparse), size), values, alpha=alpha).reshape(shape)
 
 
 def add_(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
-    """aten::add_.Tensor, what optimizers do with a dense parameter and its sparse gradient."""
+    """aten::add_.Tensor, which optimizers call with a dense parameter and its sparse gradient."""
     result = add(one, other, alpha=alpha)
     if not torch.can_cast(result.dtype, one.dtype):
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {one.dtype}")
@@ -167,9 +167,9 @@ def mul(one: Tensor, other: Tensor) -> Tensor:
     one, other = coalesce(one), coalesce(other)
     size = sizes(one)
     place, there = find(positions(indices_of(one), size), positions(indices_of(other), size))
-    kept = nonzero(there).reshape(-1)
-    values = values_of(one)[kept] * values_of(other)[place[kept]]
-    return make(indices_of(one)[:, kept], values, one.shape)
+    common = nonzero(there).reshape(-1)
+    values = values_of(one)[common] * values_of(other)[place[common]]
+    return make(indices_of(one)[:, common], values, one.shape)
 
 
 def _mul_by_dense(one: Tensor, dense: Tensor) -> Tensor:
@@ -194,15 +194,15 @@ def floor_divide(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _variants(name: str, functional: Callable[..., Tensor], out: str | None = None) -> Kernels:
-    """The kernels of an op, its in-place form and its out= form, where torch has them."""
+    """The kernels of an op, its in-place form and its out= form, as far as torch has them."""
     base, _, overload = name.partition(".")
-    found: Kernels = {name: functional}
+    kernels: Kernels = {name: functional}
     named = {f"{base}_" + (f".{overload}" if overload else ""): in_place, f"{base}.{out or 'out'}": with_out}
-    for variant, made in named.items():
+    for variant, derive in named.items():
         packet = getattr(aten, variant.partition(".")[0], None)
         if packet is not None and (variant.partition(".")[2] or "default") in packet.overloads():
-            found[variant] = made(functional)
-    return found
+            kernels[variant] = derive(functional)
+    return kernels
 
 
 def _unary(name: str) -> Kernels:

@@ -44,8 +44,8 @@ def mm(one: Tensor, other: Tensor) -> Tensor:
 
 
 def sparse_by_sparse(one: Tensor, other: Tensor) -> Tensor:
-    """aten::_sparse_sparse_matmul: each element of `one` meets the row of `other` that its column names. How many
-    meet, and how many indices result, is read from the device: two cuts."""
+    """aten::_sparse_sparse_matmul: each element of `one` is multiplied by the row of `other` that its column names. The
+    number of products, and that of the resulting indices, are read from the device: two cuts."""
     _check(one, other)
     one, other = coalesce(one), coalesce(other)
     (row, column), (starts, columns) = indices_of(one), indices_of(other)

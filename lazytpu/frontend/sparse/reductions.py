@@ -26,7 +26,7 @@ def total(tensor: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """The sparse dims that stay, the sparse dims that are summed, and the dims of values that are summed."""
+    """The sparse dims that remain, the sparse dims that are summed, and the dims of values that are summed."""
     summed = sorted(d % tensor.dim() for d in dims)
     sparse = tensor.sparse_dim()
     return (
@@ -40,34 +40,34 @@ def sum_of_dims(
     tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """aten::sum.dim_IntList: sparse."""
-    kept, gone, dense = _split(tensor, dim or range(tensor.dim()))
+    remaining, summed, dense = _split(tensor, dim or range(tensor.dim()))
     values, indices = values_of(tensor), indices_of(tensor)
     values = values.sum(dense, dtype=dtype) if dense else values.to(dtype) if dtype else values
     if keepdim:
         zeros = torch.zeros_like(indices[0])
-        rows = [zeros if d in gone else row for d, row in enumerate(indices)]
+        rows = [zeros if d in summed else row for d, row in enumerate(indices)]
         for d in dense:
             values = values.unsqueeze(d)
         size = [
             1 if d in {e % tensor.dim() for e in dim or range(tensor.dim())} else n for d, n in enumerate(tensor.shape)
         ]
         return coalesce(make(torch.stack(rows), values, size))
-    size = [tensor.shape[d] for d in kept] + list(values.shape[1:])
-    return coalesce(make(indices[kept], values, size))
+    size = [tensor.shape[d] for d in remaining] + list(values.shape[1:])
+    return coalesce(make(indices[remaining], values, size))
 
 
 def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:
-    """aten::_sparse_sum_backward: what torch.sparse.sum passes back, at the indices of its input."""
+    """aten::_sparse_sum_backward: the gradient of torch.sparse.sum, at the indices of its input."""
     tensor = coalesce(tensor)
-    kept, _, dense = _split(tensor, dim)
+    remaining, _, dense = _split(tensor, dim)
     indices, values = indices_of(tensor), values_of(tensor)
     if grad.is_sparse:
-        given = look_up(grad, positions(indices[kept], [tensor.shape[d] for d in kept]))
+        values_of_grad = look_up(grad, positions(indices[remaining], [tensor.shape[d] for d in remaining]))
     else:
-        given = grad.unsqueeze(0)
+        values_of_grad = grad.unsqueeze(0)
     for d in dense:
-        given = given.unsqueeze(d)
-    return make(indices, given.expand(values.shape).contiguous(), tensor.shape, True)
+        values_of_grad = values_of_grad.unsqueeze(d)
+    return make(indices, values_of_grad.expand(values.shape).contiguous(), tensor.shape, True)
 
 
 def norm(tensor: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
@@ -83,7 +83,7 @@ def norm_with_dtype(tensor: Tensor, p: Any, dim: Any = None, keepdim: bool = Fal
 
 
 def vector_norm(tensor: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """aten::linalg_vector_norm of all elements, what clipping gradients asks for."""
+    """aten::linalg_vector_norm of all elements, which gradient clipping calls."""
     if ord <= 0:
         refuse(f"the norm of order {ord} of a sparse tensor")
     return norm(tensor, ord, dim, keepdim, dtype)

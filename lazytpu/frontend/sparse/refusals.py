@@ -1,4 +1,4 @@
-"""What is not there for sparse tensors, said at the call together with the dense way."""
+"""What sparse tensors do not support: refused at the call, with the dense way to do it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def refuse(what: str) -> NoReturn:
 
 
 def fallback(op: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Stands for every op that sparse tensors have no kernel of."""
+    """The kernel of every op that has none for sparse tensors."""
     refuse(f"'{op}' of sparse tensors")
 
 
 def compressed(*args: Any, layout: torch.layout | None = None, **kwargs: Any) -> NoReturn:
-    """Stands for the constructors of compressed sparse tensors."""
+    """The kernel of the constructors of compressed sparse tensors."""
     refuse(f"a tensor of layout {layout or 'sparse_csr'}")
 
 

@@ -1,4 +1,4 @@
-"""torch.sparse.softmax and log_softmax: over the elements that are there, all others counting as -inf."""
+"""torch.sparse.softmax and log_softmax: over the elements that are present; all others count as -inf."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from lazytpu.frontend.sparse.parts import Kernels, coalesce, indices_of, like, l
 
 
 def _pools(tensor: Tensor, dim: int) -> tuple[Tensor, int]:
-    """Which elements are normalized together, those that differ in `dim` alone; how many such pools there are is read
-    from the device, a cut."""
-    kept = [d for d in range(tensor.sparse_dim()) if d != dim]
-    found, pool = torch.unique(
-        positions(indices_of(tensor)[kept], [tensor.shape[d] for d in kept]), return_inverse=True
+    """For each element the pool that it is normalized in: elements that differ in `dim` only. The number of pools is
+    read from the device, a cut."""
+    others = [d for d in range(tensor.sparse_dim()) if d != dim]
+    distinct, pool = torch.unique(
+        positions(indices_of(tensor)[others], [tensor.shape[d] for d in others]), return_inverse=True
     )
-    return pool, found.shape[0]
+    return pool, distinct.shape[0]
 
 
 def _pooled(values: Tensor, pool: Tensor, count: int) -> Tensor:
@@ -48,13 +48,13 @@ def softmax(tensor: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 def _passed_back(grad: Tensor, output: Tensor, dim: int, logarithmic: bool) -> Tensor:
     output, dim = coalesce(output), range(output.dim())[dim]
     values = values_of(output)
-    given = look_up(grad, positions(indices_of(output), sizes(output)))
-    weights, terms = (values.exp(), given) if logarithmic else (values, given * values)
+    grads = look_up(grad, positions(indices_of(output), sizes(output)))
+    weights, terms = (values.exp(), grads) if logarithmic else (values, grads * values)
     if dim >= output.sparse_dim():
         total = terms.sum(dim - output.sparse_dim() + 1, keepdim=True)
     else:
         total = _pooled(terms, *_pools(output, dim))
-    return like(output, (given - weights * total) if logarithmic else weights * (given - total))
+    return like(output, (grads - weights * total) if logarithmic else weights * (grads - total))
 
 
 def softmax_backward(grad: Tensor, output: Tensor, dim: int, tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kernels that look at, make, copy and convert sparse tensors."""
+"""Kernels that inspect, create, copy and convert sparse tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 def _native(op: Any) -> Any:
-    """torch's own kernel, which comes down to ops on the indices and values."""
+    """torch's own kernel, which calls ops on the indices and values."""
     redispatch = op.redispatch
     return lambda *args, **kwargs: redispatch(SPARSE, *args, **kwargs)
 
@@ -97,14 +97,14 @@ def to_copy(
 
 
 def to_dense(tensor: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
-    """aten::_to_dense: elements of one index are added."""
+    """aten::_to_dense: elements with the same index are added."""
     values, size = values_of(tensor), sizes(tensor)
     dense = summed(values, positions(indices_of(tensor), size), torch.Size(size).numel())
     return dense.reshape(tensor.shape).to(dtype or tensor.dtype)
 
 
 def to_sparse_dims(tensor: Tensor, sparse_dim: int) -> Tensor:
-    """aten::_to_sparse.sparse_dim of a dense tensor; how many elements are not zero is read: a cut."""
+    """aten::_to_sparse.sparse_dim of a dense tensor. The number of nonzero elements is read: a cut."""
     if not 0 <= sparse_dim <= tensor.dim() or (sparse_dim == 0 and tensor.dim() > 0):
         raise RuntimeError(
             f"sparse_dim argument must be in >0 when self.dim()>0 and <= self.dim(): got {sparse_dim} "

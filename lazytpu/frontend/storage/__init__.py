@@ -1,1 +1,2 @@
-"""Storages of the device: their bytes, what torch asks of them, who owns them, and how others read them."""
+"""Storages of the device: their bytes, the methods that torch calls, their owners, and how other libraries read
+them."""

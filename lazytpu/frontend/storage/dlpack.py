@@ -1,5 +1,5 @@
 """DLPack: consumers get a copy on the host. The memory of a tpu tensor belongs to XLA, several tensors may share it,
-and a program may take it for its results: who imports it could neither write to it nor rely on it."""
+and a program may reuse it for its results, so a consumer could neither write to it nor rely on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import DLDeviceType
 
-from lazytpu.frontend.device import device_port
+from lazytpu.frontend import activation
 from lazytpu.frontend.torch_private import to_dlpack
 
 _CPU, _OTHER = (DLDeviceType.kDLCPU, 0), (DLDeviceType.kDLExtDev, 0)
@@ -18,8 +18,9 @@ _dlpack, _dlpack_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device_
 def dlpack(
     self: torch.Tensor, *, stream: Any = -1, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """torch.Tensor.__dlpack__; of a tpu tensor a copy on the CPU. Raises BufferError for a consumer that wants none, or
-    wants the memory of an accelerator, and as torch for what requires a gradient or is not strided."""
+    """torch.Tensor.__dlpack__; for a tpu tensor a copy on the CPU. Raises BufferError for a consumer that accepts no
+    copy or asks for an accelerator's memory, and torch's errors for a tensor that requires a gradient or is not
+    strided."""
     if self.device.type == "tpu":
         if self.is_conj():  # what is copied is not
             raise BufferError("Can't export tensors with the conjugate bit set")
@@ -28,7 +29,7 @@ def dlpack(
 
 
 def dlpack_device(self: torch.Tensor) -> Any:
-    """torch.Tensor.__dlpack_device__; of a tpu tensor the CPU where XLA runs on it, else a device that DLPack has no
+    """torch.Tensor.__dlpack_device__; for a tpu tensor the CPU where XLA runs on it, else a device that DLPack has no
     name for."""
     if self.device.type == "tpu":
         return _CPU if _on_host() else _OTHER
@@ -36,18 +37,18 @@ def dlpack_device(self: torch.Tensor) -> Any:
 
 
 def host_to_dlpack(tensor: torch.Tensor, *, dl_device: Any = None, copy: bool | None = None) -> Any:
-    """torch.utils.dlpack.to_dlpack; of a tpu tensor a copy on the CPU, with the errors of `dlpack`."""
+    """torch.utils.dlpack.to_dlpack; for a tpu tensor a copy on the CPU, with the errors of `dlpack`."""
     if tensor.device.type == "tpu":
         tensor, dl_device, copy = _copied(tensor, dl_device, copy), None, None
     return to_dlpack(tensor, dl_device=dl_device, copy=copy)
 
 
 def _on_host() -> bool:
-    return device_port.device().properties().platform == "cpu"
+    return activation.device().properties().platform == "cpu"
 
 
 def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Tensor:
-    """The tensor on the CPU, in memory of its own, if the consumer may have that."""
+    """The tensor on the CPU, in memory of its own, if the consumer accepts a copy."""
     if copy is False:
         raise BufferError("a tpu tensor is exported by DLPack as a copy on the CPU alone, and copy=False asks for none")
     if tuple(dl_device) != _CPU if dl_device is not None else not _on_host():
@@ -59,7 +60,7 @@ def _copied(tensor: torch.Tensor, dl_device: Any, copy: bool | None) -> torch.Te
 
 
 def install() -> None:
-    """Export tpu tensors, too."""
+    """Export tpu tensors too."""
     tensor: Any = torch.Tensor
     tensor.__dlpack__, tensor.__dlpack_device__ = dlpack, dlpack_device
     host_to_dlpack.__doc__ = to_dlpack.__doc__

@@ -54,7 +54,7 @@ def _copy(self: Any, source: Any, non_blocking: bool | None = None) -> Any:
 
 
 def _new(cls: type, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-    """`torch.UntypedStorage(bytes, device="tpu")`: torch's own constructor would ask for an allocator in C++."""
+    """`torch.UntypedStorage(bytes, device="tpu")`: torch's own constructor needs an allocator in C++."""
     if device is None or torch.device(device).type != "tpu":
         if device is not None:
             kwargs["device"] = device
@@ -78,12 +78,12 @@ def _reduce_typed(self: Any) -> Any:
 
 
 def _write_file(self: Any, *args: Any) -> None:
-    """Write the bytes to a file, for torch.save's format of before 1.6."""
+    """Write the bytes to a file, for torch.save's format before 1.6."""
     storages.to_cpu(self)._write_file(*args)
 
 
 def _set_from_file(self: Any, *args: Any) -> None:
-    """Overwrite the bytes by those of a file, for torch.load of that format."""
+    """Overwrite the bytes with those of a file, for torch.load of that format."""
     read = torch.UntypedStorage(storages.nbytes(self))
     read._set_from_file(*args)
     storages.assign(self, read)
@@ -105,7 +105,7 @@ _native_reduce_typed = torch.TypedStorage.__reduce__
 
 
 def install() -> None:
-    """Replace torch's methods by ones that know the device's storages."""
+    """Replace torch's methods by ones that support the device's storages."""
     storage: Any = Storage
     native: Any = StorageBase
     storage.__new__ = staticmethod(_new)

@@ -1,7 +1,6 @@
-"""Whose the values on the device are: of a module, an optimizer, the autograd graph, or the script.
+"""Who owns the values on the device: a module, an optimizer, the autograd graph, or the script.
 
-Nothing is noted while ops are recorded. All of Python's objects are looked through when somebody asks, which takes some
-0.1 s.
+Nothing is noted while ops are recorded. A report searches all of Python's objects, which takes about 0.1 s.
 """
 
 from __future__ import annotations
@@ -36,33 +35,33 @@ ACTIVATION, TENSOR, PENDING = Owner("activations", None), Owner("other tensors",
 def owners(objects: Mapping[type, Iterable[Any]]) -> dict[int, Owner]:
     """The owner of each device buffer, by the buffer's id; `objects` are all of Python's, by their type.
 
-    A value that several hold has the owner that says most: a module or an optimizer, then a leaf that requires a
+    A value with several holders gets the most specific one: a module or an optimizer, then a leaf that requires a
     gradient, then the autograd graph ("activations": computed from such leaves, or saved for the backward pass with no
-    tensor left), then the script. "Pending inputs" are kept by recorded ops alone, until those run.
+    tensor left), then the script. "Pending inputs" are held by recorded ops alone, until those run.
     """
-    found: dict[int, Owner] = {}
+    by_buffer: dict[int, Owner] = {}
     for recorder in tensors.recorders():
-        found.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
+        by_buffer.update((id(buffer), PENDING) for buffer in list(recorder.buffers))
     for value in objects.get(Value, ()):
-        _note(found, value, ACTIVATION)
+        _note(by_buffer, value, ACTIVATION)
     with without_torch_function():
-        held = [each for kind, each in objects.items() if issubclass(kind, torch.Tensor)]
-        visible = [(tensor, value) for each in held for tensor in each if (value := _value_of(tensor)) is not None]
+        held = [group for kind, group in objects.items() if issubclass(kind, torch.Tensor)]
+        visible = [(tensor, value) for group in held for tensor in group if (value := _value_of(tensor)) is not None]
         for _, value in visible:
-            _note(found, value, TENSOR)
+            _note(by_buffer, value, TENSOR)
         for tensor, value in visible:
             if tensor.requires_grad:
-                _note(found, value, PARAMETER if tensor.is_leaf else ACTIVATION)
+                _note(by_buffer, value, PARAMETER if tensor.is_leaf else ACTIVATION)
                 if tensor.is_leaf:
-                    _note(found, _value_of(tensor.grad), GRADIENT)
+                    _note(by_buffer, _value_of(tensor.grad), GRADIENT)
         for kind, name, tensor in names.named():
-            _note(found, _value_of(tensor), Owner(_OF_KIND[kind], name))
-    return found
+            _note(by_buffer, _value_of(tensor), Owner(_OF_KIND[kind], name))
+    return by_buffer
 
 
-def _note(found: dict[int, Owner], value: Value | None, owner: Owner) -> None:
+def _note(by_buffer: dict[int, Owner], value: Value | None, owner: Owner) -> None:
     if value is not None and value.buffer is not None:
-        found[id(value.buffer)] = owner
+        by_buffer[id(value.buffer)] = owner
 
 
 def _value_of(tensor: Any) -> Value | None:

@@ -1,4 +1,4 @@
-"""What can be done with a storage of the device: its size, address and bytes, copies of it, and one made of bytes."""
+"""Operations on a storage of the device: its size, address and bytes, copies of it, and storages created from bytes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from lazytpu.frontend import register
+from lazytpu.frontend import activation
 from lazytpu.frontend.recording import tensors
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
-# A storage made of a CPU storage's bytes (torch.load) has no dtype before a tensor is set on it. It keeps the bytes as
-# `_bytes` until then, so that they come to the device in the dtype and layout of that tensor (`settle`).
+# A storage created from a CPU storage's bytes (torch.load) has no dtype before a tensor is set on it. Until then it
+# keeps the bytes as `_bytes`, so that they move to the device in the dtype and layout of that tensor (`settle`).
 
 
 def _make(value: Value) -> Any:
@@ -38,24 +38,24 @@ def address(storage: Any) -> int:
 
 
 def empty(size: int) -> Any:
-    """A new storage of `size` bytes that nothing has written; it costs no memory."""
-    register.activate()
+    """A new storage of `size` bytes that nothing has written; it takes no memory."""
+    activation.activate()
     return _make(resident(_flat(torch.uint8, size), EMPTY))
 
 
 def from_cpu(source: torch.UntypedStorage) -> Any:
     """A new storage with a snapshot of a CPU storage's bytes."""
-    made = empty(source.nbytes())
-    made._bytes = source.clone()
-    return made
+    storage = empty(source.nbytes())
+    storage._bytes = source.clone()
+    return storage
 
 
 def settle(
     storage: Any, dtype: torch.dtype = torch.uint8, offset: int = 0, size: Any = None, stride: Any = None
 ) -> None:
-    """Bring the bytes of a storage made by `from_cpu` to the device, if that has not happened yet.
+    """Move the bytes of a storage created by `from_cpu` to the device, if that has not happened yet.
 
-    They are laid out as a tensor (dtype, offset, size, stride) that covers them all, else flat.
+    They are laid out like a tensor (dtype, offset, size, stride) that covers them all, else flat.
     """
     held: torch.UntypedStorage | None = storage.__dict__.pop("_bytes", None)
     if held is None:
@@ -103,7 +103,8 @@ def assign(storage: Any, source: Any) -> None:
 
 
 def resize(storage: Any, size: int) -> Any:
-    """Change the number of bytes; those in front stay. Size 0 frees the memory, as FSDP does with full parameters."""
+    """Change the number of bytes; the first ones keep their values. Size 0 frees the memory, as FSDP does with full
+    parameters."""
     settle(storage)
     value = storage._value
     if size == nbytes(storage):
@@ -112,8 +113,8 @@ def resize(storage: Any, size: int) -> Any:
         storage._value = resident(_resized(storage, size), EMPTY)
         return storage
     grown = torch.UntypedStorage(size)
-    kept = min(size, nbytes(storage))
-    _as_bytes(grown)[:kept] = _as_bytes(to_cpu(storage))[:kept]
+    common = min(size, nbytes(storage))
+    _as_bytes(grown)[:common] = _as_bytes(to_cpu(storage))[:common]
     held = from_cpu(grown)
     settle(held, value.layout.dtype)
     storage._value = held._value
@@ -121,7 +122,7 @@ def resize(storage: Any, size: int) -> Any:
 
 
 def _resized(storage: Any, size: int) -> Layout:
-    """The layout for `size` bytes: the one that the storage had at that size, if it ever had, else a flat one."""
+    """The layout for `size` bytes: the storage's original layout if it had that size, else a flat one."""
     kind = storage._value.layout
     natural = storage.__dict__.setdefault("_natural", kind)
     if tensors.extent(natural.shape, natural.stride) * natural.dtype.itemsize == size:

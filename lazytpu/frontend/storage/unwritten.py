@@ -1,5 +1,5 @@
-"""What memory holds that nothing has written: zeros that cost nothing; what the CPU fills it with under
-torch.use_deterministic_algorithms, as long as torch.utils.deterministic.fill_uninitialized_memory is set."""
+"""The contents of memory that nothing has written: zeros that take no memory, or the fill values of the CPU under
+torch.use_deterministic_algorithms, while torch.utils.deterministic.fill_uninitialized_memory is set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lazytpu.frontend.torch_private import fills_unwritten, is_deterministic
 
 
 def fill(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, whose elements nothing has written: NaN where torch fills memory, else the largest number there is."""
+    """`tensor`, whose elements nothing has written, filled where torch fills memory: with NaN, else with the largest
+    number."""
     if is_deterministic() and fills_unwritten():
         _fill(tensor)
     return tensor

@@ -11,12 +11,10 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lazytpu.inspection.about import About
-from lazytpu.inspection.graphs import ProgramGraph
 from lazytpu.inspection.html.cost import ProgramCost
 from lazytpu.inspection.html.data import page_data
-from lazytpu.inspection.step.history import PassChange, of_records
+from lazytpu.inspection.step.history import PassChange
 from lazytpu.inspection.step.model import Model
-from lazytpu.inspection.step.reading import read
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.target import NAMES
 
@@ -60,15 +58,6 @@ def page(
         script=Markup("\n".join(_read(f"{name}.js") for name in SCRIPTS)),
         data=Markup(_embedded(data)),
     )
-
-
-def of_graph(graph: ProgramGraph, generation: str) -> str:
-    """The page of a program of this process. Raises ValueError for an unknown generation."""
-    if generation not in GENERATIONS:
-        raise ValueError(f"there is no generation {generation!r}; generations are {', '.join(GENERATIONS)}")
-    model = Model(read(graph.text(), graph.name), GENERATIONS[generation])
-    complete = all(record.text is not None for record in graph.passes)
-    return page(model, of_records(list(graph.passes)) if complete else (), about=graph.about or UNKNOWN)
 
 
 def _read(name: str) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from xdsl.utils.exceptions import ParseError
 
 from lazytpu.inspection.stages import Stages
-from lazytpu.inspection.tpu.report import ProgramReport, TpuReport, examine
+from lazytpu.inspection.tpu.program import ProgramReport, examine
+from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from lazytpu.inspection.tpu.advice import Advice
+from lazytpu.inspection.tpu.figures import ProgramFigures
 from lazytpu.inspection.tpu.hlo import ProgramLine
-from lazytpu.inspection.tpu.report import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
 
-def program(report: ProgramReport) -> dict[str, Any]:
+def program(report: ProgramFigures, advice: Sequence[Advice]) -> dict[str, Any]:
     """One program."""
     facts, compiled = report.facts, report.program
     by_flops, by_bytes = report.roofline
@@ -52,7 +54,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
                 "seconds": item.seconds,
                 "bytes": item.bytes,
             }
-            for item in report.advice
+            for item in advice
         ],
     }
 
@@ -62,7 +64,7 @@ def line(place: ProgramLine | None) -> dict[str, Any] | None:
     return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
 
 
-def _op(report: ProgramReport, cost: Cost) -> dict[str, Any]:
+def _op(report: ProgramFigures, cost: Cost) -> dict[str, Any]:
     lines = report.lines(cost.op)
     return {
         "name": cost.op.name,
@@ -83,7 +85,7 @@ def _op(report: ProgramReport, cost: Cost) -> dict[str, Any]:
     }
 
 
-def _memory(report: ProgramReport) -> dict[str, Any]:
+def _memory(report: ProgramFigures) -> dict[str, Any]:
     memory = report.memory
     total = memory.total
     return {

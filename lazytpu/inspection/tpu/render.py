@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
-from lazytpu.inspection.tpu.report import ProgramReport, TpuReport
+from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
 OPS, LINES = 10, 8
@@ -22,20 +22,21 @@ OPS, LINES = 10, 8
 WIDTH = 120
 
 
-def as_text(report: TpuReport) -> str:
-    """The report as plain text, `WIDTH` columns wide."""
+def as_text(programs: Sequence[ProgramReport]) -> str:
+    """The report of a step, by its programs, as plain text, `WIDTH` columns wide."""
     out = io.StringIO()
-    Console(file=out, width=WIDTH, no_color=True, highlight=False, emoji=False).print(rendered(report))
+    Console(file=out, width=WIDTH, no_color=True, highlight=False, emoji=False).print(rendered(programs))
     return out.getvalue()
 
 
-def rendered(report: TpuReport) -> Group:
-    """The report for a rich console."""
+def rendered(programs: Sequence[ProgramReport]) -> Group:
+    """The report of a step, by its programs, for a rich console."""
     parts: list[Any] = []
-    if len(report.programs) > 1:
-        least = "" if report.complete else "at least "
-        parts.append(Text(f"{len(report.programs)} programs, {least}{us(report.seconds)} per step", style="bold"))
-    for program in report.programs:
+    if len(programs) > 1:
+        least = "" if all(program.complete for program in programs) else "at least "
+        seconds = sum(program.seconds for program in programs)
+        parts.append(Text(f"{len(programs)} programs, {least}{us(seconds)} per step", style="bold"))
+    for program in programs:
         parts += _program(program)
     return Group(*parts)
 

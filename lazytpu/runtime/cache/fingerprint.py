@@ -10,7 +10,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from lazytpu.options import plugins
+from lazytpu.readers import plugins
 from lazytpu.runtime import client, processor
 from lazytpu.version import VERSION
 

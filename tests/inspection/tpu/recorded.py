@@ -15,7 +15,7 @@ from jaxlib import _hlo
 
 from lazytpu.inspection.tpu.hlo import Hlo, read_hlo
 from lazytpu.inspection.tpu.module import read_module
-from lazytpu.inspection.tpu.report import ProgramReport, examine
+from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.schedule import Cost
 from lazytpu.runtime.analysis import Memory
 from lazytpu.runtime.tpu_compiler import Topology, TpuProgram

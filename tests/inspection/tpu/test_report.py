@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspection.tpu.hlo import ProgramLine
+from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.render import as_text, size, us
-from lazytpu.inspection.tpu.report import ProgramReport, TpuReport, examine
+from lazytpu.inspection.tpu.report import TpuReport
 from tests.inspection.tpu.recorded import proto, report, text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,7 +72,7 @@ def test_kernels_take_what_their_estimate_says(estimate: tuple[int, int, int], b
     (cost,) = program.kernels
     assert (cost.op.name, cost.bound, cost.seconds) == ("k", bound, pytest.approx(seconds))
     assert program.complete and program.flops == estimate[0]
-    assert "by their own cost estimates" in as_text(TpuReport("v6e:2x2", (program,)))
+    assert "by their own cost estimates" in as_text((program,))
     assert not STEP.programs[0].kernels
 
 
@@ -85,7 +86,7 @@ def test_products_of_a_kernel_may_take_several_passes():
 def test_what_nobody_says_the_time_of_is_unknown(target: str):
     """It is in no sum and no ratio."""
     program = of_kernel("{}", target)
-    told = as_text(TpuReport("v6e:2x2", (program,)))
+    told = as_text((program,))
     assert [cost.op.name for cost in program.unknown] == ["k"] and not program.complete
     assert program.seconds == pytest.approx(8000 * 0.15 / 1.75e9)
     assert f"1 calls of {target} say not how long" in told and "at least 0.7 us" in told and "%" not in told
@@ -138,7 +139,7 @@ def test_every_field_is_documented():
 
 
 def test_people_read_lines_and_gains():
-    shown = as_text(STEP)
+    shown = as_text(STEP.programs)
     assert "step on v6e:2x2, 1 device" in shown
     assert "train.py:10" in shown and "train.py:12 (backward)" in shown
     assert "1 float32 products take 6 passes" in shown
@@ -148,14 +149,14 @@ def test_people_read_lines_and_gains():
 
 
 def test_people_read_collectives():
-    shown = as_text(EXCHANGE)
+    shown = as_text(EXCHANGE.programs)
     assert "waiting for chips" in shown and "hidden" in shown and "all-reduce" in shown
 
 
 def test_several_programs_are_one_step():
     both = TpuReport("v6e:2x2", (*STEP.programs, *EXCHANGE.programs))
     assert both.seconds == pytest.approx(STEP.seconds + EXCHANGE.seconds)
-    assert as_text(both).startswith("2 programs, ")
+    assert as_text(both.programs).startswith("2 programs, ")
     assert len(both.advice) == len(STEP.advice) + len(EXCHANGE.advice)
 
 

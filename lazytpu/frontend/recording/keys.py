@@ -1,0 +1,81 @@
+"""What generated kernels call under the recorder's lock: an argument's part of the key, and new values for results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.recording.tensors import wrap
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.value import Value
+
+
+class Absent:
+    """An argument the caller left at its default: static, whatever the argument is otherwise."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
+def exact(value: Any) -> Any:
+    """A static number's part of the key: its type counts, NaN equals itself, and -0.0 differs from 0.0 (R2)."""
+    if value is None or value is ABSENT:
+        return value
+    plain = value and value == value and type(value) is not complex  # a complex number may have a part that is -0.0
+    return (type(value), value if plain else repr(value))
+
+
+def foreign(r: Recorder, value: Any) -> Any:
+    """The key's part of a tensor argument that is not on tpu: None, a number, or a 0-d CPU tensor's number (R2)."""
+    if value is None:
+        return None
+    if not isinstance(value, torch.Tensor):
+        r.numbers.append(value)
+        return type(value)
+    if value.device.type == "cpu" and value.dim() == 0:
+        r.numbers.append(value.item())
+        return ("cpu", value.dtype)
+    if value.device.type == "tpu":
+        raise RuntimeError("a tpu tensor without a value: its storage was made behind lazytpu's back")
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and {value.device}!"
+    )
+
+
+def operands(r: Recorder, tensors: Any) -> Any:
+    """The key's part of a list of tensors; the loop body is that of a single operand."""
+    if tensors is None:
+        return None
+    e, tokens = r.epoch, []
+    for t in tensors:
+        try:
+            v = t.untyped_storage()._value
+        except AttributeError:
+            tokens.append(foreign(r, t))
+            continue
+        k = v.slot if v.epoch == e else r.admit(v)
+        o = v.layout
+        if t.shape == o.shape and t.stride() == o.stride and not t.storage_offset() and t.dtype is o.dtype:
+            tokens.append(k)
+        else:
+            tokens.append((k, t.shape, t.stride(), t.storage_offset(), t.dtype))
+    return tuple(tokens)
+
+
+def produce_all(r: Recorder, outs: Any) -> Any:
+    """New values for the results of an op that has several; None stays."""
+    return [o if o is None else produce_all(r, o) if type(o) is tuple else r.produce(o) for o in outs]
+
+
+def wrap_one(value: Value | None) -> torch.Tensor | None:
+    """The tensor of one result among several."""
+    return None if value is None else wrap(value)
+
+
+def wrap_all(values: list[Value | None]) -> list[Any]:
+    """The tensors of a list result."""
+    return [wrap_one(v) for v in values]

@@ -1,0 +1,257 @@
+"""The miss path of recording: a record that a state of the trie has not seen is checked, inferred and added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+import lazytpu.frontend.inference.formats
+import lazytpu.frontend.inference.fourier
+import lazytpu.frontend.inference.normalization
+import lazytpu.frontend.inference.numbers
+import lazytpu.frontend.inference.unpool  # noqa: F401 (their meta functions register)
+from lazytpu.frontend import activation
+from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
+from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.inference.platforms import check_platform
+from lazytpu.frontend.inference.size_support import check_dims
+from lazytpu.frontend.ops.creation import check_device
+from lazytpu.frontend.recording import ambient, specialization
+from lazytpu.frontend.recording.codegen import KernelArgument
+from lazytpu.frontend.recording.keys import ABSENT
+from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
+from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
+from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_idle, note_start
+from lazytpu.frontend.recording.step_starts import belongs_to_step, is_differentiated
+from lazytpu.frontend.recording.writes import check_writes
+from lazytpu.frontend.torch_private import backward_id
+from lazytpu.ports import OpFacts
+from lazytpu.trace.cuts import THREAD
+from lazytpu.trace.loops import watch
+from lazytpu.trace.recorder import PendingElsewhere, Recorder
+from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.value import EMPTY, Layout
+
+
+@dataclass
+class RecordingKernel:
+    """One op's recording kernel, the Python it was generated as, and what its miss path needs."""
+
+    op: OpOverload
+    facts: OpFacts
+    source: str
+    arguments: list[KernelArgument]
+    schema_names: list[str]
+    returns_one: bool
+    scalars: specialization.SpecializedScalars | None
+    call: Callable[..., Any] = field(default=lambda: None)
+
+    def again(self, args: Sequence[Any]) -> Any:
+        """Call the kernel anew with the arguments it was called with."""
+        positional = [v for a, v in zip(self.arguments, args, strict=True) if not a.keyword]
+        keywords = {a.name: v for a, v in zip(self.arguments, args, strict=True) if a.keyword and v is not ABSENT}
+        while positional and positional[-1] is ABSENT:
+            positional.pop()
+        return self.call(*positional, **keywords)
+
+
+def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
+    """Handle the error of a record that was rolled back; the recorder's lock is not held. A required cut is made, or
+    the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one. Any
+    other error is raised."""
+    if isinstance(error, PendingElsewhere):
+        owner = error.value.recorder
+        assert owner is not None
+        owner.cut(THREAD, call_site())
+        if error.value.buffer is None:
+            raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
+    elif isinstance(error, CutRequired):
+        r.cut(error.cause, call_site())
+    elif isinstance(error, OneByOne):
+        return record_each(partial(RecordingKernel.again, k), k.arguments, args)
+    else:
+        try:
+            raise error
+        finally:
+            del error, args  # its traceback holds this frame, which would hold it, and the user's tensors (R4)
+    return k.again(args)
+
+
+def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any, ...]) -> State:
+    """The state after a record that the recorder's state has not seen: checked, inferred, and added to the trie."""
+    parent = r.state
+    general = None if k.scalars is None else k.scalars.generalize(key)
+    if general is not None:
+        seen = parent.next.get(general.key)
+        if seen is not None:
+            r.numbers.extend(general.numbers)
+            return seen
+    fused = r.mode == "fused"
+    check_required_cuts(parent, key, fused)
+    in_step = parent.in_step or belongs_to_step(args)
+    if fused and in_step and not parent.in_step:
+        note_start(parent, key)
+    bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
+    results = _infer_checked(k, r, args, bound)
+    outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
+    flat = _flatten(outs)
+    out_slots, written, slots = _new_slots(k, bound, flat, r.slots)
+    numbers = _NumberCounter(parent.numbers)
+    arguments = _record_arguments(k, key, bound, numbers, iter(range(parent.slots, r.slots)))
+    line = user_line()
+    in_graph = is_differentiated(args)
+    if line is not None and in_graph:
+        note_forward(line)
+    choice = specialization.choose(r, parent, key, k.scalars, general, line)
+    if choice.general is not None and k.scalars is not None:
+        arguments = k.scalars.arguments(arguments, len(r.numbers))
+        r.numbers.extend(choice.general.numbers)
+        key = choice.general.key
+    switches = ambient.switches(k.op, k.facts, bound)
+    record = Record(
+        op=k.op,
+        arguments=arguments,
+        outs=flat,
+        out_slots=out_slots,
+        written=written,
+        admitted=tuple(_admitted(r, slot) for slot in range(parent.slots, r.slots)),
+        line=line,
+        rng=numbers.next if k.facts.random else None,
+        settings=ambient.settings(switches),
+        in_backward=backward_id() != -1,
+        in_step=in_step,
+        in_graph=in_graph,
+    )
+    state = State(parent, record, outs[0] if k.returns_one else results, slots, len(r.buffers), len(r.numbers))
+    if huge_numbers(bound):
+        activation.engine().check_import(state)
+    if fused:
+        watch(state)
+        note_idle(state)
+    parent.add(ambient.keyed(key, switches), state)
+    specialization.settle(r, parent, state, choice)
+    return state
+
+
+def _infer_checked(k: RecordingKernel, r: Recorder, args: tuple[Any, ...], bound: dict[str, Any]) -> Any:
+    """The layouts of the op's results. Raises torch's errors for what it refuses, and those of the device."""
+    for a, name in zip(k.arguments, k.schema_names, strict=True):
+        if a.written:
+            _require_tpu(k.op, name, bound[name])
+    check_device(bound.get("device"))
+    for value in args:
+        _check_sizes(value)
+    results = infer(k.op, bound)
+    check_platform(k.op, bound, results, r.platform)
+    check_dtypes(k.op, bound, results)
+    check_dims(k.op, bound, results)
+    check_writes(k.op, bound)
+    check_lists(k.arguments, args)
+    return results
+
+
+def _new_slots(
+    k: RecordingKernel, bound: dict[str, Any], flat: tuple[Layout | None, ...], slots: int
+) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]], int]:
+    """The slots of new results, those of the new values of written arguments, and how many slots there are then."""
+    out_slots = tuple(range(slots, slots + sum(o is not None for o in flat)))
+    slots += len(out_slots)
+    written: dict[str, tuple[int, ...]] = {}
+    for a, name in zip(k.arguments, k.schema_names, strict=True):
+        if a.written and bound[name] is not None:
+            count = len(bound[name]) if a.kind == "tensors" else 1
+            written[name] = tuple(range(slots, slots + count))
+            slots += count
+    return out_slots, written, slots
+
+
+class _NumberCounter:
+    """Counts run-time numbers in the order in which the kernel appended them."""
+
+    def __init__(self, start: int):
+        self.next = start
+
+    def take(self, value: Any) -> Number:
+        self.next += 1
+        if isinstance(value, torch.Tensor):
+            return Number(self.next - 1, type(value.item()), value.dtype)
+        return Number(self.next - 1, type(value))
+
+
+def _record_arguments(
+    k: RecordingKernel, key: tuple[Any, ...], bound: dict[str, Any], numbers: _NumberCounter, admitted: Iterator[int]
+) -> dict[str, Any]:
+    keyed = [(a, name) for a, name in zip(k.arguments, k.schema_names, strict=True) if a.kind != "generator"]
+    return {
+        name: _argument(a, bound[name], token, numbers, admitted)
+        for (a, name), token in zip(keyed, key[1:], strict=False)
+        if name in bound
+    }
+
+
+def _argument(a: KernelArgument, value: Any, token: Any, numbers: _NumberCounter, admitted: Iterator[int]) -> Any:
+    if value is None:
+        return None
+    if a.kind == "tensor":
+        return _operand(value, token, numbers, admitted)
+    if a.kind == "tensors":
+        pairs = zip(value, token, strict=True)
+        return [None if v is None else _operand(v, t, numbers, admitted) for v, t in pairs]
+    if a.kind == "number":
+        return numbers.take(value)
+    if a.kind == "numbers":
+        return [numbers.take(v) for v in value]
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _operand(value: Any, token: Any, numbers: _NumberCounter, admitted: Iterator[int]) -> Operand | Number:
+    """A tensor argument in the record. Its slot comes from its part of the key, or is the next of those `admitted`. The
+    value may have another slot by now: a thread that shares an input gives it a slot of its own."""
+    storage: Any = value.untyped_storage() if isinstance(value, torch.Tensor) else None
+    held = getattr(storage, "_value", None)
+    if held is None:
+        return numbers.take(value)
+    layout: Layout = held.layout
+    shape, stride, offset = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
+    natural = (shape, stride, offset, value.dtype) == (layout.shape, layout.stride, 0, layout.dtype)
+    base = token[0] if type(token) is tuple and len(token) == 5 else token  # (base, and the view of it)
+    slot = base if type(base) is int else next(admitted)
+    return Operand(slot, None if natural else (shape, stride, offset, value.dtype))
+
+
+def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
+    value = r.values[slot]()
+    assert value is not None
+    return slot, value.layout, value.buffer is EMPTY
+
+
+def _is_alias(ret: Any) -> bool:
+    return ret.alias_info is not None and ret.alias_info.is_write
+
+
+def _flatten(outs: Any) -> tuple[Layout | None, ...]:
+    flat: list[Layout | None] = []
+    for o in outs:
+        flat.extend(_flatten(o) if type(o) is tuple else [o])
+    return tuple(flat)
+
+
+def _require_tpu(op: OpOverload, name: str, value: Any) -> None:
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type != "tpu":
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and "
+                f"{tensor.device}! ('{name}' of {op} is written, so it has to be on tpu)"
+            )
+
+
+def _check_sizes(value: Any) -> None:
+    """A view can have any number of elements, and a program reads all of them."""
+    for tensor in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(tensor, torch.Tensor):
+            activation.engine().check_size(tensor.dtype, tuple(tensor.shape))

@@ -1,0 +1,172 @@
+"""Imports point one way: from a room to those below it, and never in a circle between files.
+
+A room is a folder of the package, or a module beside `__init__.py`. Imports inside functions count, and so do those for
+type checkers only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "lazytpu"
+
+# Each room with the rooms that it may import, from the bottom up.
+MAY_IMPORT = {
+    "version": set(),
+    "readers": set(),
+    "native_stack": set(),
+    "settings": {"readers"},
+    "options": {"settings"},
+    "interrupts": {"native_stack"},
+    "trace": {"interrupts", "options"},
+    "ports": {"trace"},
+    "ir": set(),
+    "passes": {"ir"},
+    "runtime": {"options", "readers", "version"},
+    "lowering": {"ir", "runtime"},
+    "aten": {"ir", "trace"},
+    "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
+    "engine": {"aten", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime", "trace"},
+    "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
+    "wiring": {"engine", "frontend", "options"},
+    "rehearsal": {
+        "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
+    },
+    "lazytpu": {
+        "aten", "engine", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version", "wiring",
+    },
+    "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
+}  # fmt: skip
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The files of the package by the names of their modules; a package has the name of its `__init__.py`."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that a module imports, at any depth."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import, which this test does not follow"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+@cache
+def imports() -> nx.DiGraph[str]:
+    """An edge for each import of a module by another, with the `line`."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for importer, path in modules().items():
+        for line, name in imported(ast.parse(path.read_text())):
+            module = name if name in modules() else name.rpartition(".")[0]
+            if module in modules() and module != importer:
+                graph.add_edge(importer, module, line=line)
+    return graph
+
+
+def room(module: str) -> str:
+    """The room of a module; that of the package itself is called by its name."""
+    return (module.split(".") + ["lazytpu"])[1]
+
+
+def rooms(graph: nx.DiGraph[str]) -> nx.DiGraph[str]:
+    """The rooms' imports of each other, by those of their modules."""
+    return nx.DiGraph((room(a), room(b)) for a, b in graph.edges if room(a) != room(b))
+
+
+def circles(graph: nx.DiGraph[str]) -> list[str]:
+    """Each circle as text: its members, and the way round from the first of them."""
+    members = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+    ways = [nx.find_cycle(graph.subgraph(circle), circle[0]) for circle in members]
+    return [
+        f"{', '.join(circle)}: {' -> '.join([*(a for a, _ in way), way[-1][1]])}"
+        for circle, way in zip(members, ways, strict=True)
+    ]
+
+
+def test_the_table_names_every_room():
+    found = {room(name) for name in modules()}
+    assert found == MAY_IMPORT.keys()
+
+
+def test_the_table_has_no_circle():
+    graph = nx.DiGraph((above, below) for above, rooms in MAY_IMPORT.items() for below in rooms)
+    assert not circles(graph)
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_imports_point_down(name: str):
+    wrong = [
+        f"{modules()[importer].relative_to(ROOT)}:{line}: {name} imports {module}"
+        for importer, module, line in imports().edges(data="line")
+        if room(importer) == name and room(module) not in MAY_IMPORT[name] | {name}
+    ]
+    assert not wrong, "\n" + "\n".join(sorted(wrong))
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_the_table_allows_no_more_than_there_is(name: str):
+    graph = rooms(imports())
+    below = set(graph.successors(name)) if name in graph else set()
+    assert MAY_IMPORT[name] <= below, "an arrow that no import needs any more: take it out of the table"
+
+
+def test_no_circle_between_files():
+    assert not circles(imports()), "\n" + "\n".join(circles(imports()))
+
+
+def test_a_circle_is_found():
+    graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
+    assert circles(graph) == ["a, b, c: a -> b -> c -> a"]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_by_name_stay_in_the_room(module: str):
+    """A registry may import the files of its room by name; what another room holds is imported by a statement."""
+    tree = ast.parse(modules()[module].read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    by_name = [call for call in calls if ast.unparse(call.func).endswith(("import_module", "__import__"))]
+    constants = [node.value for call in by_name for node in ast.walk(call) if isinstance(node, ast.Constant)]
+    names = [text for text in constants if isinstance(text, str) and text.startswith("lazytpu.")]
+    assert {room(name) for name in names} <= {room(module)}
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("trace", "jax"),
+        ("trace", "torch"),
+        ("ir", "jax"),
+        ("ir", "torch"),
+        ("passes", "jax"),
+        ("passes", "torch"),
+        ("lowering", "torch"),
+        ("runtime", "torch"),
+        ("runtime", "xdsl"),
+        ("frontend", "jax"),
+        ("frontend", "xdsl"),
+        ("ports", "jax"),
+    ],
+)
+def test_a_room_does_not_know_a_library(name: str, library: str):
+    found = {
+        f"{path.relative_to(ROOT)}:{line}: {imported_name}"
+        for module, path in modules().items()
+        if room(module) == name
+        for line, imported_name in imported(ast.parse(path.read_text()))
+        if imported_name.split(".")[0] == library
+    }
+    assert not found, "\n" + "\n".join(sorted(found))
