@@ -32,7 +32,8 @@ class TpuReport:
     @property
     def advice(self) -> list[Advice]:
         """The advice for all programs, largest gain first."""
-        return sorted((entry for program in self.programs for entry in program.advice), key=lambda a: -(a.seconds or 0.0))
+        entries = [entry for program in self.programs for entry in program.advice]
+        return sorted(entries, key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON; docs/tpu-report.md describes the fields."""
