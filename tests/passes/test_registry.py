@@ -20,6 +20,7 @@ from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.pipeline import CPU, for_target, parse, run_pipeline
 from lazytpu.passes.registry import BUILT_IN, RegisteredPass
 from lazytpu.passes.target import Target
+from tests import zygote
 from tests.passes.modules import parse_main
 
 V6E = Target("tpu", "v6e")
@@ -159,7 +160,7 @@ def test_an_entry_point_is_imported_before_the_first_program(tmp_path: Path) -> 
         "from lazytpu.passes.registry import for_target\nfrom lazytpu.passes.target import Target\n"
         "print('plugin' in sys.modules, for_target(Target('cpu')))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = zygote.run(["-c", code, str(tmp_path)], timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("False dce,") and done.stdout.strip().endswith(",plugged,mark-donation")
 

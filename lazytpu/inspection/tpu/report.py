@@ -32,14 +32,14 @@ class TpuReport:
     @property
     def advice(self) -> list[Advice]:
         """The advice for all programs, largest gain first."""
-        entries = [entry for program in self.programs for entry in program.advice]
-        return sorted(entries, key=lambda entry: -(entry.seconds or 0.0))
+        advice = [entry for program in self.programs for entry in program.advice]
+        return sorted(advice, key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON; docs/tpu-report.md describes the fields."""
         programs = [program.as_dict() for program in self.programs]
-        totals = {"seconds": self.seconds, "complete": self.complete}
-        return {"schema": SCHEMA, "topology": self.topology, **totals, "programs": programs}
+        whole = {"seconds": self.seconds, "complete": self.complete}
+        return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}
 
     def __str__(self) -> str:
         from lazytpu.inspection.tpu.render import as_text
