@@ -136,12 +136,12 @@ def held(value: Any, dtype: str) -> Any:
         return value
     value = _real(value)
     try:
-        whole = int(value)
+        number = int(value)
     except (ValueError, OverflowError):  # NaN, infinite
-        whole = -(1 << 63)
+        number = -(1 << 63)
     width = 1 << int(dtype.lstrip("ui"))
-    whole %= width
-    return whole - width if dtype[0] == "i" and whole >= width >> 1 else whole
+    number %= width
+    return number - width if dtype[0] == "i" and number >= width >> 1 else number
 
 
 def _real(value: Any) -> Any:

@@ -74,8 +74,8 @@ def environment(variables: Mapping[str, str], platform: str | None, folder: str)
     Programs are cached in `folder` and compiled in the foreground."""
     inherited = {name: value for name, value in variables.items() if not name.startswith(OWN)}
     chosen = platform or variables.get(PLATFORM, "")
-    own = {"LAZYTPU_CACHE_DIR": str(Path(folder, "cache")), "LAZYTPU_BACKGROUND_COMPILE": "0"}
-    return {**inherited, **own, **({PLATFORM: chosen} if chosen else {})}
+    overrides = {"LAZYTPU_CACHE_DIR": str(Path(folder, "cache")), "LAZYTPU_BACKGROUND_COMPILE": "0"}
+    return {**inherited, **overrides, **({PLATFORM: chosen} if chosen else {})}
 
 
 def _chosen(

@@ -42,9 +42,9 @@ def run(check: DoctorCheck) -> dict[str, Any]:
     try:
         status, detail = WORKS, check.run()
     except NotImplementedError as refusal:
-        status, detail = MISSING, _told(refusal)
+        status, detail = MISSING, _one_line(refusal)
     except BaseException as error:  # noqa: BLE001  (a library may raise SystemExit)
-        status, detail = BROKEN, f"{type(error).__name__}: {_told(error)}"
+        status, detail = BROKEN, f"{type(error).__name__}: {_one_line(error)}"
         traceback.print_exc()
     return _answer(status, detail, perf_counter() - start)
 
@@ -53,7 +53,7 @@ def _answer(status: str, detail: str, seconds: float) -> dict[str, Any]:
     return {"status": status, "detail": detail, "seconds": seconds}
 
 
-def _told(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """An exception's message, in one line."""
     return " ".join(str(error).split())
 

@@ -52,20 +52,20 @@ class Report:
         """Print an outcome, in several lines if its detail is long. Checks that did not run share one line."""
         self.outcomes.append(outcome)
         if self._left_out and (outcome.family, outcome.detail) != (self._left_out[0].family, self._left_out[0].detail):
-            self._tell_left_out()
+            self._flush_left_out()
         if outcome.status == LEFT_OUT:
             self._left_out.append(outcome)
         else:
-            self._tell_left_out()
-            self._tell(outcome, outcome.name)
+            self._flush_left_out()
+            self._write_outcome(outcome, outcome.name)
 
-    def _tell_left_out(self) -> None:
+    def _flush_left_out(self) -> None:
         if self._left_out:
             first, *others = self._left_out
-            self._tell(first, f"{1 + len(others)} checks" if others else first.name)
+            self._write_outcome(first, f"{1 + len(others)} checks" if others else first.name)
             self._left_out = []
 
-    def _tell(self, outcome: CheckOutcome, name: str) -> None:
+    def _write_outcome(self, outcome: CheckOutcome, name: str) -> None:
         if outcome.family != self._family:
             self._family = outcome.family
             self._line(f"\n{outcome.family}")
@@ -79,7 +79,7 @@ class Report:
 
     def end(self, device: bool, seconds: float) -> int:
         """Print the footer and return the exit status."""
-        self._tell_left_out()
+        self._flush_left_out()
         counts = Counter(outcome.status for outcome in self.outcomes)
         summary = ", ".join(f"{counts[status]} {status}" for status in _COLOURS if counts[status])
         self._line(f"\n{summary}, in {seconds:.0f} s")

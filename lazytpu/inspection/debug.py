@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def because(number: int, name: str, reason: str) -> None:
-    """Level 1: why program `number` is about to be compiled."""
+    """Level 1: why program `number` is about to be compiled or loaded."""
     if options.debug >= 1:
         _line(f"program {number} {name} is made because: {reason}")
 

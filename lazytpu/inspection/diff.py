@@ -54,12 +54,12 @@ def keys(lines: list[str]) -> tuple[list[int], ...]:
         named = (of_operands[line_of[name]] if name in line_of else hash(name) for name in used[i])
         return hash((alone[i], *named))
 
-    whole = list(alone)
+    full = list(alone)
     for i in range(len(lines)):
-        whole[i] = key(i, whole)
+        full[i] = key(i, full)
     near = [key(i, alone) for i in range(len(lines))]
     farther = [key(i, near) for i in range(len(lines))]
-    return whole, farther, near, alone
+    return full, farther, near, alone
 
 
 def _blocks(

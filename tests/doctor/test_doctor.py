@@ -41,7 +41,7 @@ def test_a_report_of_the_cpu(tmp_path: Path) -> None:
     assert (status, wrong) == (ALL_WORKS, []), report
     assert {each["family"] for each in checks(path).values()} == {"machine", "cache"}
     assert f"exit status 0: {EXITS[ALL_WORKS]}" in report
-    assert checks(path)["cache.found again"]["detail"] == "1 programs loaded, none compiled"
+    assert checks(path)["cache.loaded again"]["detail"] == "1 programs loaded, none compiled"
 
 
 def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:

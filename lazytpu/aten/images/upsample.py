@@ -88,11 +88,11 @@ def _collected(b: Builder, grad: SSAValue, pattern: Phases, dim: int) -> SSAValu
     zero = b.constant(0, dtype_of(grad))
     total: SSAValue | None = None
     for phase in range(factor):
-        own = b.reshape(part(b, paired, dim + 1, phase, phase + 1), single)
+        phase_grad = b.reshape(part(b, paired, dim + 1, phase, phase + 1), single)
         for offset, weight in zip(offsets[phase].tolist(), weights[phase].tolist(), strict=True):
             low = [below + offset if d == dim else 0 for d in range(rank)]
             high = [above - offset if d == dim else 0 for d in range(rank)]
-            term = b.pad(_scaled(b, own, weight), zero, low, high)
+            term = b.pad(_scaled(b, phase_grad, weight), zero, low, high)
             total = term if total is None else b.add(total, term)
     assert total is not None
     return _edges_folded(b, total, dim, below, above)

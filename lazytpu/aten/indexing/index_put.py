@@ -88,8 +88,8 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     dims = list(range(dim, dim + len(covered)))
     rest = without(shape, dims)
     rank = len(rest) + 1
-    own = shape_of(values)
-    values = b.reshape(values, [*[1] * (rank - len(own)), *own])
+    value_shape = shape_of(values)
+    values = b.reshape(values, [*[1] * (rank - len(value_shape)), *value_shape])
     supplied = shape_of(values)[dim]
     values = b.broadcast_to(values, [*rest[:dim], supplied, *rest[dim:]])
     if supplied == 0:

@@ -137,13 +137,13 @@ def floor_quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     quotient = b.div(b.sub(x, remainder), y)
     down = b.and_(inexact, _signs_differ(b, remainder, y))
     quotient = b.select(down, b.sub(quotient, one), quotient)
-    whole = b.unary("floor", quotient)
-    off = b.compare("GT", b.sub(quotient, whole), full(b, 0.5, x))
-    whole = b.select(off, b.add(whole, one), whole)
+    floored = b.unary("floor", quotient)
+    off = b.compare("GT", b.sub(quotient, floored), full(b, 0.5, x))
+    floored = b.select(off, b.add(floored, one), floored)
     plain = b.div(x, y)
     zeros = b.select(signbit(b, plain), full(b, -0.0, x), zero)
-    whole = b.select(b.compare("EQ", quotient, zero), zeros, whole)
-    return b.select(b.compare("EQ", y, zero), plain, whole)
+    floored = b.select(b.compare("EQ", quotient, zero), zeros, floored)
+    return b.select(b.compare("EQ", y, zero), plain, floored)
 
 
 def _signs_differ(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:

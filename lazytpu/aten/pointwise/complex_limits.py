@@ -34,8 +34,8 @@ def square_root(b: Builder, x: SSAValue) -> SSAValue:
     if not is_complex(dtype_of(x)):
         return root
     real, imag = _parts(b, root)
-    own = b.unary("imag", x)
-    below = b.compare("LT", b.div(full(b, 1, own), own), full(b, 0, own))
+    imag_of_x = b.unary("imag", x)
+    below = b.compare("LT", b.div(full(b, 1, imag_of_x), imag_of_x), full(b, 0, imag_of_x))
     height = b.abs(imag)
     return b.binary("complex", real, b.select(below, b.neg(height), height))
 
@@ -46,11 +46,11 @@ def exponential(b: Builder, x: SSAValue) -> SSAValue:
     if not is_complex(dtype_of(x)):
         return result
     real, imag = _parts(b, x)
-    none, infinity = full(b, 0, real), full(b, math.inf, real)
+    zero, infinity = full(b, 0, real), full(b, math.inf, real)
     vanishing = b.compare("EQ", real, full(b, -math.inf, real))
     endless = b.compare("EQ", real, infinity)
     lost = b.not_(b.unary("is_finite", imag))
-    limit = b.binary("complex", b.select(vanishing, none, infinity), b.select(vanishing, none, full(b, math.nan, real)))
+    limit = b.binary("complex", b.select(vanishing, zero, infinity), b.select(vanishing, zero, full(b, math.nan, real)))
     return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, result)
 
 
@@ -67,8 +67,8 @@ def power(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
     if not is_complex(dtype_of(x)):
         return result
     real = b.unary("real", y)
-    none, nan = full(b, 0, real), full(b, math.nan, real)
-    above, below = b.compare("GT", real, none), b.compare("LT", real, none)
-    first = b.select(above, none, b.select(below, full(b, math.inf, real), nan))
-    limit = b.binary("complex", first, b.select(above, none, nan))
+    zero, nan = full(b, 0, real), full(b, math.nan, real)
+    above, below = b.compare("GT", real, zero), b.compare("LT", real, zero)
+    first = b.select(above, zero, b.select(below, full(b, math.inf, real), nan))
+    limit = b.binary("complex", first, b.select(above, zero, nan))
     return b.select(b.compare("EQ", x, full(b, 0, x)), limit, result)

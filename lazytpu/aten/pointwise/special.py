@@ -119,15 +119,15 @@ def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     summed separately: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)). For other s it is NaN.
     """
     s, q, one = self, other, full(b, 1, other)
-    whole, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
-    f = b.sub(q, whole)
+    floored, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
+    f = b.sub(q, floored)
     below = b.sub(b.binary("zeta", s, b.sub(one, f)), b.binary("zeta", s, b.sub(one, b.select(negative, q, f))))
     even = b.compare("EQ", with_number(b, "rem", s, 2), full(b, 0, s))
     below = b.select(even, below, b.neg(below))
     below = b.select(b.compare("EQ", s, b.unary("floor", s)), below, full(b, math.nan, below))
     above = b.binary("zeta", s, b.select(negative, f, q))
     result = b.select(negative, b.add(above, below), above)
-    pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, whole))
+    pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, floored))
     result = b.select(pole, full(b, math.inf, q), result)
     return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result)
 

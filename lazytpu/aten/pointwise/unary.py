@@ -78,8 +78,8 @@ def log_to(base: int) -> Any:
             parts = (with_number(b, "div", b.unary(part, result), math.log(base)) for part in ("real", "imag"))
             return b.binary("complex", *parts)
         result = with_number(b, "div", result, math.log(base))
-        whole = b.unary("round_nearest_even", result)
-        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, result)
+        rounded = b.unary("round_nearest_even", result)
+        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), rounded), x), rounded, result)
 
     return scaled
 
@@ -100,8 +100,8 @@ def digamma(b: Builder, x: SSAValue) -> SSAValue:
     zero = full(b, 0, x)
     pole = b.select(signbit(b, x), full(b, math.inf, x), full(b, -math.inf, x))
     result = b.unary("digamma", x)
-    whole = b.and_(b.compare("LT", x, zero), b.compare("EQ", x, b.unary("floor", x)))
-    result = b.select(whole, full(b, math.nan, x), result)
+    negative_integer = b.and_(b.compare("LT", x, zero), b.compare("EQ", x, b.unary("floor", x)))
+    result = b.select(negative_integer, full(b, math.nan, x), result)
     return b.select(b.compare("EQ", x, zero), pole, result)
 
 

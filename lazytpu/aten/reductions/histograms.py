@@ -80,7 +80,8 @@ def _spaced(b: Builder, bounds: tuple[SSAValue, SSAValue], bins: int) -> SSAValu
 
 
 def _places(b: Builder, x: SSAValue, edges: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """(the bin of each element, i32 [M]; whether it is in one). The last bin also includes its right edge."""
+    """(the bin of each element, i32 [M]; whether it is in one). Bins include their left edge, and the last bin also
+    its right edge."""
     bins, n = shape_of(edges)[0] - 1, shape_of(x)[0]
     position = b.template("searchsorted", [edges, x], [("i32", (n,))], side="right", wide=False)[0]
     bin_ = b.min(b.sub(position, full(b, 1, position)), full(b, bins - 1, position))

@@ -54,7 +54,7 @@ def segment_reduce(
 ) -> SSAValue:
     """`data` with `axis` reduced to one element per segment; elements outside all segments are ignored."""
     rows, size, inner = _rows(data, axis)
-    (dtype, result), own = b.out[0], dtype_of(data)
+    (dtype, result), compute = b.out[0], dtype_of(data)
     if offsets is None and lengths is not None and prod(shape_of(lengths)):
         b.check(b.compare("GE", lengths, full(b, 0, lengths)), "lengths contains negative value!", error="RuntimeError")
         if not unsafe:
@@ -69,8 +69,8 @@ def segment_reduce(
     bounds = _offsets(b, lengths, offsets, rows)
     flat = b.reshape(data, [rows, size, inner])
     shape = (rows, shape_of(bounds)[1] - 1, inner)
-    operands = [flat, bounds, *_initial(b, initial, own)]
-    return b.reshape(b.template("segment_reduce", operands, [(own, shape)], kind=KINDS[reduce])[0], result)
+    operands = [flat, bounds, *_initial(b, initial, compute)]
+    return b.reshape(b.template("segment_reduce", operands, [(compute, shape)], kind=KINDS[reduce])[0], result)
 
 
 @rule("aten._segment_reduce_backward.default", numbers=("initial",))

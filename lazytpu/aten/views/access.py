@@ -111,8 +111,8 @@ def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue)
     if 0 in view.size:
         return memory
     if part := _part(base, view):
-        whole = read(b, memory, base, part.of)
-        pair = (value, b.unary("imag", whole)) if part.name == "real" else (b.unary("real", whole), value)
+        numbers = read(b, memory, base, part.of)
+        pair = (value, b.unary("imag", numbers)) if part.name == "real" else (b.unary("real", numbers), value)
         return write(b, memory, base, part.of, b.binary("complex", *pair))
     if base.dtype == view.dtype:
         return view_steps.write(b, _plan(base.memory_shape, view, 1, writing=True), memory, value)

@@ -143,8 +143,8 @@ def _arrange(builder: PlanBuilder, axes: list[Shape], owners: list[int], size: S
         # The transpose also moves axes of size 1 to where the view has such dims, which saves a reshape.
         order: list[int] = []
         for dim in range(len(size)):
-            own = [moving[label] for label, owner in enumerate(owners) if owner == dim and label in moving]
-            order += own if dim in owners else units[:1]
+            dim_axes = [moving[label] for label, owner in enumerate(owners) if owner == dim and label in moving]
+            order += dim_axes if dim in owners else units[:1]
             units = units if dim in owners else units[1:]
         builder.transpose((*units, *order))
     dims = tuple(dim for dim, (n, t) in enumerate(zip(size, stride, strict=True)) if n == 1 or t != 0)

@@ -14,7 +14,7 @@ def _work() -> torch.Tensor:
 
 
 @check()
-def kept() -> str:
+def written() -> str:
     """A compiled program is written to disk."""
     _work()
     _require_programs()
@@ -23,7 +23,7 @@ def kept() -> str:
 
 
 @check(fresh=True)
-def found_again() -> str:
+def loaded_again() -> str:
     """The next process loads the program, compiles nothing, and gets the same values."""
     _require_programs()
     result = _work()

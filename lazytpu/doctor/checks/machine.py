@@ -87,10 +87,10 @@ def chips() -> str:
     shut = [path for path in (files if tpus else []) + gpus if not os.access(path, os.R_OK | os.W_OK)]
     if shut:
         raise PermissionError(f"{', '.join(shut)} cannot be opened by this user: join their group, or run as root")
-    own = os.environ.get("TPU_LIBRARY_PATH")
+    configured = os.environ.get("TPU_LIBRARY_PATH")
     installed = importlib.util.find_spec("libtpu") is not None
-    library = f"TPU_LIBRARY_PATH={own}" if own else f"libtpu {'' if installed else 'not '}installed"
-    if tpus and not (installed or own):
+    library = f"TPU_LIBRARY_PATH={configured}" if configured else f"libtpu {'' if installed else 'not '}installed"
+    if tpus and not (installed or configured):
         raise ImportError(f"{len(tpus)} TPU chips, but no libtpu to use them: pip install 'lazytpu[tpu]'")
     seen = f"{len(tpus)} TPU chips on the PCI bus" if tpus else "no TPU chip on the PCI bus"
     return ", ".join([seen, *files * bool(tpus), *([f"{len(gpus)} GPUs"] if gpus else []), library])

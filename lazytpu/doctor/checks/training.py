@@ -67,6 +67,6 @@ def bfloat16() -> str:
 
 
 def _same(losses: list[float], expected: list[float], tolerance: float) -> None:
-    worst = max(abs(got - wanted) for got, wanted in zip(losses, expected, strict=True))
+    worst = max(abs(loss - expected_loss) for loss, expected_loss in zip(losses, expected, strict=True))
     if not worst <= tolerance:  # true for NaN
         raise ValueError(f"losses are {losses}, but {expected} on the CPU: {worst:.2g} apart")

@@ -1,4 +1,4 @@
-// What all parts share: the data, numbers as text, colours, and what is pressed.
+// Shared by all parts: the data, numbers as text, colours, and pressable elements.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
 const KIND = 0, TYPE = 1, PLACE = 2, TIME = 3, BYTES = 4, KERNEL = 5, CLUSTER = 6, TEXT = 7, OPERANDS = 8;
@@ -8,7 +8,7 @@ const element = (tag, attributes = {}, ...children) => {
   made.append(...children);
   return made;
 };
-// Whatever can be clicked can be reached by Tab, and pressed by Enter or space.
+// Everything clickable can be reached by Tab and pressed by Enter or space.
 const pressable = (target, action) => {
   target.setAttribute("tabindex", 0);
   target.setAttribute("role", "button");
@@ -26,14 +26,14 @@ const size = bytes => {
 const place = number => data.places[number] || "no source line";
 const source = number => data.sources[number] || "";
 
-// Kinds of work, each with a colour of the style sheet that nothing else has.
+// Kinds of work, each with its own colour in the style sheet.
 const FAMILIES = {
   "matrix products": ["--products", /^(dot|convolution|attention|custom-call)/],
   "between chips": ["--between", /^(all[_-]|reduce[_-]scatter|collective)/],
   "gather, scatter, sort, copy": ["--moves", /^(gather|scatter|sort|dynamic|template|copy|slice)/],
   "reductions": ["--reductions", /reduce|argreduce|cumulative/],
   "random numbers": ["--random", /^(random|rng)/],
-  "elementwise and the rest": ["--elementwise", /^/],
+  "elementwise and others": ["--elementwise", /^/],
 };
 const familyOf = what => Object.keys(FAMILIES).find(name => FAMILIES[name][1].test(what));
 const colourName = what => FAMILIES[familyOf(what)][0];

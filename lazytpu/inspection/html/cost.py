@@ -69,9 +69,9 @@ class ProgramCost:
             by_place.setdefault(_place(op["line"]), []).append(op)
         rows: list[list[Any]] = []
         for place, ops in by_place.items():
-            dearest = max(ops, key=lambda op: op["seconds"] or 0.0)
+            costliest = max(ops, key=lambda op: op["seconds"] or 0.0)
             seconds = sum(op["seconds"] or 0.0 for op in ops)  # null: unknown, as the head of the page says
-            rows.append([places[place], round(1e6 * seconds, 3), len(ops), _kind(dearest)])
+            rows.append([places[place], round(1e6 * seconds, 3), len(ops), _kind(costliest)])
         return sorted(rows, key=lambda row: -row[1])
 
     def memory(self) -> list[list[Any]]:

@@ -104,8 +104,8 @@ def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
         by_place.setdefault(op.place, []).append(op)
     rows: list[list[Any]] = []
     for place, ops in by_place.items():
-        dearest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
-        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), dearest])
+        costliest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
+        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest])
     return sorted(rows, key=lambda row: -row[1])
 
 
@@ -135,7 +135,7 @@ def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, 
     graph: Any = grouped(model, by)
 
     def work(group: OpGroup) -> tuple[float, str]:
-        kind = model.step.ops[group.dearest].kind
+        kind = model.step.ops[group.costliest].kind
         return lines.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
 
     groups: list[OpGroup] = [graph.nodes[node]["group"] for node in graph]

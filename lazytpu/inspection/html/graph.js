@@ -1,4 +1,4 @@
-// Source lines or clusters from top to bottom in the order of their first op; arcs lead from what makes to what reads.
+// Source lines or clusters from top to bottom in the order of their first op; arcs lead from producers to consumers.
 {
   const { nodes, edges } = data.graph, H = 22, BAR = 120, FIGURE = 70, NS = "http://www.w3.org/2000/svg";
   const most = Math.max(...nodes.map(n => n[2]), 1e-9), height = nodes.length * H + 12;

@@ -1,4 +1,4 @@
-// All ops, or those that were searched for; only the rows that are seen are made.
+// All ops, or those that match the search. Only visible rows are created.
 {
   const view = byId("table"), rows = byId("rows"), H = 22;
   const time = data.summary.by === "model" ? "time" : "by the model";
@@ -12,7 +12,7 @@
         element("span", {}, number), element("code", {}, element("i", { style: `background:${colour(op[KIND])}` }), op[KIND]), element("code", {}, op[TYPE]),
         element("code", {}, place(op[PLACE])), element("span", {}, micros(op[TIME])), element("span", {}, size(op[BYTES])));
     }));
-    if (!list.length) rows.replaceChildren(element("p", {}, data.ops.length ? "No op is found by this search; Escape ends it." : "There is no op in this program."));
+    if (!list.length) rows.replaceChildren(element("p", {}, data.ops.length ? "No op matches this search; Escape ends it." : "There is no op in this program."));
   };
   view.addEventListener("scroll", () => requestAnimationFrame(draw));
   view.addEventListener("keydown", event => {

@@ -2,9 +2,9 @@
 {
   const s = data.summary, byModel = s.by === "model" ? "" : ", by the model";
   const card = (value, what) => byId("cards").append(element("div", { className: "card" }, element("b", {}, value), element("span", {}, what)));
-  card((s.complete ? "" : "at least ") + micros(s.seconds_us), `a step on a ${s.generation}, estimated`);
+  card((s.complete ? "" : "at least ") + micros(s.seconds_us), `per step on a ${s.generation}, estimated`);
   card(count(data.ops.length), `ops, ${s.by === "model" ? "fused" : "compiled"} to ${count(s.kernels)}`);
-  card(size(s.peak), `memory at its peak, of ${size(s.capacity)}`);
+  card(size(s.peak), `peak memory, of ${size(s.capacity)}`);
   card(count(data.arguments.length), `arguments, ${count(data.arguments.filter(a => a[3] !== null).length)} overwritten in place`);
   card(micros(s.path_us), `longest chain of ops${byModel}`);
   if (s.complete && s.utilisation !== undefined) card((100 * s.utilisation).toFixed(0) + " %", "of the matrix unit's peak");

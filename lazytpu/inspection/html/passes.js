@@ -1,4 +1,4 @@
-// A slider over the passes, its stops above their names: op counts, kinds, and the changed lines.
+// A slider over the passes, with stops above their names: op counts, kinds, and changed lines.
 if (byId("passes")) {
   const slider = byId("pass");
   let shown = 400, now = 0;
@@ -10,7 +10,7 @@ if (byId("passes")) {
     byId("pass-name").textContent = `${now + 1}. ${pass.name}: ${count(pass.before)} → ${count(pass.after)} ops, ${pass.ms} ms`;
     stops.forEach((stop, i) => stop.classList.toggle("on", i === now));
     const kinds = Object.entries(pass.kinds).map(([kind, n]) => `${n > 0 ? "+" : "−"}${count(Math.abs(n))} ${kind}`);
-    byId("kinds").textContent = kinds.join(", ") || (pass.changed ? "the same kinds of ops" : "it changed nothing");
+    byId("kinds").textContent = kinds.join(", ") || (pass.changed ? "the same kinds of ops" : "no changes");
     const lines = pass.lines.slice(0, shown).map(line => line === null ? element("div", { className: "gap" }, "⋯") :
       element("div", { className: { "+": "plus", "-": "minus" }[line[0]] || "" }, `${line[0]} ${line[1]}`));
     if (pass.lines.length > shown) lines.push(element("button", { onclick: () => { shown += 2000; draw(); } }, `${count(pass.lines.length - shown)} more lines`));

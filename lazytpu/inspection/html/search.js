@@ -1,15 +1,15 @@
-// What is searched for, and the op that is selected.
+// The search and the selected op.
 const users = data.ops.map(() => []);
 data.ops.forEach((op, i) => new Set(op[OPERANDS]).forEach(o => { if (o >= 0) users[o].push(i); }));
 
-// The arguments that an op reads, as they are or in another shape, and the one whose new value it makes.
+// The arguments that an op reads, as they are or in another shape, and the one whose new value it computes.
 const SHAPES = new Set(["reshape", "transpose", "convert", "broadcast_in_dim", "slice"]);
 const parameters = [];
 data.ops.forEach((op, i) => parameters[i] = new Set(op[OPERANDS].flatMap(o =>
   o < 0 ? [~o] : SHAPES.has(data.ops[o][KIND]) ? [...parameters[o]] : [])));
 data.arguments.forEach(([, , , update], a) => { if (update !== null && update >= 0) parameters[update].add(a); });
 
-// Lines, clusters and arguments by name: that name alone stands for their ops and no others.
+// Lines, clusters and arguments by name: the exact name stands for their ops and no others.
 const named = new Map(data.places.map((_, number) => [place(number), { ops: [], place: number }]));
 const add = (name, i) => named.has(name) ? named.get(name).ops.push(i) : named.set(name, { ops: [i] });
 data.ops.forEach((op, i) => {
@@ -20,7 +20,7 @@ data.ops.forEach((op, i) => {
 
 const haystack = data.ops.map((op, i) => [op[KIND], op[TYPE], place(op[PLACE]), source(op[PLACE]), op[CLUSTER], op[TEXT],
   ...[...parameters[i]].map(a => data.arguments[a][0])].join("\n").toLowerCase());
-// Every word occurs, and a number as a whole: ":1" is not in ":10", "blocks.1" not in "blocks.12".
+// Every word must occur, and numbers as a whole: ":1" is not in ":10", "blocks.1" not in "blocks.12".
 const matcher = text => {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean).map(word => new RegExp(
     (/^\d/.test(word) ? "(?<!\\d)" : "") + word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/\d$/.test(word) ? "(?!\\d)" : "")));

@@ -1,4 +1,4 @@
-// Lanes of what runs when, and below them the memory over the same time.
+// Lanes of what runs when, and below them the memory over time.
 {
   const spans = data.timeline, end = Math.max(data.summary.seconds_us, ...spans.slice(-50).map(s => s[2]), 1e-3);
   const lanes = [...new Set(spans.map(s => s[0]))];

@@ -123,8 +123,8 @@ def _lines(args: argparse.Namespace) -> int:
         sizes[op.place] += op.bytes
     total, seconds, by = _times(args, model)
     table = _table("line", "us", "%", "ops", "bytes of results")
-    dearest = sorted({**dict.fromkeys(counts, 0.0), **seconds}, key=lambda place: -seconds.get(place, 0.0))
-    for place in dearest[: args.n or None]:
+    costliest = sorted({**dict.fromkeys(counts, 0.0), **seconds}, key=lambda place: -seconds.get(place, 0.0))
+    for place in costliest[: args.n or None]:
         taken = seconds.get(place, 0.0)
         share = f"{100 * taken / total:.0f}" if total else ""
         table.add_row(
@@ -188,8 +188,8 @@ def _clusters(args: argparse.Namespace) -> int:
     seconds = {label: sum(model.op_seconds[op.number] for op in ops) for label, ops in inside.items()}
     table = _table("function", "calls", "ops", "us per call", "us", "lines")
     table.columns[-1].justify = "left"
-    dearest = sorted(calls, key=lambda name: -sum(seconds[label] for label in calls[name]))
-    for name in dearest[: args.n or None]:
+    costliest = sorted(calls, key=lambda name: -sum(seconds[label] for label in calls[name]))
+    for name in costliest[: args.n or None]:
         labels = calls[name]
         lines = dict.fromkeys(op.place for op in inside[labels[0]] if op.place)
         total = sum(seconds[label] for label in labels)

@@ -18,14 +18,14 @@ UNKNOWN = "no source line"
 
 @dataclass(slots=True)
 class OpGroup:
-    """Ops that are shown as one node. `first` is the earliest op, `dearest` the most expensive."""
+    """Ops that are shown as one node. `first` is the earliest op, `costliest` the one that takes longest."""
 
     name: str
     first: int
     ops: int = 0
     seconds: float = 0.0
     backward: bool = False
-    dearest: int = -1
+    costliest: int = -1
 
 
 def grouped(model: Model, by: str) -> nx.DiGraph:
@@ -45,8 +45,8 @@ def grouped(model: Model, by: str) -> nx.DiGraph:
         group: OpGroup = graph.nodes[numbers[name]]["group"]
         group.ops += 1
         group.seconds += model.op_seconds[op.number]
-        if group.dearest < 0 or model.op_seconds[op.number] > model.op_seconds[group.dearest]:
-            group.dearest = op.number
+        if group.costliest < 0 or model.op_seconds[op.number] > model.op_seconds[group.costliest]:
+            group.costliest = op.number
     for op in shown:
         for user in op.users:
             a, b = numbers[key(op)], numbers[key(model.step.ops[user])]

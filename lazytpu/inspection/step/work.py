@@ -49,8 +49,8 @@ def members_of(op: Operation) -> int:
 
 
 def flops(op: Operation) -> float:
-    """Arithmetic operations of an op; a multiply-add is two. Other ops count one per element that they produce, or that
-    a reduction reads, times `LANES`."""
+    """Arithmetic operations of an op; a multiply-add is two. Ops other than products count `LANES` per element that
+    they produce, and reductions one per element that they read."""
     kind = op.name.removeprefix("lazytpu.")
     if kind in FREE or not op.results or kind.startswith("func."):
         return 0.0

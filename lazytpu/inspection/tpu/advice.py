@@ -51,7 +51,7 @@ def _time_of(report: ProgramFigures, products: Sequence[MatrixProduct]) -> float
     )
 
 
-def _dearest(report: ProgramFigures, products: Sequence[MatrixProduct]) -> ProgramLine | None:
+def _costliest_line(report: ProgramFigures, products: Sequence[MatrixProduct]) -> ProgramLine | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
 
@@ -69,7 +69,7 @@ def _narrow_heads(report: ProgramFigures) -> Found:
             f"{len(products)} batched products have heads of {head}: they fill {head} of {LANES} lanes and of the "
             f"matrix unit's {unit} rows",
             f"fewer heads of {LANES} (or {2 * LANES}) cost the same parameters",
-            _dearest(report, products),
+            _costliest_line(report, products),
             _time_of(report, products) * (1 - head / LANES),
             0,
         )
@@ -88,7 +88,7 @@ def _past_a_tile(report: ProgramFigures) -> Found:
             f"{len(products)} products have a size of {size}, {size % LANES} past a multiple of {LANES}: they are "
             f"computed as {tile}",
             f"use {tile - LANES}, or all of {tile}",
-            _dearest(report, products),
+            _costliest_line(report, products),
             _time_of(report, products) * (1 - size / tile),
             0,
         )
@@ -102,7 +102,7 @@ def _float32_products(report: ProgramFigures) -> Found:
             yield (
                 f"{len(products)} float32 products take {passes} passes of the matrix unit each",
                 'torch.autocast("tpu", torch.bfloat16), or torch.set_float32_matmul_precision("medium") for one pass',
-                _dearest(report, products),
+                _costliest_line(report, products),
                 _time_of(report, products) * ONE_PASS if precision == "HIGHEST" else None,
                 0,
             )

@@ -12,7 +12,7 @@ from lazytpu.inspection.tpu.schedule import Schedule
 from lazytpu.inspection.tpu.work import matrix_flops
 
 LEAST = 0.5
-"""The part of a StableHLO module's products, as `products` counts them, that a compiler must leave. In the steps of 12
+"""The part of a StableHLO module's products, as `products` counts them, that a compiler must leave. In 12 steps of
 models it left all of them."""
 
 

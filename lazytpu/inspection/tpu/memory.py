@@ -11,7 +11,9 @@ from lazytpu.runtime.analysis import Memory
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
 # Ops whose result is or contains their operand.
-_HANDS_ON = frozenset("bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split())
+_PASS_THROUGH = frozenset(
+    "bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def _last_use(computation: Computation, name: str, places: dict[str, int]) -> in
     while pending:
         for user, _ in computation.users.get(pending.pop(), ()):
             last = max(last, places[user.name])
-            handed_on = user.opcode in _HANDS_ON or user.opcode.endswith(("-start", "-update"))
-            if handed_on and user.name not in seen:
+            passed_through = user.opcode in _PASS_THROUGH or user.opcode.endswith(("-start", "-update"))
+            if passed_through and user.name not in seen:
                 seen.add(user.name)
                 pending.append(user.name)
     return last

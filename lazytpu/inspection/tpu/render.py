@@ -47,7 +47,7 @@ def _program(report: ProgramReport) -> Iterator[Any]:
     yield _ops(report)
     if report.collectives:
         yield _collectives(report)
-    if any(_worth_telling(entry) for entry in report.padded):
+    if any(_worth_listing(entry) for entry in report.padded):
         yield _padding(report)
     yield _advice(report)
 
@@ -163,14 +163,14 @@ def _collectives(report: ProgramReport) -> Table:
 def _padding(report: ProgramReport) -> Table:
     total = sum(entry.wasted for entry in report.padded)
     table = Table("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
-    for entry in [entry for entry in report.padded if _worth_telling(entry)][:5]:
+    for entry in [entry for entry in report.padded if _worth_listing(entry)][:5]:
         what = Text(entry.argument) if entry.argument else located(entry.line)
         table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), what)
     table.caption, table.caption_justify = f"{size(total)} of padding in all arrays together", "left"
     return table
 
 
-def _worth_telling(entry: Padded) -> bool:
+def _worth_listing(entry: Padded) -> bool:
     return entry.wasted >= 4096 and entry.share >= 0.01
 
 

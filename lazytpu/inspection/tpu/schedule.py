@@ -107,7 +107,7 @@ class _Run:
         self.now = 0.0
         self.free: dict[str, float] = {}  # lane other than the core -> when it is free
         self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, start, cost
-        self.there: dict[str, tuple[float, Cost]] = {}  # name -> end, cost
+        self.ended: dict[str, tuple[float, Cost]] = {}  # name -> end, cost
 
     def run(self) -> float:
         for op in self.computation.ops:
@@ -123,7 +123,7 @@ class _Run:
             elif op.opcode.endswith("-start"):
                 self._start(op, op.name)
             elif op.opcode.endswith(("-done", "-update")):
-                source = next((name for name in op.operands if name in self.pending or name in self.there), None)
+                source = next((name for name in op.operands if name in self.pending or name in self.ended), None)
                 if source is not None:
                     self._await(op, source)
             else:
@@ -188,23 +188,23 @@ class _Run:
 
     def _await(self, op: Op, source: str) -> None:
         if op.opcode.endswith("-update"):
-            self._hand_on(source, op.name)
+            self._forward(source, op.name)
             return
         if source in self.pending:
             self._finish(source, op)
-        ends, cost = self.there[source]
+        ends, cost = self.ended[source]
         waited = max(0.0, ends - self.now)
         if waited:
             cost.seconds += waited * self.runs
             cost.waited += waited * self.runs
             self._advance(waited, op)
-        self.there[op.name] = ends, cost
+        self.ended[op.name] = ends, cost
 
-    def _hand_on(self, source: str, name: str) -> None:
+    def _forward(self, source: str, name: str) -> None:
         if source in self.pending:
             self.pending[name] = self.pending[source]
         else:
-            self.there[name] = self.there[source]
+            self.ended[name] = self.ended[source]
 
     def _finish(self, source: str, op: Op) -> None:
         """Determine when a transfer or collective ends: a lane serves one at a time, in the order they are awaited."""
@@ -216,7 +216,7 @@ class _Run:
         begins = max(started, self.free.get(lane, 0.0))
         ends = begins + cost.beside / self.runs
         self.free[lane] = ends
-        self.there[source] = ends, cost
+        self.ended[source] = ends, cost
         self._span("links" if lane.startswith("links") else lane, begins, ends, cost.op)
 
     # -- nested computations

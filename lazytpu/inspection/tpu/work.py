@@ -75,15 +75,15 @@ def _fusion_bytes(fused: Computation, operands: list[tuple[Array, ...]], results
     parameters = {op.parameter: op.name for op in fused.ops if op.opcode == "parameter"}
     total, updated = 0.0, None
     for place, parts in enumerate(operands):
-        whole = sum(array.hbm_bytes for array in parts)
+        nbytes = sum(array.hbm_bytes for array in parts)
         users = fused.users.get(parameters[place], [])
-        if whole and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
-            whole = min(whole, sum(array.bytes for user, _ in users for array in user.results))
-        elif whole and users and all(user.opcode == "dynamic-update-slice" and at == 0 for user, at in users):
+        if nbytes and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
+            nbytes = min(nbytes, sum(array.bytes for user, _ in users for array in user.results))
+        elif nbytes and users and all(user.opcode == "dynamic-update-slice" and at == 0 for user, at in users):
             updates = [fused.by_name[user.operands[1]] for user, _ in users]
             updated = sum(array.bytes for update in updates for array in update.results)
-            whole = min(whole, updated)
-        total += whole
+            nbytes = min(nbytes, updated)
+        total += nbytes
     results_bytes = sum(array.hbm_bytes for array in results)
     return total + (results_bytes if updated is None else min(results_bytes, updated))
 

@@ -1,8 +1,8 @@
 """Matches dropout of probabilities as models write it: `native_dropout` and its gradient.
 
-    %keep = lazytpu.compare LT (24 random bits as a number below 1), (keep probability)
-    %0 = lazytpu.mul %x, lazytpu.convert(%keep)
-    %1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
+%keep = lazytpu.compare LT (24 random bits as a number below 1), (keep probability)
+%0 = lazytpu.mul %x, lazytpu.convert(%keep)
+%1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
 """
 
 from __future__ import annotations
