@@ -143,6 +143,13 @@ def test_moves_are_those_of_the_cpu(dtype: torch.dtype) -> None:
         assert outcome(function, numbers.to("tpu")) == outcome(function, numbers), name
 
 
+def test_a_dtype_is_refused_after_another_was_accepted() -> None:
+    torch.randn(5, dtype=torch.float16, device="tpu")
+    for dtype in (*DTYPES, torch.int32):
+        with pytest.raises(NotImplementedError):
+            torch.randn(5, dtype=dtype, device="tpu")
+
+
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
 def test_products(dtype: torch.dtype) -> None:
     x, y = torch.randn(8, 16).to(dtype), torch.randn(16, 4).to(dtype)

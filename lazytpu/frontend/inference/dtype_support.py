@@ -119,7 +119,9 @@ def about_dtypes(error: Exception) -> bool:
 def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim() == 0, value.numel() == 0
-    return tuple(_key(v) for v in value) if isinstance(value, list | tuple) else type(value)
+    if isinstance(value, list | tuple):
+        return tuple(_key(v) for v in value)
+    return value if isinstance(value, torch.dtype) else type(value)
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:

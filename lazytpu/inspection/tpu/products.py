@@ -65,7 +65,8 @@ class _Counter:
         name, count = op.operation.name, len(op.results)
         if op.regions or name == "stablehlo.constant":
             return self._new(count)
-        key = (name, tuple(numbers[each] for each in op.operands), str(op.attributes) if len(op.attributes) else "")
+        attributes = tuple(sorted((key, str(value)) for key, value in op.attributes.items()))
+        key = (name, tuple(numbers[operand] for operand in op.operands), attributes)
         return self.numbers.setdefault(key, self._new(count))
 
     def _of_op(self, op: Any, numbers: dict[Any, int], live: set[Any]) -> float:

@@ -38,6 +38,7 @@ def test_the_schedule_has_all_of_the_module():
 
 KINDS = "(tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>"
 DOT = f"stablehlo.dot_general {{}}, contracting_dims = [1] x [0] : {KINDS}"
+EXACT = ", precision = [HIGHEST, HIGHEST] :"
 ONCE = 2 * 64 * 32 * 16
 CASE = f"""%0 = "stablehlo.case"({{}}) ({{{{
   %1 = {DOT.format("%x, %w")}
@@ -55,6 +56,11 @@ CASE = f"""%0 = "stablehlo.case"({{}}) ({{{{
         (  # the same twice
             f"%0 = {DOT.format('%x, %w')}\n%1 = {DOT.format('%x, %w')}\n%2 = stablehlo.add %0, %1 : tensor<64x16xf32>",
             "%2", ONCE,
+        ),
+        (  # with other attributes
+            f"%0 = {DOT.format('%x, %w')}\n%1 = {DOT.format('%x, %w').replace(' :', EXACT, 1)}\n"
+            "%2 = stablehlo.add %0, %1 : tensor<64x16xf32>",
+            "%2", 2 * ONCE,
         ),
         (  # of what is spread from one number, a sum
             "%c = stablehlo.constant dense<1.0> : tensor<f32>\n"
