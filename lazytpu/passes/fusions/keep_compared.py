@@ -1,4 +1,4 @@
-"""`keep-compared`: compute a value that is compared only once.
+"""`keep-compared`: compute each compared value only once.
 
     %1 = lazytpu.add %0, %a                        %1 = lazytpu.add %0, %a
     %2 = lazytpu.reduce max %1 dims = [1]    ->    %2 = lazytpu.barrier %1
