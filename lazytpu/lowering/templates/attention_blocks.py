@@ -223,27 +223,27 @@ def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias:
 
     def step(sums: tuple[Any, ...], i: Any) -> tuple[tuple[Any, ...], Any]:
         at = of.place(i)
-        of_key, of_value, bias = sums
+        grad_key, grad_value, grad_bias = sums
         key, value, rows, back = k[at[:2]], v[at[:2]], of.rows_of(of.q, at), of.rows_of(grads, at)
         exact, mask = of.probabilities(at), of.kept(at)
-        of_value = of_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, mask).astype(q.dtype), back))
-        spread = of.dropped(of.product("rqv,kv->rqk", back, value), mask)
-        of_scores = exact * (spread - (exact * spread).sum(-1, keepdims=True))
+        grad_value = grad_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, mask).astype(q.dtype), back))
+        grad_probabilities = of.dropped(of.product("rqv,kv->rqk", back, value), mask)
+        grad_scores = exact * (grad_probabilities - (exact * grad_probabilities).sum(-1, keepdims=True))
         for seen in of.seen(at) if how.hidden != "zeros" and not how.added else ():
-            of_scores = jnp.where(seen, of_scores, 0)
+            grad_scores = jnp.where(seen, grad_scores, 0)
         if of_bias:
-            bias = _added(bias, of_scores, of.begin(at))
-        of_dots = of_scores.astype(q.dtype)
-        of_key = of_key.at[at[:2]].add(of.product("rqk,rqe->ke", of_dots, rows))
-        return (of_key, of_value, bias), of.product("rqk,ke->rqe", of_dots, key).astype(q.dtype)
+            grad_bias = _added(grad_bias, grad_scores, of.begin(at))
+        grad_dots = grad_scores.astype(q.dtype)
+        grad_key = grad_key.at[at[:2]].add(of.product("rqk,rqe->ke", grad_dots, rows))
+        return (grad_key, grad_value, grad_bias), of.product("rqk,ke->rqe", grad_dots, key).astype(q.dtype)
 
     zeros = [jnp.zeros(x.shape, jnp.float32) for x in (k, v)]
-    bias = jnp.zeros(of.extra.bias.shape, jnp.float32) if of_bias else None
-    (of_key, of_value, bias), of_query = jax.lax.scan(step, (*zeros, bias), jnp.arange(of.count))
-    gradients = _from_rows(of_query, of, q.shape), of_key.astype(k.dtype), of_value.astype(v.dtype)
-    if not of_bias or bias is None:
+    grad_bias = jnp.zeros(of.extra.bias.shape, jnp.float32) if of_bias else None
+    (grad_key, grad_value, grad_bias), grad_query = jax.lax.scan(step, (*zeros, grad_bias), jnp.arange(of.count))
+    gradients = _from_rows(grad_query, of, q.shape), grad_key.astype(k.dtype), grad_value.astype(v.dtype)
+    if not of_bias or grad_bias is None:
         return gradients
-    return *gradients, bias[:, :, : extra.bias.shape[2]].astype(extra.bias.dtype)
+    return *gradients, grad_bias[:, :, : extra.bias.shape[2]].astype(extra.bias.dtype)
 
 
 def _added(total: Any, x: Any, begin: tuple[Any, ...]) -> Any:

@@ -243,24 +243,24 @@ def backward_kernel(
 def _with_hidden(gradients: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, how: How) -> tuple[Any, ...]:
     """Adds the gradients from queries that see no key. Where these give the mean of the values, their probabilities are
     1/S, and with `added` the gradients of their scores are (grad·value - grad·mean)/S."""
-    of_query, of_key, of_value = gradients
+    grad_query, grad_key, grad_value = gradients
     by_key_head = (*k.shape[:2], -1)
     if how.hidden == "nan":
         some = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
-        of_value = jnp.where(some, jnp.nan, of_value)
+        grad_value = jnp.where(some, jnp.nan, grad_value)
         if how.added:
-            of_query, of_key = jnp.where(none, jnp.nan, of_query), jnp.where(some, jnp.nan, of_key)
+            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(some, jnp.nan, grad_key)
     if how.hidden == "mean":
         product = partial(jnp.einsum, precision="highest")
         back = jnp.where(none, grad, 0).astype(jnp.float32).reshape(*by_key_head, grad.shape[3])
-        of_value = (of_value + back.sum(2, keepdims=True) / k.shape[2]).astype(v.dtype)
+        grad_value = (grad_value + back.sum(2, keepdims=True) / k.shape[2]).astype(v.dtype)
         if how.added:
             wide = [x.astype(jnp.float32) for x in (q.reshape(*by_key_head, q.shape[3]), k, v - _mean(v))]
-            both = product("bgsv,bgse->bgve", wide[2], wide[1]) / k.shape[2]
-            of_query = (of_query + product("bgqv,bgve->bgqe", back, both).reshape(q.shape)).astype(q.dtype)
-            both = product("bgqv,bgqe->bgve", back, wide[0]) / k.shape[2]
-            of_key = (of_key + product("bgsv,bgve->bgse", wide[2], both)).astype(k.dtype)
-    return of_query, of_key, of_value
+            covariance = product("bgsv,bgse->bgve", wide[2], wide[1]) / k.shape[2]
+            grad_query = (grad_query + product("bgqv,bgve->bgqe", back, covariance).reshape(q.shape)).astype(q.dtype)
+            covariance = product("bgqv,bgqe->bgve", back, wide[0]) / k.shape[2]
+            grad_key = (grad_key + product("bgsv,bgve->bgse", wide[2], covariance)).astype(k.dtype)
+    return grad_query, grad_key, grad_value
 
 
 def in_blocks(q: Any, k: Any, v: Any, extra: Extra, how: How) -> tuple[Any, Any]:
