@@ -20,7 +20,7 @@ from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 HIDING = -1e4
 "A score that is this low, or lowered by this much, has weight exp(-1e4) = 0 beside any other."
-ALONE = -1e30
+ERASING = -1e30
 "Rounding removes any score that this is added to."
 
 
@@ -58,7 +58,7 @@ class Scores:
             return "zeros"
         if numbers == {-inf}:
             return "nan"
-        if len(numbers) == 1 and (not added or (len(self.hiding) == 1 and added[0] <= ALONE)):
+        if len(numbers) == 1 and (not added or (len(self.hiding) == 1 and added[0] <= ERASING)):
             return "mean"
         return None
 
