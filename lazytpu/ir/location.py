@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import UNKNOWN_LOC, FileLineColLoc, IntAttr, Location
 BACKWARD = "backward"
 
 
-class SourceLine(Protocol):
+class ScriptLine(Protocol):
     """A line of the user's script."""
 
     @property
@@ -21,7 +21,7 @@ class SourceLine(Protocol):
     def backward(self) -> bool: ...
 
 
-def location_of(line: SourceLine | None) -> LocationAttr:
+def location_of(line: ScriptLine | None) -> LocationAttr:
     """The location attribute of a source line; unknown for None."""
     return UNKNOWN_LOC if line is None else place(line.file, line.line, line.backward)
 

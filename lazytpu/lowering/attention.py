@@ -11,4 +11,4 @@ from lazytpu.runtime.mlir import ir
 @lowers(ops.AttentionOp)
 @lowers(ops.AttentionBackwardOp)
 def attention(e: Emission, op: ops.AttentionOp | ops.AttentionBackwardOp, *operands: ir.Value) -> ir.Value:
-    raise ValueError("attention must be decomposed before a module is emitted: run the pass decompose-attention first")
+    raise ValueError("attention must be decomposed before a module is emitted: run decompose-attention first")

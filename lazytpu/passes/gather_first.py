@@ -51,10 +51,10 @@ class GatherOfElementwise(RewritePattern):
         if not _one_of_each_row(op):
             return
         b = RewriteBuilder(op, rewriter)
-        if (spread := defined_by(source, BroadcastInDimOp)) is not None:
+        if (broadcast := defined_by(source, BroadcastInDimOp)) is not None:
             rows = tuple(range(len(shape_of(source)) - 1))
-            if ints(spread.dims) == rows and shape_of(spread.operands[0]) == shape_of(op.results[0]):
-                rewriter.replace(op, (), (spread.operands[0],))
+            if ints(broadcast.dims) == rows and shape_of(broadcast.operands[0]) == shape_of(op.results[0]):
+                rewriter.replace(op, (), (broadcast.operands[0],))
         elif (converted := defined_by(source, ConvertOp)) is not None:
             gathered = _gather(b, op, converted.operands[0])
             rewriter.replace(op, (), (b.convert(gathered, dtype_of(source)),))

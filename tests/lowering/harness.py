@@ -1,4 +1,4 @@
-"""Builds a module with the builder, lowers it, and runs it in the reference interpreter or compiled."""
+"""Builds a module with the builder, lowers it, and runs it in the reference interpreter or compiled by XLA."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def module_of(
     arguments: Sequence[dict[str, Attribute]] | None = None,
     results: Sequence[dict[str, Attribute]] | None = None,
 ) -> ModuleOp:
-    """A module whose `@main` takes arguments of these types and returns what `build(builder, *arguments)` gives."""
+    """A module whose `@main` takes arguments of these types and returns the values of `build(builder, *arguments)`."""
     function = FuncOp("main", ([tensor_type(*t) for t in types], []))
     block = function.body.block
-    made = build(Builder(block), *block.args)
-    values = [made] if isinstance(made, SSAValue) else list(made)
+    returned = build(Builder(block), *block.args)
+    values = [returned] if isinstance(returned, SSAValue) else list(returned)
     block.add_op(ReturnOp(*values))
     function.function_type = FunctionType.from_lists([a.type for a in block.args], [v.type for v in values])
     if arguments is not None:

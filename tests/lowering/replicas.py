@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     for path in sorted(folder.glob("*.mlir")):
         with np.load(path.with_suffix(".npz")) as arguments:
             rows = [arguments[f"arg{i}"] for i in range(len(arguments.files))]
-        np.savez(path.with_suffix(".out.npz"), **{f"result{i}": each for i, each in enumerate(run(path, rows))})
+        np.savez(path.with_suffix(".out.npz"), **{f"result{i}": result for i, result in enumerate(run(path, rows))})
 
 
 def run(path: Path, arguments: list[np.ndarray]) -> list[np.ndarray]:
@@ -51,11 +51,11 @@ def run(path: Path, arguments: list[np.ndarray]) -> list[np.ndarray]:
     rows = NamedSharding(Mesh(np.array(devices), "d"), PartitionSpec("d"))
     spread = [
         jax.make_array_from_single_device_arrays(
-            (count * each.shape[1], *each.shape[2:]),
+            (count * argument.shape[1], *argument.shape[2:]),
             rows,
-            [jax.device_put(row, device) for row, device in zip(each, devices, strict=True)],
+            [jax.device_put(row, device) for row, device in zip(argument, devices, strict=True)],
         )
-        for each in arguments
+        for argument in arguments
     ]
     results = program.execute_sharded(spread).disassemble_into_single_device_arrays()
     return [np.stack([np.asarray(row) for row in result]) for result in results]

@@ -1,4 +1,4 @@
-"""What devices exchange, on four devices of one child process."""
+"""Collectives, on four devices of one child process."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ NUMBERS = np.arange(4 * 4, dtype=np.int32).reshape(4, 4) % 7
 
 
 def of_group(x: Rows, combine: Callable[[list[Rows], int], Any], groups: list[list[int]]) -> Rows:
-    """The rows that `combine` makes of those of each device's group and its rank."""
-    made = {d: combine([x[e] for e in group], rank) for group in groups for rank, d in enumerate(group)}
-    return np.stack([made[device] for device in range(4)])
+    """The result of `combine(rows of the group, rank)` on each device."""
+    combined = {d: combine([x[e] for e in group], rank) for group in groups for rank, d in enumerate(group)}
+    return np.stack([combined[device] for device in range(4)])
 
 
 def part(x: Any, rank: int, parts: int, dim: int = 0) -> Rows:
@@ -89,9 +89,9 @@ def sharded_step(b: Builder, x: SSAValue) -> object:
 
 
 def module_for_all(build: Build, x: Rows):
-    made = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))
-    set_replicas(made, 4)
-    return made
+    module = module_of(build, ("f32" if x.dtype == np.float32 else "i32", x.shape[1:]))
+    set_replicas(module, 4)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +107,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Rows]]:
         (folder / f"{name}.mlir").write_text(print_module(module))
         np.savez(folder / f"{name}.npz", arg0=x)
     subprocess.run([sys.executable, replicas.__file__, str(folder)], check=True, timeout=120)
-    found: dict[str, list[Rows]] = {}
+    by_case: dict[str, list[Rows]] = {}
     for path in folder.glob("*.out.npz"):
         with np.load(path) as results:
-            found[path.name.removesuffix(".out.npz")] = [results[f"result{i}"] for i in range(len(results.files))]
-    return found
+            by_case[path.name.removesuffix(".out.npz")] = [results[f"result{i}"] for i in range(len(results.files))]
+    return by_case
 
 
 @pytest.mark.parametrize("name", CASES)

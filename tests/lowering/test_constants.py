@@ -1,4 +1,4 @@
-"""Constants, tables, counters and packs."""
+"""Constants, tables, iotas and packs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_constant(dtype, value, shape):
 
 
 def test_constants_compiled():
-    made = compiled(lambda b: [b.constant(value, dtype, (2,)) for dtype, value in SCALARS])
-    for actual, (dtype, value) in zip(made, SCALARS, strict=True):
+    constants = compiled(lambda b: [b.constant(value, dtype, (2,)) for dtype, value in SCALARS])
+    for actual, (dtype, value) in zip(constants, SCALARS, strict=True):
         assert_close(actual, np.full((2,), value, values(dtype, ()).dtype))
 
 

@@ -30,7 +30,7 @@ def test_dot_general(dtype):
 
 
 def test_products_of_long_integers_for_a_tpu():
-    """It has none: they are sums of products of elements, the same numbers."""
+    """A TPU has none: they are sums of elementwise products, with the same results."""
     x, y = values("i64", (2, 3, 4)), values("i64", (2, 5, 4), seed=1)
 
     def build(b, x, y):
@@ -44,8 +44,8 @@ def test_products_of_long_integers_for_a_tpu():
 
     module = emit(module_of(build, ("i64", x.shape), ("i64", y.shape)), platform="tpu")
     assert "dot_general" not in stablehlo_text(module)
-    for found, wanted in zip(evaluate(module, [x, y]), interpreted(build, x, y), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for got, want in zip(evaluate(module, [x, y]), interpreted(build, x, y), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
@@ -144,8 +144,8 @@ def test_convolution(run):
         convolve(x, w).transpose(0, 2, 1),
         convolve(spread, w),
     ]
-    for actual, wanted in zip(results, expected, strict=True):
-        assert_close(actual, wanted, factor=10)
+    for actual, want in zip(results, expected, strict=True):
+        assert_close(actual, want, factor=10)
 
 
 @pytest.mark.parametrize("run", [interpreted, compiled])

@@ -1,4 +1,4 @@
-"""What emission keeps of a module, and what it says when it cannot lower one."""
+"""What emit preserves of a module, and its errors."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_names_lines_and_donation_are_kept():
         ],
         results=[{}, {"lazytpu.name": StringAttr("layers.0.weight")}],
     )
-    made = emit(module, name="step")
-    plain, full = stablehlo_text(made), stablehlo_text(made, locations=True)
+    emitted = emit(module, name="step")
+    plain, full = stablehlo_text(emitted), stablehlo_text(emitted, locations=True)
     assert "module @step" in plain
     assert '%layers.0.weight: tensor<4xf32> {lazytpu.name = "layers.0.weight", tf.aliasing_output = 1 : i32}' in plain
     assert "jax.buffer_donor = true" in plain
@@ -68,7 +68,7 @@ def test_names_lines_and_donation_are_kept():
     assert '"train.py":41' not in plain
     assert '"train.py":41' in full
     assert '"backward"' in full
-    assert signature(made).donated == (0, 1)
+    assert signature(emitted).donated == (0, 1)
 
 
 def test_text_reads_back():
@@ -93,8 +93,8 @@ def test_an_op_without_a_rule_says_what_to_do():
             return b.op(UnknownOp, [], [tensor_type("f32", ())]).results[0]
 
     function = FuncOp("main", ([], [tensor_type("f32", ())]))
-    made = UnknownOp.create(result_types=[tensor_type("f32", ())], location=location(7))
-    function.body.block.add_ops([made, ReturnOp(made.results[0])])
+    op = UnknownOp.create(result_types=[tensor_type("f32", ())], location=location(7))
+    function.body.block.add_ops([op, ReturnOp(op.results[0])])
     with pytest.raises(
         NotImplementedError, match=r"test.unknown at train.py:7 has no lowering rule.*@lowers\(UnknownOp\)"
     ):
@@ -123,7 +123,7 @@ def test_invalid_stablehlo_is_a_fault_of_lowering():
 
 
 def test_a_module_has_one_public_function():
-    with pytest.raises(LoweringError, match="a function @main, and private functions"):
+    with pytest.raises(LoweringError, match="a function @main and private functions"):
         emit(ModuleOp([]))
 
 

@@ -1,4 +1,4 @@
-"""The flash kernels, interpreted on the CPU, and attention by blocks, beside the same written out."""
+"""The flash kernels, interpreted on the CPU, and attention by blocks, compared with decomposed attention."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def values(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def _keys(length: int, *first: int) -> np.ndarray:
-    """A mask of keys: those from the first on that each batch sees."""
+    """A mask of keys: each batch sees the keys from its `first` on."""
     return np.arange(length)[None, None, None] >= np.array(first)[:, None, None, None]
 
 
@@ -53,9 +53,9 @@ def test_interpreted_kernels(case: str) -> None:
 
     def both(forward: Any, backward: Any) -> Any:
         def run(q: Any, k: Any, v: Any, grad: Any, *extra: Any) -> Any:
-            given = Extra(*extra)
-            output, sums = forward(q / 4, k, v, given, how)
-            return output, *backward(grad, output, sums, q / 4, k, v, given, how)
+            operands = Extra(*extra)
+            output, sums = forward(q / 4, k, v, operands, how)
+            return output, *backward(grad, output, sums, q / 4, k, v, operands, how)
 
         return jax.jit(run)
 
@@ -63,8 +63,8 @@ def test_interpreted_kernels(case: str) -> None:
     kernels, expected = both(*interpreted), both(flash.in_blocks, flash.in_blocks_backward)
     for extra in extras:
         operands = (q, k, v, grad, *vars(extra).values())
-        for got, wanted in zip(kernels(*operands), expected(*operands), strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        for got, want in zip(kernels(*operands), expected(*operands), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
 Q, SHARED = (1, 4, 20, 6), (1, 2, 50, 6)
@@ -82,11 +82,11 @@ OPERANDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", OPERANDS)
 def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module through either pass gives the same values here, with blocks of 8 queries; lengths are odd."""
-    given = dict(OPERANDS[case])
+    """Both passes give the same values here, with blocks of 8 queries and odd lengths."""
+    options = dict(OPERANDS[case])
     monkeypatch.setattr(blocks, "ROWS", 8)
-    bias, shift = given.pop("bias", None), given.pop("shift", None)
-    drops, of_bias = given.pop("dropout", False), given.pop("of_bias", False)
+    bias, shift = options.pop("bias", None), options.pop("shift", None)
+    drops, of_bias = options.pop("dropout", False), options.pop("of_bias", False)
     arrays: list[np.ndarray] = values(Q, Q, SHARED, SHARED)
     arrays += [] if bias is None else [bias]
     arrays += DROPOUT if drops else []
@@ -94,18 +94,18 @@ def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> Non
     def build(b, grad, q, k, v, *rest):
         offset = None if shift is None else b.constant(shift, "i32")
         dropout, bias = (rest, None) if drops else (None, *rest)
-        of = Attention(q, k, v, bias, None, offset, dropout, True, 9 if shift else 0, 0.3, **given)
+        of = Attention(q, k, v, bias, None, offset, dropout, True, 9 if shift else 0, 0.3, **options)
         return b.attention(of), *b.attention_backward(grad, of, of_bias)
 
     results = []
     for passes in ("decompose-attention", "flash-attention{least=0}"):
         names = {"bool": "i1", "uint64": "ui64", "float32": "f32", "float64": "f64"}
-        made = module_of(build, *[(names[str(x.dtype)], x.shape) for x in arrays])
-        run_pipeline(made, passes=passes, verify=True)
-        program = Program.compile(emit(made))
+        module = module_of(build, *[(names[str(x.dtype)], x.shape) for x in arrays])
+        run_pipeline(module, passes=passes, verify=True)
+        program = Program.compile(emit(module))
         results.append([client.to_host(x) for x in program.run([client.to_device(x) for x in arrays])])
-    for got, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     if case.startswith("nan"):
         assert np.isnan(results[0][0]).any()
     if case == "mean":
@@ -119,17 +119,17 @@ def test_lowered_for_a_tpu() -> None:
         of = Attention(q, k, v, causal=True, precision="default")
         return b.attention(of), *b.attention_backward(q, of)
 
-    made = module_of(build, *[("bf16", (1, 2, 250, 64))] * 3)
-    run_pipeline(made, passes="flash-attention{least=0}", verify=True)
-    text = stablehlo_text(emit(made, platform="tpu"))
+    module = module_of(build, *[("bf16", (1, 2, 250, 64))] * 3)
+    run_pipeline(module, passes="flash-attention{least=0}", verify=True)
+    text = stablehlo_text(emit(module, platform="tpu"))
     assert text.count("@tpu_custom_call") == 4
     assert "256x256" not in text and "250x250" not in text
 
 
 @pytest.mark.parametrize(("dtype", "own"), [("bfloat16", True), ("float32", False)])
 def test_only_wide_operands_are_multiplied_in_several_passes(dtype: str, own: bool) -> None:
-    """The TPU's kernel compiler refuses "highest" for operands of 16 bits."""
+    """The TPU's kernel compiler rejects "highest" for 16-bit operands."""
     q = jax.ShapeDtypeStruct((1, 1, 128, 64), dtype)
     kernel = partial(flash.forward_kernel, extra=Extra(), how=How(True, precision="highest"))
-    made = jax.make_jaxpr(kernel)(q, q, q)
-    assert ("Precision.HIGHEST" in str(made)) is not own
+    jaxpr = jax.make_jaxpr(kernel)(q, q, q)
+    assert ("Precision.HIGHEST" in str(jaxpr)) is not own

@@ -1,4 +1,4 @@
-"""Gathers, scatters and dynamic slices, inside and outside the bounds."""
+"""Gathers, scatters and dynamic slices, in and out of bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates that are spelled by platform: every spelling gives the same, whatever platform the test runs on."""
+"""Templates with implementations by platform: all give the same, whatever platform the test runs on."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 from lazytpu.lowering.templates import convolutions, linalg, rotations, windows
+from lazytpu.lowering.templates.convolutions import ConvWindow
 
 WINDOWS = [
-    ((2, 8, 8), windows.Window((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))),
-    ((2, 9, 7), windows.Window((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))),
-    ((2, 9, 7), windows.Window((3, 2), (2, 1), (1, 0), (0, 1), (1, 2))),
-    ((2, 7, 7), windows.Window((2, 2), (3, 3), (0, 0), (1, -1), (1, 1))),
-    ((2, 5, 4, 6), windows.Window((2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 0, 0), (1, 1, 1))),
+    ((2, 8, 8), windows.PoolWindow((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))),
+    ((2, 9, 7), windows.PoolWindow((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))),
+    ((2, 9, 7), windows.PoolWindow((3, 2), (2, 1), (1, 0), (0, 1), (1, 2))),
+    ((2, 7, 7), windows.PoolWindow((2, 2), (3, 3), (0, 0), (1, -1), (1, 1))),
+    ((2, 5, 4, 6), windows.PoolWindow((2, 2, 3), (1, 2, 2), (1, 0, 1), (0, 0, 0), (1, 1, 1))),
 ]
 
 
 def call(function: Callable[..., Any], *arrays: jax.Array, **params: Any) -> Any:
-    """One compilation, where op by op would be dozens."""
+    """Compiled as one; op by op would take dozens of compilations."""
     return jax.jit(partial(function, **params))(*arrays)
 
 
@@ -36,10 +37,10 @@ def random(*shape: int, seed: int = 0) -> jax.Array:
 def test_max_pool(shape: tuple[int, ...], window: windows.Window) -> None:
     x = random(*shape)
     values, indices = call(windows._max_of_pairs, x, window=window)
-    for got, wanted in zip(call(windows._max_by_dimension, x, window=window), (values, indices), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, want in zip(call(windows._max_by_dimension, x, window=window), (values, indices), strict=True):
+        np.testing.assert_array_equal(got, want)
     grad = random(*values.shape, seed=1)
-    ways = (windows._scattered, windows._selected, windows._asked)
+    ways = (windows._scattered, windows._selected, windows._gathered)
     first, *rest = (call(way, grad, x, indices, window=window) for way in ways)
     for other in rest:
         np.testing.assert_allclose(other, first, rtol=1e-6, atol=1e-6)
@@ -48,11 +49,11 @@ def test_max_pool(shape: tuple[int, ...], window: windows.Window) -> None:
 def test_max_pool_of_equals_and_nan() -> None:
     x = jnp.asarray(np.random.default_rng(0).choice([0.0, 1.0, -inf, nan], (4, 9, 9)), jnp.float32)
     x = x.at[0].set(-inf)
-    window = windows.Window((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
-    for got, wanted in zip(
+    window = windows.PoolWindow((3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
+    for got, want in zip(
         call(windows._max_by_dimension, x, window=window), call(windows._max_of_pairs, x, window=window), strict=True
     ):
-        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(("shape", "window"), WINDOWS, ids=str)
@@ -66,12 +67,12 @@ def test_window_sum(shape: tuple[int, ...], window: windows.Window, base: int) -
 
 
 CONVOLUTIONS = [
-    ((2, 4, 9, 8), (4, 1, 3, 3), 4, convolutions.Window((2, 1), (1, 1), (1, 1), (1, 1), (1, 2))),
-    ((2, 4, 9, 8), (8, 1, 3, 2), 4, convolutions.Window((1, 1), (1, 0), (1, 1), (2, 1), (1, 1))),
-    ((2, 6, 7, 7), (3, 2, 3, 3), 3, convolutions.Window((1, 2), (1, 1), (1, 1), (1, 1), (1, 1))),
-    ((2, 80, 5, 5), (80, 2, 3, 3), 40, convolutions.Window((1, 1), (1, 1), (1, 1), (1, 1), (1, 1))),
-    ((2, 4, 5, 6, 4), (6, 2, 3, 2, 3), 2, convolutions.Window((2, 1, 1), (1, 0, 1), (0, 0, 1), (1, 2, 1), (1, 1, 1))),
-    ((2, 3, 5, 6, 4), (4, 3, 3, 2, 3), 1, convolutions.Window((1, 1, 1), (1, 0, 1), (1, 0, 1), (1, 1, 1), (1, 2, 1))),
+    ((2, 4, 9, 8), (4, 1, 3, 3), 4, ConvWindow((2, 1), (1, 1), (1, 1), (1, 1), (1, 2))),
+    ((2, 4, 9, 8), (8, 1, 3, 2), 4, ConvWindow((1, 1), (1, 0), (1, 1), (2, 1), (1, 1))),
+    ((2, 6, 7, 7), (3, 2, 3, 3), 3, ConvWindow((1, 2), (1, 1), (1, 1), (1, 1), (1, 1))),
+    ((2, 80, 5, 5), (80, 2, 3, 3), 40, ConvWindow((1, 1), (1, 1), (1, 1), (1, 1), (1, 1))),
+    ((2, 4, 5, 6, 4), (6, 2, 3, 2, 3), 2, ConvWindow((2, 1, 1), (1, 0, 1), (0, 0, 1), (1, 2, 1), (1, 1, 1))),
+    ((2, 3, 5, 6, 4), (4, 3, 3, 2, 3), 1, ConvWindow((1, 1, 1), (1, 0, 1), (1, 0, 1), (1, 1, 1), (1, 2, 1))),
 ]
 
 
@@ -79,8 +80,8 @@ CONVOLUTIONS = [
 def test_convolution(shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, window: convolutions.Window) -> None:
     x, w = random(*shape), random(*kernel, seed=1)
     params = {"window": window, "groups": groups, "precision": "highest"}
-    got, wanted = (call(way, x, w, **params) for way in (convolutions._on_cpu, convolutions._plain))
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    got, want = (call(way, x, w, **params) for way in (convolutions._on_cpu, convolutions._plain))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("shape", "kernel", "groups", "window"), CONVOLUTIONS, ids=str)
@@ -127,10 +128,10 @@ def test_svd_by_rotations(a: np.ndarray[Any, Any], full: bool) -> None:
         u, values, vh, again = map(np.asarray, call(both, jnp.asarray(a), full=full))
     k, eps = min(a.shape[-2:]), np.finfo(a.dtype).eps
     assert (u.dtype, values.dtype, vh.dtype) == (a.dtype, a.real.dtype, a.dtype)
-    wanted = np.linalg.svd(a.astype(np.complex128), compute_uv=False)
-    largest = np.where(wanted[..., :1] == 0, 1, wanted[..., :1])
-    for found in (values, again):
-        np.testing.assert_allclose(found / largest, wanted / largest, atol=20 * eps, rtol=0)
+    want = np.linalg.svd(a.astype(np.complex128), compute_uv=False)
+    largest = np.where(want[..., :1] == 0, 1, want[..., :1])
+    for got in (values, again):
+        np.testing.assert_allclose(got / largest, want / largest, atol=20 * eps, rtol=0)
     product = (u[..., :k] * values[..., None, :]) @ vh[..., :k, :]
     np.testing.assert_allclose(product / largest[..., None], a / largest[..., None], atol=20 * eps, rtol=0)
     for unitary in (np.swapaxes(u, -1, -2), vh):
@@ -151,6 +152,6 @@ def test_rotations_of_what_is_not_finite_end() -> None:
 def test_lu_by_columns(shape: tuple[int, ...]) -> None:
     with jax.enable_x64(True):
         a = jnp.stack([jnp.asarray(x) for x in (matrices(shape, "float64"), np.ones(shape), np.zeros(shape))])
-        for got, wanted in zip(call(linalg._eliminated, a), call(linalg._lu, a), strict=True):
-            assert got.dtype == wanted.dtype
-            np.testing.assert_allclose(got, wanted, atol=1e-12)
+        for got, want in zip(call(linalg._eliminated, a), call(linalg._lu, a), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, atol=1e-12)

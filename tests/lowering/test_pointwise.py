@@ -152,8 +152,8 @@ def test_integers(dtype):
     shift = np.right_shift if np.issubdtype(dtype, np.signedinteger) else None
     quotient = np.trunc(x / y).astype(dtype)
     expected = [x + y, x - y, x * y, quotient, x - quotient * y, x & y, x | y, x ^ y, np.left_shift(x, y)]
-    for actual, wanted in zip(results, expected, strict=False):
-        assert_close(actual, wanted)
+    for actual, want in zip(results, expected, strict=False):
+        assert_close(actual, want)
     if shift is not None:
         assert_close(results[9], shift(x, y))
     assert_close(results[10], ~x)
@@ -178,8 +178,8 @@ def test_booleans():
             x,
             y,
         )
-        for actual, wanted in zip(results, [x & y, x | y, x ^ y, ~x, x | y, x & y], strict=True):
-            assert_close(actual, wanted)
+        for actual, want in zip(results, [x & y, x | y, x ^ y, ~x, x | y, x & y], strict=True):
+            assert_close(actual, want)
 
 
 @pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
@@ -289,8 +289,8 @@ def test_complex_numbers(dtype):
             z / (z + z),
             *(f(z) for f in names.values()),
         ]
-        for actual, wanted in zip(results, expected, strict=True):
-            assert_close(actual, wanted.astype(actual.dtype), factor=4)
+        for actual, want in zip(results, expected, strict=True):
+            assert_close(actual, want.astype(actual.dtype), factor=4)
 
 
 def test_is_finite():

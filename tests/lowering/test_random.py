@@ -39,7 +39,7 @@ def reference(seed, offset, shape):
 
 
 def test_the_reference_gives_the_known_answers():
-    """Of Random123's kat_vectors, threefry2x32 with 20 rounds."""
+    """From kat_vectors of Random123, threefry2x32 with 20 rounds."""
     assert [int(w) for w in threefry((0, 0), (0, 0))] == [0x6B200159, 0x99BA4EFE]
     ones = 0xFFFFFFFF
     assert [int(w) for w in threefry((ones, ones), (ones, ones))] == [0x1CB996FC, 0xBB002BE7]

@@ -73,8 +73,8 @@ def test_booleans_and_bits(run):
         signed,
     )
     expected = [x.all(1), x.any(0), x.any(1), x.all(1), *(f.reduce(n, 1) for f in (np.bitwise_and, np.bitwise_or))]
-    for actual, wanted in zip(results, [*expected, np.bitwise_and.reduce(signed, 1)], strict=True):
-        assert_close(actual, wanted)
+    for actual, want in zip(results, [*expected, np.bitwise_and.reduce(signed, 1)], strict=True):
+        assert_close(actual, want)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_cumulative_of_long_empty_and_single():
 
 @pytest.mark.parametrize(("dtype", "op"), [("bf16", "reduce_precision"), ("i8", "clamp"), ("ui8", "clamp")])
 def test_what_is_computed_is_kept_apart_from_what_reads_it(dtype, op):
-    """XLA:CPU's library for reductions would compute it anew in float32. Nothing is kept apart elsewhere, nor where
-    there is nothing to compute: arguments, moved or not."""
+    """XLA:CPU's library for reductions would recompute it in float32. Nothing is inserted on other platforms, nor for
+    arguments, moved or not."""
 
     def text(build, platform):
         return stablehlo_text(emit(module_of(build, (dtype, (4, 6)), (dtype, (4, 6))), platform=platform))

@@ -37,8 +37,8 @@ def test_moving_elements(dtype):
         x[::-1, :, ::-1],
         x,
     ]
-    for actual, wanted in zip(results, expected, strict=True):
-        assert_close(actual, wanted)
+    for actual, want in zip(results, expected, strict=True):
+        assert_close(actual, want)
 
 
 @pytest.mark.parametrize("run", [interpreted, compiled])

@@ -1,4 +1,4 @@
-"""Sorting as torch does it."""
+"""Sorting as in torch."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def call(name, *arrays, **params):
 
 
 def test_operands_are_computed_before_the_template_reads_them(helper_template):
-    """XLA inlines the call, and XLA:CPU would compute bfloat16 anew in float32 for a reduction in there."""
+    """XLA inlines the call, and XLA:CPU would recompute bfloat16 in float32 for a reduction in the template."""
     types = [("bf16", (4,)), ("i64", (4,))]
     module = module_of(lambda b, x: b.template(helper_template, [b.mul(x, x)], types), ("bf16", (4,)))
     assert stablehlo_text(emit(module, platform="cpu")).count("stablehlo.reduce_precision ") == 1
@@ -88,14 +88,14 @@ def test_lowering_is_cached_and_keeps_types_apart(helper_template):
 
 def test_64_bit_types_are_on_inside_only(helper_template):
     before = jax.config.jax_enable_x64
-    made = instance(helper_template, (("f64", (2, 2)),), {})
-    assert made.results == (("f64", (2, 2)), ("i64", (2, 2)))
+    lowered = instance(helper_template, (("f64", (2, 2)),), {})
+    assert lowered.results == (("f64", (2, 2)), ("i64", (2, 2)))
     assert jax.config.jax_enable_x64 == before
     assert jnp.ones(2, jnp.float32).dtype == jnp.float32
 
 
 def test_an_unknown_template_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"no template 'cholsky'; there are .*cholesky"):
+    with pytest.raises(ValueError, match=r"no template 'cholsky'; the templates are .*cholesky"):
         find("cholsky")
 
 

@@ -151,7 +151,7 @@ def test_layouts_are_lowered() -> None:
 @pytest.mark.parametrize(
     ("argument", "result", "message"),
     [
-        ('lazytpu.layout = "{0,0}"', "", r'expected "auto", or a permutation of the 2 dimensions .*"\{0,1\}"'),
+        ('lazytpu.layout = "{0,0}"', "", r'expected "auto", or a permutation of the 2 dimensions, .*"\{0,1\}"'),
         ('lazytpu.layout = "columns"', "", "got|expected"),
         ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'the same layout; got "auto" and None'),
     ],

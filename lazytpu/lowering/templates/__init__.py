@@ -1,5 +1,5 @@
-"""JAX functions for ops that are long to write in StableHLO: linear algebra, FFT, special functions.
+"""Templates: JAX functions for ops that would be long in StableHLO, such as linear algebra, FFT and special functions.
 
-`registry.py` keeps them by name; each other file registers those of one family. A template is used by
-`Builder.template(name, operands, results, **params)`.
+`registry.py` holds them by name; each other file registers those of one family. `Builder.template(name, operands,
+results, **params)` builds a call.
 """

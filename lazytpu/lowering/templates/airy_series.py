@@ -1,7 +1,7 @@
 """Chebyshev series of the Airy function.
 
-Interpolated at 60 Chebyshev nodes from values computed with 40 digits (mpmath), and cut where the terms fall below
-1e-16 of the largest: c with f(t) = sum c[k] T_k(u), u running from -1 to 1 over the range of t.
+Interpolated at 60 Chebyshev nodes from values computed with 40 digits (mpmath), and truncated where the terms fall
+below 1e-16 of the largest: f(t) = sum c[k] T_k(u), where u goes from -1 to 1 over the range of t.
 """
 
 # Airy by z = 2/3 |x|^(3/2): x > 2.1 by t = 1 / z in [0, 0.5]; x < -2.1, its P and Q, by t = 1 / z^2 in [0, 0.25].

@@ -1,8 +1,8 @@
-"""Attention for some queries of one key head at a time, in XLA's ops: all that no kernel takes.
+"""Attention by blocks of queries of one key head, in XLA ops, for whatever the kernel does not support.
 
-A float bias, dropout, masks for each head, any length, width and float dtype, and what a query gives that sees no key.
-The scores of a block, [query heads of the key head, rows, S] in f32, are at most `BLOCK` bytes, so they stay in a TPU's
-vector memory; the backward pass computes each block again. With P the probabilities of a block and
+That is a float bias, dropout, masks per head, any length, width and float dtype, and all results of a query that sees
+no key. The scores of a block, [query heads of the key head, rows, S] in f32, take at most `BLOCK` bytes, so that they
+stay in a TPU's vector memory; the backward pass recomputes each block. With P the probabilities of a block and
 D = Σ P·(grad·valueᵀ) over the keys, ∂value += Pᵀ·grad and ∂scores = P·(grad·valueᵀ - D).
 """
 
@@ -20,15 +20,15 @@ from jax.extend.random import threefry2x32_p
 from lazytpu.lowering.templates.registry import template
 
 BLOCK = 16 << 20
-"Bytes of the scores of a block."
+"The most bytes of the scores of a block."
 ROWS = 512
-"Queries in a block, at most."
+"The most queries in a block."
 HALF = 0xFFFF
 
 
 @dataclass(frozen=True)
 class How:
-    """The parameters of attention ops, as lazytpu/ir/attention.py has them; the scale is in the query."""
+    """The parameters of an attention op, as in lazytpu/ir/attention.py; the query is scaled already."""
 
     causal: bool = False
     window: int = 0
@@ -39,8 +39,9 @@ class How:
 
 @dataclass(frozen=True)
 class Extra:
-    """Operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (what the upper 24 bits are below of
-    numbers that keep, what is kept is multiplied by, seed and offset as ui32 [2], low word first)."""
+    """The operands after the value: bias (i1 or float, 4-d), offset (i32) and dropout: (the threshold that the upper 24
+    random bits are below where a score is kept, the factor of what is kept, seed and offset as ui32 [2], low word
+    first)."""
 
     bias: Any = None
     offset: Any = None
@@ -49,9 +50,9 @@ class Extra:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """One attention in blocks: `count` of them, in the order of batch, key head and rows."""
+    """An attention in `count` blocks, ordered by batch, key head and rows."""
 
-    q: Any  # [batch, kv heads, heads of each, padded L, E]
+    q: Any  # [batch, kv heads, group, padded L, E]; a group are the query heads of one key head
     k: Any
     v: Any
     extra: Extra
@@ -59,7 +60,7 @@ class _Blocks:
     length: int
     rows: int
     stream: Any = None
-    "The key of the random numbers, two ui32."
+    "The key of the random stream, two ui32."
 
     @staticmethod
     def of(q: Any, k: Any, v: Any, extra: Extra, how: How) -> _Blocks:
@@ -89,45 +90,45 @@ class _Blocks:
         return head // self.q.shape[1], head % self.q.shape[1], i % self.blocks * self.rows
 
     def rows_of(self, x: Any, at: tuple[Any, Any, Any]) -> Any:
-        """The block's rows of [batch, kv heads, heads of each, padded L, n]: [heads of each, rows, n]."""
+        """The block's rows of [batch, kv heads, group, padded L, n]: [group, rows, n]."""
         batch, head, row = at
         sizes = (1, 1, x.shape[2], self.rows, x.shape[4])
         return jax.lax.dynamic_slice(x, (batch, head, 0, row, 0), sizes)[0, 0]
 
     def begin(self, at: tuple[Any, Any, Any]) -> tuple[Any, ...]:
-        """Where the block's part of the bias begins."""
+        """The start indices of the block's part of the bias."""
         batch, head, row = at
         sizes = self.extra.bias.shape
         starts = (batch, head * self.q.shape[2], row)
         return (*(start if size > 1 else 0 for start, size in zip(starts, sizes, strict=False)), 0)
 
     def bias(self, of: tuple[Any, Any, Any]) -> Any:
-        """The block's part of the bias, with ones where it broadcasts to [heads of each, rows, S]."""
+        """The block's part of the bias, which broadcasts to [group, rows, S]."""
         bias = self.extra.bias
         *at, row, _ = self.begin(of)
         heads = self.q.shape[2] if bias.shape[1] > 1 else 1
         rows = self.rows if bias.shape[2] > 1 else 1
-        # A mask of bools has tiles of more rows as an argument than here: of its rows as they are, XLA would turn all
-        # into other tiles for each block.
+        # The tiles of a boolean mask have more rows as an argument than here: without this reshape, XLA would retile
+        # the whole mask for each block.
         by_block = bias.reshape(*bias.shape[:2], -1, rows, bias.shape[3])
         return jax.lax.dynamic_slice(by_block, (*at, row // rows, 0, 0), (1, heads, 1, rows, bias.shape[3]))[0, :, 0]
 
     def seen(self, at: tuple[Any, Any, Any]) -> list[Any]:
         """The masks of a block."""
-        how, extra, made = self.how, self.extra, list[Any]()
+        how, extra, masks = self.how, self.extra, list[Any]()
         shape = (self.rows, self.k.shape[2])
         queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, dim) for dim in (0, 1))
         queries = queries + at[2] + (0 if extra.offset is None else extra.offset)
         if how.causal:
-            made.append(queries >= keys)
+            masks.append(queries >= keys)
         if how.window:
-            made.append(queries - how.window < keys)
+            masks.append(queries - how.window < keys)
         if extra.bias is not None and extra.bias.dtype == jnp.bool_:
-            made.append(self.bias(at))
-        return made
+            masks.append(self.bias(at))
+        return masks
 
     def probabilities(self, at: tuple[Any, Any, Any]) -> Any:
-        """[heads of each, rows, S] in f32; zeros for rows past the last."""
+        """The probabilities of a block, [group, rows, S] in f32; zeros for padded rows."""
         extra, how = self.extra, self.how
         scores = self.product("rqe,ke->rqk", self.rows_of(self.q, at), self.k[at[:2]])
         low = jnp.float32(jnp.finfo(jnp.float32).min if how.hidden == "mean" else -inf)
@@ -148,16 +149,16 @@ class _Blocks:
         return jnp.where(rows < self.length, exps / total, 0)
 
     def kept(self, at: tuple[Any, Any, Any]) -> Any:
-        """What dropout keeps of the scores, None without it: the bits are those that lazytpu/lowering/random.py has for
-        [batch, heads, L, S]. They are computed once, and not in each fusion that uses them."""
+        """Which probabilities dropout keeps; None without dropout. The bits are those of lazytpu/lowering/random.py for
+        the shape [batch, heads, L, S]. They are computed once, rather than in each fusion that uses them."""
         if self.extra.dropout is None:
             return None
         below = self.extra.dropout[0]
         batch, head, row = (jnp.uint32(n) for n in at)
-        each, keys = self.q.shape[2], self.k.shape[2]
-        shape = (each, self.rows, keys)
-        heads, rows = (jax.lax.broadcasted_iota(jnp.uint32, (each, self.rows, 1), dim) for dim in (0, 1))
-        first = ((batch * jnp.uint32(self.q.shape[1]) + head) * jnp.uint32(each) + heads) * jnp.uint32(self.length)
+        group, keys = self.q.shape[2], self.k.shape[2]
+        shape = (group, self.rows, keys)
+        heads, rows = (jax.lax.broadcasted_iota(jnp.uint32, (group, self.rows, 1), dim) for dim in (0, 1))
+        first = ((batch * jnp.uint32(self.q.shape[1]) + head) * jnp.uint32(group) + heads) * jnp.uint32(self.length)
         high, low = (jnp.broadcast_to(word, shape) for word in _times(first + row + rows, keys))
         index = low + jax.lax.broadcasted_iota(jnp.uint32, shape, 2)
         high = high + (index < low).astype(jnp.uint32)
@@ -165,10 +166,10 @@ class _Blocks:
         words = threefry2x32_p.bind(one, two, high, index)
         return jax.lax.optimization_barrier(((words[0] ^ words[1]) >> jnp.uint32(8)) < below)
 
-    def dropped(self, x: Any, kept: Any) -> Any:
-        """What is left of numbers like the scores."""
+    def dropped(self, x: Any, mask: Any) -> Any:
+        """Dropout applied to a tensor of the shape of the scores."""
         dropout = self.extra.dropout
-        return x if kept is None or dropout is None else jnp.where(kept, x * dropout[1], 0)
+        return x if mask is None or dropout is None else jnp.where(mask, x * dropout[1], 0)
 
     def product(self, dims: str, x: Any, y: Any) -> Any:
         precision = self.how.precision if x.dtype == jnp.float32 else "default"
@@ -176,20 +177,20 @@ class _Blocks:
 
 
 def _stream(seed: Any, offset: Any) -> tuple[Any, Any]:
-    """The key of the random numbers. It is computed for the next offset as well: XLA fuses no scalars on a TPU."""
+    """The key of the random stream, computed together with the next one: XLA does not fuse scalars on a TPU."""
     high, low, counter, next_counter = (jnp.broadcast_to(x, (2,)) for x in (seed[1], seed[0], offset[1], offset[0]))
     high, low = threefry2x32_p.bind(high, low, counter, next_counter + jnp.arange(2, dtype=jnp.uint32))
     return high[0], low[0]
 
 
 def _padded(x: Any, dim: int, rows: int) -> Any:
-    """With zeros up to a multiple of `rows`."""
+    """x, padded with zeros along `dim` to a multiple of `rows`."""
     missing = -x.shape[dim] % rows
     return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
 
 
 def _times(x: Any, by: int) -> tuple[Any, Any]:
-    """The 64 bits of ui32 · a number below 2^32: (high, low)."""
+    """(high, low) words of the 64-bit product of a ui32 and a number below 2^32."""
     half, sixteen = jnp.uint32(HALF), jnp.uint32(16)
     high, low, by_high, by_low = x >> sixteen, x & half, jnp.uint32(by >> 16), jnp.uint32(by & HALF)
     middle = high * by_low + ((low * by_low) >> sixteen)
@@ -203,16 +204,16 @@ def forward(q: Any, k: Any, v: Any, extra: Extra, how: How) -> Any:
 
     def one(i: Any) -> Any:
         at = of.place(i)
-        used = of.dropped(of.probabilities(at), of.kept(at)).astype(v.dtype)
-        return of.product("rqk,kv->rqv", used, v[at[:2]]).astype(v.dtype)
+        weights = of.dropped(of.probabilities(at), of.kept(at)).astype(v.dtype)
+        return of.product("rqk,kv->rqv", weights, v[at[:2]]).astype(v.dtype)
 
     return _from_rows(jax.lax.map(one, jnp.arange(of.count)), of, q.shape)
 
 
-def _from_rows(made: Any, of: _Blocks, shape: tuple[int, ...]) -> Any:
-    """[count, heads of each, rows, n] as [batch, heads, L, n]."""
-    made = made.reshape(*of.q.shape[:2], of.blocks, *made.shape[1:]).transpose(0, 1, 3, 2, 4, 5)
-    return made.reshape(*shape[:2], -1, made.shape[-1])[:, :, : of.length]
+def _from_rows(rows: Any, of: _Blocks, shape: tuple[int, ...]) -> Any:
+    """[count, group, rows, n] as [batch, heads, L, n]."""
+    rows = rows.reshape(*of.q.shape[:2], of.blocks, *rows.shape[1:]).transpose(0, 1, 3, 2, 4, 5)
+    return rows.reshape(*shape[:2], -1, rows.shape[-1])[:, :, : of.length]
 
 
 def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias: bool = False) -> tuple[Any, ...]:
@@ -222,47 +223,47 @@ def backward(grad: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, of_bias:
 
     def step(sums: tuple[Any, ...], i: Any) -> tuple[tuple[Any, ...], Any]:
         at = of.place(i)
-        of_key, of_value, bias = sums
+        grad_key, grad_value, grad_bias = sums
         key, value, rows, back = k[at[:2]], v[at[:2]], of.rows_of(of.q, at), of.rows_of(grads, at)
-        exact, kept = of.probabilities(at), of.kept(at)
-        of_value = of_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, kept).astype(q.dtype), back))
-        spread = of.dropped(of.product("rqv,kv->rqk", back, value), kept)
-        of_scores = exact * (spread - (exact * spread).sum(-1, keepdims=True))
+        exact, mask = of.probabilities(at), of.kept(at)
+        grad_value = grad_value.at[at[:2]].add(of.product("rqk,rqv->kv", of.dropped(exact, mask).astype(q.dtype), back))
+        grad_probabilities = of.dropped(of.product("rqv,kv->rqk", back, value), mask)
+        grad_scores = exact * (grad_probabilities - (exact * grad_probabilities).sum(-1, keepdims=True))
         for seen in of.seen(at) if how.hidden != "zeros" and not how.added else ():
-            of_scores = jnp.where(seen, of_scores, 0)
+            grad_scores = jnp.where(seen, grad_scores, 0)
         if of_bias:
-            bias = _added(bias, of_scores, of.begin(at))
-        of_dots = of_scores.astype(q.dtype)
-        of_key = of_key.at[at[:2]].add(of.product("rqk,rqe->ke", of_dots, rows))
-        return (of_key, of_value, bias), of.product("rqk,ke->rqe", of_dots, key).astype(q.dtype)
+            grad_bias = _added(grad_bias, grad_scores, of.begin(at))
+        grad_dots = grad_scores.astype(q.dtype)
+        grad_key = grad_key.at[at[:2]].add(of.product("rqk,rqe->ke", grad_dots, rows))
+        return (grad_key, grad_value, grad_bias), of.product("rqk,ke->rqe", grad_dots, key).astype(q.dtype)
 
     zeros = [jnp.zeros(x.shape, jnp.float32) for x in (k, v)]
-    bias = jnp.zeros(of.extra.bias.shape, jnp.float32) if of_bias else None
-    (of_key, of_value, bias), made = jax.lax.scan(step, (*zeros, bias), jnp.arange(of.count))
-    found = _from_rows(made, of, q.shape), of_key.astype(k.dtype), of_value.astype(v.dtype)
-    if not of_bias or bias is None:
-        return found
-    return *found, bias[:, :, : extra.bias.shape[2]].astype(extra.bias.dtype)
+    grad_bias = jnp.zeros(of.extra.bias.shape, jnp.float32) if of_bias else None
+    (grad_key, grad_value, grad_bias), grad_query = jax.lax.scan(step, (*zeros, grad_bias), jnp.arange(of.count))
+    gradients = _from_rows(grad_query, of, q.shape), grad_key.astype(k.dtype), grad_value.astype(v.dtype)
+    if not of_bias or grad_bias is None:
+        return gradients
+    return *gradients, grad_bias[:, :, : extra.bias.shape[2]].astype(extra.bias.dtype)
 
 
 def _added(total: Any, x: Any, begin: tuple[Any, ...]) -> Any:
-    """`total`, like the bias, with a block's gradient of the scores [heads of each, rows, S] added."""
+    """`total`, of the shape of the bias, plus the gradient of the scores of a block, [group, rows, S]."""
     repeated = tuple(i for i, size in enumerate(total.shape[1:]) if size == 1)
     part = x.sum(repeated, keepdims=True)[None]
     return jax.lax.dynamic_update_slice(total, jax.lax.dynamic_slice(total, begin, part.shape) + part, begin)
 
 
 def extra_of(names: str, operands: tuple[Any, ...]) -> Extra:
-    """Operands by the names that an attention op has for them."""
-    rest, given = list(operands), dict[str, Any]()
+    """The operands after the value, given the names that the op has for them."""
+    rest, by_name = list(operands), dict[str, Any]()
     for name in names.split(",") if names else ():
-        given[name] = tuple(rest.pop(0) for _ in range(4)) if name == "dropout" else rest.pop(0)
-    return Extra(**given)
+        by_name[name] = tuple(rest.pop(0) for _ in range(4)) if name == "dropout" else rest.pop(0)
+    return Extra(**by_name)
 
 
 @template("attention_by_blocks", x64=False)
 def attention_by_blocks(q: Any, k: Any, v: Any, *rest: Any, extra: str, **how: Any) -> Any:
-    """The output, of q, which comes scaled, k, v and what `extra` names."""
+    """The output, [batch, heads, L, V], of scaled q, k, v and the operands that `extra` names."""
     return forward(q, k, v, extra_of(extra, rest), How(**how))
 
 

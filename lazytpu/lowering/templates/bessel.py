@@ -1,5 +1,5 @@
-"""Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, by the series of
-the files beside this one."""
+"""Bessel and Airy functions and the scaled complementary error function, elementwise on f32 and f64, from the Chebyshev
+series in `bessel_series.py`, `airy_series.py` and `erfcx_series.py`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _near(x: jax.Array, order: int) -> jax.Array:
 def _first(x: jax.Array, order: int) -> jax.Array:
     size = jnp.abs(x)
     small = size <= 5
-    found = jnp.where(small, _near(jnp.where(small, size, 1), order), _far(jnp.where(small, 6, size), order)[0])
-    return jnp.where(x < 0, -found, found) if order else found
+    result = jnp.where(small, _near(jnp.where(small, size, 1), order), _far(jnp.where(small, 6, size), order)[0])
+    return jnp.where(x < 0, -result, result) if order else result
 
 
 def _second(x: jax.Array, order: int) -> jax.Array:
@@ -55,8 +55,8 @@ def _second(x: jax.Array, order: int) -> jax.Array:
         inner = chebyshev(bessel_series.Y0, t, 0, 25) + 2 / math.pi * logarithm
     else:
         inner = near * chebyshev(bessel_series.Y1, t, 0, 25) + 2 / math.pi * (logarithm - 1 / near)
-    found = jnp.where(small, inner, _far(jnp.where(small, 6, x), order)[1])
-    return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, found))
+    result = jnp.where(small, inner, _far(jnp.where(small, 6, x), order)[1])
+    return jnp.where(x == 0, -jnp.inf, jnp.where(x < 0, jnp.nan, result))
 
 
 @template("bessel_j0")
@@ -95,8 +95,8 @@ def bessel_k(x: jax.Array, *, order: int, scaled: bool) -> jax.Array:
         inner = chebyshev(bessel_series.K1, t, 0, 4) / near + logarithm * near * chebyshev(bessel_series.I1, t, 0, 4)
     far = jnp.where(small, 3, x)
     outer = chebyshev((bessel_series.K0_FAR, bessel_series.K1_FAR)[order], 2 / far, 0, 1) / jnp.sqrt(far)
-    found = jnp.where(small, inner * jnp.exp(near), outer) if scaled else jnp.where(small, inner, outer * jnp.exp(-far))
-    return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, found))
+    value = jnp.where(small, inner * jnp.exp(near), outer) if scaled else jnp.where(small, inner, outer * jnp.exp(-far))
+    return jnp.where(x == 0, jnp.inf, jnp.where(x < 0, jnp.nan, value))
 
 
 @template("airy_ai")
@@ -112,8 +112,8 @@ def airy_ai(x: jax.Array) -> jax.Array:
     along = chebyshev(airy_series.P, 1 / (z * z), 0, 0.25)
     across = chebyshev(airy_series.Q, 1 / (z * z), 0, 0.25) / z
     turning = (jnp.cos(z - math.pi / 4) * along + jnp.sin(z - math.pi / 4) * across) / root
-    found = jnp.where(inside, chebyshev(airy_series.NEAR, near, -2.1, 2.1), jnp.where(x > 0, decaying, turning))
-    return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, found))
+    result = jnp.where(inside, chebyshev(airy_series.NEAR, near, -2.1, 2.1), jnp.where(x > 0, decaying, turning))
+    return jnp.where(jnp.isinf(x), jnp.nan, jnp.where(x > 103.892, 0, result))
 
 
 @template("spherical_bessel_j0")
@@ -123,8 +123,8 @@ def spherical_bessel_j0(x: jax.Array) -> jax.Array:
     near = jnp.ones_like(x)
     for k in range(6, 0, -1):
         near = 1 - t / (2 * k * (2 * k + 1)) * near
-    found = jnp.where(jnp.abs(x) < 0.5, near, jnp.sin(x) / x)
-    return jnp.where(jnp.isinf(x), 0, found)
+    result = jnp.where(jnp.abs(x) < 0.5, near, jnp.sin(x) / x)
+    return jnp.where(jnp.isinf(x), 0, result)
 
 
 @template("erfcx")
@@ -132,5 +132,5 @@ def erfcx(x: jax.Array) -> jax.Array:
     """e^(x^2) erfc(x), which neither overflows nor underflows for x > 0."""
     size = jnp.abs(x)
     t = 2 / (2 + size)
-    found = t * chebyshev(erfcx_series.ERFCX, t, 0, 1)
-    return jnp.where(x < 0, 2 * jnp.exp(x * x) - found, found)
+    result = t * chebyshev(erfcx_series.ERFCX, t, 0, 1)
+    return jnp.where(x < 0, 2 * jnp.exp(x * x) - result, result)

@@ -1,7 +1,7 @@
 """Chebyshev series of the Bessel functions of orders 0 and 1.
 
-Interpolated at 60 Chebyshev nodes from values computed with 40 digits (mpmath), and cut where the terms fall below
-1e-16 of the largest: c with f(t) = sum c[k] T_k(u), u running from -1 to 1 over the range of t.
+Interpolated at 60 Chebyshev nodes from values computed with 40 digits (mpmath), and truncated where the terms fall
+below 1e-16 of the largest: f(t) = sum c[k] T_k(u), where u goes from -1 to 1 over the range of t.
 """
 
 # x > 5, by t = 25 / x^2 in [0, 1]: sqrt(pi x / 2) (J + i Y) = (P + i (5 / x) Q) e^(i (x - phase)).

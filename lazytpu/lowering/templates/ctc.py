@@ -1,8 +1,9 @@
-"""Connectionist temporal classification: the alignments of a target with a longer row of predictions, summed in logs.
+"""Connectionist temporal classification: sums over all alignments of a target with a longer sequence of predictions, in
+log space.
 
-T predictions for each of N rows, C classes; targets of up to M labels become S = 2M + 1 states, blanks around every
-label. Names and equations are those of Graves et al., "Connectionist Temporal Classification" (ICML 2006); what counts
-is ATen/native/LossCTC.cpp.
+There are T predictions of C classes for each of N rows; targets of up to M labels become S = 2M + 1 states, with blanks
+around every label. Names and equations are those of Graves et al., "Connectionist Temporal Classification" (ICML 2006);
+the reference is ATen/native/LossCTC.cpp.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NEVER = -jnp.inf
 
 
 def _states(targets: jax.Array, blank: int) -> tuple[jax.Array, jax.Array]:
-    """(labels of the states [N, S], whether a state may be reached from the one before its predecessor [N, S])."""
+    """(labels of the states [N, S], whether a state can be reached from the one before its predecessor [N, S])."""
     rows, length = targets.shape
     labels = jnp.full((rows, 2 * length + 1), blank, jnp.int32).at[:, 1::2].set(targets.astype(jnp.int32))
     other = jnp.concatenate([jnp.zeros((rows, min(2, labels.shape[1])), bool), labels[:, 2:] != labels[:, :-2]], 1)
@@ -30,7 +31,7 @@ def _emitted(log_probs: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _shifted(x: jax.Array, by: int) -> jax.Array:
-    """`x` [N, S] moved by `by` states, to higher ones if positive; `NEVER` moves in."""
+    """`x` [N, S] shifted by `by` states, to higher ones if positive; `NEVER` is shifted in."""
     if abs(by) >= x.shape[1]:
         return jnp.full_like(x, NEVER)
     space = jnp.full((x.shape[0], abs(by)), NEVER, x.dtype)
@@ -73,8 +74,8 @@ def ctc_loss(
     final = jnp.take_along_axis(ends, last[:, None], axis=1, mode="clip")[:, 0]
     before = jnp.take_along_axis(ends, jnp.maximum(last - 1, 0)[:, None], axis=1, mode="clip")[:, 0]
     loss = -jnp.where(last == 0, final, _log_sum(final, before))
-    nothing = jnp.where(last == 0, 0, jnp.inf).astype(loss.dtype)
-    loss = jnp.where(input_lengths == 0, nothing, loss)
+    loss_of_empty = jnp.where(last == 0, 0, jnp.inf).astype(loss.dtype)
+    loss = jnp.where(input_lengths == 0, loss_of_empty, loss)
     heard = jnp.arange(steps)[None, :, None] < input_lengths[:, None, None]
     return loss, jnp.where(heard, log_alpha, NEVER)
 
@@ -92,17 +93,17 @@ def ctc_loss_backward(
     blank: int,
     zero_infinity: bool,
 ) -> jax.Array:
-    """The gradient of log_probs [T, N, C]: equations (10), (11) and (16), where posteriors replace what (16) sums.
+    """The gradient of log_probs [T, N, C]: equations (10), (11) and (16), with posteriors in the sum of (16).
 
-    A state's posterior, its share of all alignments, is exp(log_alpha + log_beta - log_prob + loss), which is at most
-    1: posteriors can be added as they are, where torch adds in logs and divides by the probability afterwards.
+    The posterior of a state, its share of all alignments, is exp(log_alpha + log_beta - log_prob + loss). It is at most
+    1, so posteriors can be added directly; torch adds in log space and divides by the probability afterwards.
     """
     steps, rows, _ = log_probs.shape
     labels, skips = _states(targets, blank)
     emitted = _emitted(log_probs, labels)
     state, last = jnp.arange(labels.shape[1]), 2 * target_lengths.astype(jnp.int32)[:, None]
     inside = state <= last
-    # whether the state after next may be reached from a state
+    # whether the state after next can be reached from a state
     skips = jnp.concatenate([skips[:, 2:], jnp.zeros((rows, min(2, labels.shape[1])), bool)], 1)
     ends = jnp.where((state == last) | (state == last - 1), 0, NEVER).astype(emitted.dtype)
     lengths = input_lengths.astype(jnp.int32)[:, None]

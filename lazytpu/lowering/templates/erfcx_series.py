@@ -1,7 +1,7 @@
 """Chebyshev series of the scaled complementary error function.
 
-Interpolated at 80 Chebyshev nodes from values computed with 40 digits (mpmath), and cut where the terms fall below
-1e-16 of the largest: c with f(t) = sum c[k] T_k(u), u running from -1 to 1 over the range of t.
+Interpolated at 80 Chebyshev nodes from values computed with 40 digits (mpmath), and truncated where the terms fall
+below 1e-16 of the largest: f(t) = sum c[k] T_k(u), where u goes from -1 to 1 over the range of t.
 """
 
 # x >= 0, by t = 2 / (2 + x) in [0, 1]: erfcx / t.

@@ -1,14 +1,14 @@
 """Attention without the scores in memory: jax's Pallas kernel for TPUs ("splash attention").
 
-Blocks of scores live in the chip's vector memory only; the softmax is accumulated over blocks of keys, and the backward
-kernels compute each block again from the log of its row's sum (https://arxiv.org/abs/2205.14135). Blocks that the mask
-hides altogether are skipped: half of them when causal.
+Blocks of scores live only in the chip's vector memory; the softmax is accumulated over blocks of keys, and the backward
+kernels recompute each block from the log of its row's sum (https://arxiv.org/abs/2205.14135). Blocks that the mask
+hides entirely are skipped: half of them when causal.
 
-Lengths are padded to whole blocks, with keys that no query sees. The kernel knows nothing of queries that see no key:
-it is told that they see some with the gradient 0, and what they give is put in its place.
+Lengths are padded to whole blocks, with keys that no query sees. The kernel does not support queries that see no key:
+they are passed as seeing some keys, with gradient 0, and their results are replaced.
 
-A mask from memory (the buffer of a model, `tril(ones)`) is compared with a causal one first. If it is another, the
-scores are computed by blocks in XLA's ops (attention_blocks.py), as all is on other platforms, so that a program made
+A stored mask (the buffer of a model, `tril(ones)`) is compared with a causal one at run time. If they differ, the
+scores are computed by blocks of XLA ops (attention_blocks.py), as they always are on other platforms, so that a program
 for a TPU runs anywhere.
 """
 
@@ -31,8 +31,8 @@ from lazytpu.lowering.templates.kernel_estimates import estimated
 from lazytpu.lowering.templates.registry import template
 
 HIDDEN_ROW = -1e38
-"""A row's log-sum-exp is below this when all its keys are hidden: hidden scores count as -0.7 of the largest f32, and
-those of a row that sees a key vanish beside it."""
+"""The log-sum-exp of a row is below this when all its keys are hidden: hidden scores are -0.7 times the largest f32,
+and vanish beside the scores of any visible key."""
 MASKED = -0.7 * float(jnp.finfo(jnp.float32).max)
 
 
@@ -67,7 +67,7 @@ def _kernel(q: Any, k: Any, *, causal: bool, window: int, interpret: bool) -> An
 
 
 def _shifted_kernel(q: Any, k: Any, offset: Any, *, causal: bool, window: int, interpret: bool) -> Any:
-    """The kernel for queries whose positions are known at run time only: it computes the mask of every block."""
+    """The kernel for queries whose positions are known only at run time: it computes the mask of every block."""
     queries, keys = q.shape[-2], k.shape[-2]
     info = MaskInfo(None, None, None, None, jnp.arange(queries, dtype=jnp.int32) + offset)
     return SplashAttentionKernel(
@@ -95,7 +95,7 @@ def _sees(causal: bool, window: int) -> Any:
 
 
 def _differentiable(kernel: Any, q: Any, k: Any, v: Any, visible: Any) -> Any:
-    """(output, what pulls its gradient back), for batches; `visible` [batch, S] says which keys are seen at all."""
+    """(output, its pullback) of a batch; `visible` [batch, S] are the keys that any query may see."""
     if visible is None:
         return jax.vjp(jax.vmap(kernel), q, k, v)
     ones = jnp.ones(q.shape[-2], jnp.int32)
@@ -108,8 +108,8 @@ def _differentiable(kernel: Any, q: Any, k: Any, v: Any, visible: Any) -> Any:
 
 
 def _residuals(pull: Any, output: tuple[int, ...]) -> tuple[list[Any], Any, int, int]:
-    """What the backward kernels keep: the leaves of `pull`, their tree, and the positions among them of the output (the
-    last of its shape: query, key and value come first) and of the log-sum-exp."""
+    """The residuals of the backward kernels: the leaves of `pull`, their tree, and the indices among them of the output
+    (the last of its shape: query, key and value come first) and of the log-sum-exp."""
     leaves, tree = jax.tree.flatten(pull)
     of_output = max(i for i, leaf in enumerate(leaves) if leaf.shape == output)
     (of_sums,) = (i for i, leaf in enumerate(leaves) if leaf.shape == output[:3] and leaf.dtype == jnp.float32)
@@ -117,7 +117,7 @@ def _residuals(pull: Any, output: tuple[int, ...]) -> tuple[list[Any], Any, int,
 
 
 def _unless_stored(kernel: Any, blockwise: Any, stored: Any) -> Any:
-    """`kernel()`, of a causal mask, unless `stored` [batch or 1, 1, L, S] is there and another: then `blockwise()`."""
+    """`kernel()`, unless there is a mask `stored` [batch or 1, 1, L, S] and it is not causal: then `blockwise()`."""
     if stored is None:
         return kernel(False)
     rows, columns = (jax.lax.broadcasted_iota(jnp.int32, stored.shape, dim) for dim in (2, 3))
@@ -125,14 +125,14 @@ def _unless_stored(kernel: Any, blockwise: Any, stored: Any) -> Any:
 
 
 def _padded(x: Any, dim: int) -> Any:
-    """With zeros up to a multiple of `LANES`."""
+    """x, padded with zeros along `dim` to a multiple of `LANES`."""
     missing = padded(x.shape[dim]) - x.shape[dim]
     return jnp.pad(x, [(0, missing if i == dim else 0) for i in range(x.ndim)]) if missing else x
 
 
 @dataclass(frozen=True)
 class _Call:
-    """One attention for the kernels: operands of padded lengths, and which keys are seen at all."""
+    """An attention prepared for the kernels: operands of padded lengths, and the keys that any query may see."""
 
     q: Any
     k: Any
@@ -153,24 +153,24 @@ class _Call:
         runs_over = how.window > 0 and queries - how.window >= keys
         sees_all = visible is None and offset is None and not runs_over
         causal = (how.causal or stored is not None) and offset is None and queries <= keys
-        if keys % LANES and (visible is not None or not causal):  # a causal query sees none that are padded
+        if keys % LANES and (visible is not None or not causal):  # causal queries see no padded keys
             visible = _padded(jnp.ones((batch, keys), jnp.bool_) if visible is None else visible, 1)
         q, k, v = (_padded(x, 2) for x in (q, k, v))
         return _Call(q, k, v, visible, stored, offset, how, sees_all, interpret)
 
     def run(self, call: Any, blockwise: Any) -> Any:
-        """`call` with a kernel for this, or `blockwise` where the mask from memory asks for it."""
+        """`call` with a kernel for this attention, or `blockwise` where a stored mask requires it."""
 
         with jax.default_matmul_precision(self.precision):
             return _unless_stored(partial(self._either, call), blockwise, self.stored)
 
     @property
     def precision(self) -> str:
-        """Mosaic refuses products of 16-bit operands in anything but their own precision."""
+        """The precision of the products. Mosaic rejects any but the default for 16-bit operands."""
         return "default" if self.q.dtype.itemsize == 2 else self.how.precision
 
     def _either(self, call: Any, tested: bool) -> Any:
-        """`call` with the kernel: without an offset, or where it is 0, the one that skips what is hidden."""
+        """`call` with a kernel: the one that skips hidden blocks without an offset, or where it is 0 at run time."""
         causal, window = self.how.causal or tested, self.how.window
         params = {"causal": causal, "window": window, "interpret": self.interpret}
         skipping = self._size(causal, window)
@@ -210,7 +210,7 @@ def forward_kernel(q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret:
 
 
 def _sees_none(sums: Any) -> Any:
-    """Which queries see no key, [batch, heads, L, 1], by their log-sum-exp."""
+    """Which queries see no key, [batch, heads, L, 1], from their log-sum-exp."""
     return jnp.logical_not(sums > HIDDEN_ROW)[..., None]
 
 
@@ -221,75 +221,75 @@ def _mean(x: Any) -> Any:
 def backward_kernel(
     grad: Any, output: Any, sums: Any, q: Any, k: Any, v: Any, extra: Extra, how: How, *, interpret: bool = False
 ) -> tuple[Any, ...]:
-    """Gradients of q, k and v, from what the forward kernel gave."""
+    """Gradients of q, k and v, from the results of the forward kernel."""
     of, (queries, keys) = _Call.of(q, k, v, extra, how, interpret), (q.shape[2], k.shape[2])
     none = None if of.sees_all else _sees_none(sums)
-    seen, kept = grad, _padded(sums, 2)
+    seen, row_sums = grad, _padded(sums, 2)
     if none is not None:
         seen, output = (jnp.where(none, 0, x) for x in (grad, output))
-        kept = _padded(jnp.where(none[..., 0], 0, sums), 2)
+        row_sums = _padded(jnp.where(none[..., 0], 0, sums), 2)
 
     def call(kernel: Any) -> tuple[Any, ...]:
-        again, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)  # dead code: its residuals are replaced
+        again, pull = _differentiable(kernel, of.q, of.k, of.v, of.visible)  # dead code, since residuals are replaced
         leaves, tree, of_output, of_sums = _residuals(pull, again.shape)
-        leaves[of_output], leaves[of_sums] = _padded(output, 2), kept
-        made = jax.tree.unflatten(tree, leaves)(_padded(seen, 2))
-        return tuple(x[:, :, :length] for x, length in zip(made, (queries, keys, keys), strict=True))
+        leaves[of_output], leaves[of_sums] = _padded(output, 2), row_sums
+        pulled = jax.tree.unflatten(tree, leaves)(_padded(seen, 2))
+        return tuple(x[:, :, :length] for x, length in zip(pulled, (queries, keys, keys), strict=True))
 
-    made = of.run(call, lambda: blocks.backward(grad, q, k, v, extra, how))
-    return made if none is None else _with_hidden(made, none, grad, q, k, v, how)
+    gradients = of.run(call, lambda: blocks.backward(grad, q, k, v, extra, how))
+    return gradients if none is None else _with_hidden(gradients, none, grad, q, k, v, how)
 
 
-def _with_hidden(made: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, how: How) -> tuple[Any, ...]:
-    """Gradients with those of the queries that see no key. Where these give the mean of the values, their probabilities
-    are 1/S, and with `added` the gradients of their scores are (grad·value - grad·mean)/S."""
-    of_query, of_key, of_value = made
+def _with_hidden(gradients: Any, none: Any, grad: Any, q: Any, k: Any, v: Any, how: How) -> tuple[Any, ...]:
+    """Adds the gradients from queries that see no key. Where these give the mean of the values, their probabilities are
+    1/S, and with `added` the gradients of their scores are (grad·value - grad·mean)/S."""
+    grad_query, grad_key, grad_value = gradients
     by_key_head = (*k.shape[:2], -1)
     if how.hidden == "nan":
         some = jnp.any(none.reshape(*by_key_head, 1), 2, keepdims=True)
-        of_value = jnp.where(some, jnp.nan, of_value)
+        grad_value = jnp.where(some, jnp.nan, grad_value)
         if how.added:
-            of_query, of_key = jnp.where(none, jnp.nan, of_query), jnp.where(some, jnp.nan, of_key)
+            grad_query, grad_key = jnp.where(none, jnp.nan, grad_query), jnp.where(some, jnp.nan, grad_key)
     if how.hidden == "mean":
         product = partial(jnp.einsum, precision="highest")
         back = jnp.where(none, grad, 0).astype(jnp.float32).reshape(*by_key_head, grad.shape[3])
-        of_value = (of_value + back.sum(2, keepdims=True) / k.shape[2]).astype(v.dtype)
+        grad_value = (grad_value + back.sum(2, keepdims=True) / k.shape[2]).astype(v.dtype)
         if how.added:
             wide = [x.astype(jnp.float32) for x in (q.reshape(*by_key_head, q.shape[3]), k, v - _mean(v))]
-            both = product("bgsv,bgse->bgve", wide[2], wide[1]) / k.shape[2]
-            of_query = (of_query + product("bgqv,bgve->bgqe", back, both).reshape(q.shape)).astype(q.dtype)
-            both = product("bgqv,bgqe->bgve", back, wide[0]) / k.shape[2]
-            of_key = (of_key + product("bgsv,bgve->bgse", wide[2], both)).astype(k.dtype)
-    return of_query, of_key, of_value
+            covariance = product("bgsv,bgse->bgve", wide[2], wide[1]) / k.shape[2]
+            grad_query = (grad_query + product("bgqv,bgve->bgqe", back, covariance).reshape(q.shape)).astype(q.dtype)
+            covariance = product("bgqv,bgqe->bgve", back, wide[0]) / k.shape[2]
+            grad_key = (grad_key + product("bgsv,bgve->bgse", wide[2], covariance)).astype(k.dtype)
+    return grad_query, grad_key, grad_value
 
 
 def in_blocks(q: Any, k: Any, v: Any, extra: Extra, how: How) -> tuple[Any, Any]:
-    """What `forward_kernel` gives; the log-sum-exp is nothing that `in_blocks_backward` needs."""
+    """The results of `forward_kernel`, by blocks. The log-sum-exp is zeros: `in_blocks_backward` does not use it."""
     return blocks.forward(q, k, v, extra, how), jnp.zeros(q.shape[:3], jnp.float32)
 
 
 def in_blocks_backward(grad: Any, output: Any, sums: Any, *operands: Any) -> tuple[Any, ...]:
-    """What `backward_kernel` gives."""
+    """The results of `backward_kernel`, by blocks."""
     return blocks.backward(grad, *operands)
 
 
 def _by_platform(operands: tuple[Any, ...], fixed: int, kernel: Any, default: Any, extra: str, how: Any) -> Any:
-    """`kernel` on a TPU and `default` elsewhere; operands after the first `fixed` are what `extra` names."""
+    """`kernel` on a TPU and `default` elsewhere; the operands after the first `fixed` are those that `extra` names."""
 
-    def complete(function: Any, *given: Any) -> Any:
-        return function(*given[:fixed], extra_of(extra, given[fixed:]), How(**how))
+    def complete(function: Any, *arrays: Any) -> Any:
+        return function(*arrays[:fixed], extra_of(extra, arrays[fixed:]), How(**how))
 
     return jax.lax.platform_dependent(*operands, tpu=partial(complete, kernel), default=partial(complete, default))
 
 
 @template("flash_attention", x64=False)
 def flash_attention(*operands: Any, extra: str, **how: Any) -> tuple[Any, Any]:
-    """(output, log-sum-exp) of q, which comes scaled, k, v and what `extra` names: a mask as bias, [batch or 1, 1, L or
+    """(output, log-sum-exp) of scaled q, k, v and the operands that `extra` names: a mask as bias, [batch or 1, 1, L or
     1, S], and an offset."""
     return _by_platform(operands, 3, forward_kernel, in_blocks, extra, how)
 
 
 @template("flash_attention_backward", x64=False)
 def flash_attention_backward(*operands: Any, extra: str, **how: Any) -> tuple[Any, ...]:
-    """Gradients of q, k and v from (grad, output, log-sum-exp, q, k, v), and the others as above."""
+    """Gradients of q, k and v from (grad, output, log-sum-exp, q, k, v), and the operands that `extra` names."""
     return _by_platform(operands, 6, backward_kernel, in_blocks_backward, extra, how)

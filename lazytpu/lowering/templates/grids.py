@@ -1,4 +1,4 @@
-"""Sampling of images and volumes at given places (`grid_sampler`), and its gradients."""
+"""Sampling of images and volumes at the points of a grid (`grid_sampler`), and its gradients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CUBIC_A = -0.75  # of Keys' kernel, as in ATen/native/UpSample.h
 
 @template("grid_sampler")
 def grid_sampler(x: jax.Array, grid: jax.Array, *, mode: str, padding: str, align_corners: bool) -> jax.Array:
-    """x [N, C, …] at the places grid [N, places…, dims], whose last dimension counts from the last spatial dimension
-    and whose numbers go from -1 to 1 across x: [N, C, places…]. `mode` is "bilinear", "nearest" or "bicubic",
-    `padding` is "zeros", "border" or "reflection" (ATen/native/GridSamplerUtils.h)."""
+    """x [N, C, …] at the points of grid [N, points…, dims]: [N, C, points…]. The coordinates of a point, -1 to 1 across
+    x, start with the last spatial dimension. `mode` is "bilinear", "nearest" or "bicubic", `padding` is "zeros",
+    "border" or "reflection" (ATen/native/GridSamplerUtils.h)."""
     return _sample(x, grid, mode, padding, align_corners)
 
 
@@ -38,66 +38,68 @@ def grid_sampler_backward(
 
 def _sample(x: jax.Array, grid: jax.Array, mode: str, padding: str, align_corners: bool) -> jax.Array:
     sizes = x.shape[2:]
-    places = [_unnormalised(grid[..., len(sizes) - 1 - dim], size, align_corners) for dim, size in enumerate(sizes)]
+    points = [_unnormalized(grid[..., len(sizes) - 1 - dim], size, align_corners) for dim, size in enumerate(sizes)]
     if mode == "bicubic":
-        return _bicubic(x, places, padding, align_corners)
-    places = [_inside(p, size, padding, align_corners) for p, size in zip(places, sizes, strict=True)]
+        return _bicubic(x, points, padding, align_corners)
+    points = [_inside(p, size, padding, align_corners) for p, size in zip(points, sizes, strict=True)]
     if mode == "nearest":
-        return _element(x, [jnp.rint(p) for p in places])
-    floors = [jnp.floor(jax.lax.stop_gradient(p)) for p in places]
-    parts = [p - f for p, f in zip(places, floors, strict=True)]
+        return _element(x, [jnp.rint(p) for p in points])
+    floors = [jnp.floor(jax.lax.stop_gradient(p)) for p in points]
+    parts = [p - f for p, f in zip(points, floors, strict=True)]
     total: Any = 0
     for corner in product((0, 1), repeat=len(sizes)):
         weight: Any = 1
         for part, upper in zip(parts, corner, strict=True):
             weight = weight * (part if upper else 1 - part)
-        corner_places = [f + upper for f, upper in zip(floors, corner, strict=True)]
-        total = total + _element(x, corner_places) * weight[:, None]
+        corner_points = [f + upper for f, upper in zip(floors, corner, strict=True)]
+        total = total + _element(x, corner_points) * weight[:, None]
     return total
 
 
-def _unnormalised(place: jax.Array, size: int, align_corners: bool) -> jax.Array:
-    """From -1 … 1 to 0 … size - 1: these are the centres of the outer elements, or else the outer edges."""
-    return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+def _unnormalized(x: jax.Array, size: int, align_corners: bool) -> jax.Array:
+    """Coordinates -1 … 1 as 0 … size - 1. -1 and 1 are the centers of the outer elements with `align_corners`, else
+    their outer edges."""
+    return (x + 1) / 2 * (size - 1) if align_corners else ((x + 1) * size - 1) / 2
 
 
-def _inside(place: jax.Array, size: int, padding: str, align_corners: bool) -> jax.Array:
-    """Places outside moved to the border, or mirrored at it. On the border the derivative is 0, as in ATen."""
+def _inside(x: jax.Array, size: int, padding: str, align_corners: bool) -> jax.Array:
+    """Coordinates out of bounds, clamped to the border or reflected at it. On the border the derivative is 0, as in
+    ATen."""
     if padding == "reflection":
-        place = _mirrored(place, 0, 2 * (size - 1)) if align_corners else _mirrored(place, -1, 2 * size - 1)
+        x = _mirrored(x, 0, 2 * (size - 1)) if align_corners else _mirrored(x, -1, 2 * size - 1)
     if padding != "zeros":
-        place = jnp.where(place <= 0, 0, jnp.where(place >= size - 1, size - 1, place))
-    return place
+        x = jnp.where(x <= 0, 0, jnp.where(x >= size - 1, size - 1, x))
+    return x
 
 
-def _mirrored(place: jax.Array, twice_low: int, twice_high: int) -> jax.Array:
-    """Reflected until it is between two bounds (given doubled)."""
+def _mirrored(x: jax.Array, twice_low: int, twice_high: int) -> jax.Array:
+    """Coordinates reflected into the range between two bounds, which are given doubled."""
     if twice_low == twice_high:
-        return jnp.zeros_like(place)
+        return jnp.zeros_like(x)
     low, span = twice_low / 2, (twice_high - twice_low) / 2
-    away = jnp.where(place < low, low - place, place - low)
+    away = jnp.where(x < low, low - x, x - low)
     turns = jnp.floor(jax.lax.stop_gradient(away) / span)
     rest = away - turns * span
     return jnp.where(turns % 2 == 0, rest + low, span - rest + low)
 
 
-def _element(x: jax.Array, places: Sequence[jax.Array]) -> jax.Array:
-    """The elements at whole places, 0 outside: [N, C, places…]."""
+def _element(x: jax.Array, points: Sequence[jax.Array]) -> jax.Array:
+    """The elements at integer coordinates, 0 out of bounds: [N, C, points…]."""
     sizes, batch = x.shape[2:], x.shape[0]
-    flat, valid = jnp.zeros(places[0].shape, jnp.int32), jnp.ones(places[0].shape, bool)
-    for place, size in zip(places, sizes, strict=True):
-        valid &= (place >= 0) & (place <= size - 1)
-        flat = flat * size + jnp.clip(place, 0, size - 1).astype(jnp.int32)
+    flat, valid = jnp.zeros(points[0].shape, jnp.int32), jnp.ones(points[0].shape, bool)
+    for point, size in zip(points, sizes, strict=True):
+        valid &= (point >= 0) & (point <= size - 1)
+        flat = flat * size + jnp.clip(point, 0, size - 1).astype(jnp.int32)
     planes = x.reshape(batch, x.shape[1], -1)
-    taken = jnp.take_along_axis(planes, flat.reshape(batch, 1, -1), 2).reshape(*x.shape[:2], *flat.shape[1:])
-    return jnp.where(valid[:, None], taken, 0)
+    elements = jnp.take_along_axis(planes, flat.reshape(batch, 1, -1), 2).reshape(*x.shape[:2], *flat.shape[1:])
+    return jnp.where(valid[:, None], elements, 0)
 
 
-def _bicubic(x: jax.Array, places: Sequence[jax.Array], padding: str, align_corners: bool) -> jax.Array:
-    """Sixteen elements around each place, each of them moved inside by itself."""
+def _bicubic(x: jax.Array, points: Sequence[jax.Array], padding: str, align_corners: bool) -> jax.Array:
+    """Bicubic interpolation of the sixteen elements around each point; padding applies to each of them separately."""
     sizes = x.shape[2:]
-    floors = [jnp.floor(jax.lax.stop_gradient(p)) for p in places]
-    weights = [_keys(p - f) for p, f in zip(places, floors, strict=True)]
+    floors = [jnp.floor(jax.lax.stop_gradient(p)) for p in points]
+    weights = [_keys(p - f) for p, f in zip(points, floors, strict=True)]
     total: Any = 0
     for taps in product(range(4), repeat=2):
         moved = [
@@ -109,7 +111,7 @@ def _bicubic(x: jax.Array, places: Sequence[jax.Array], padding: str, align_corn
 
 
 def _keys(part: jax.Array) -> list[jax.Array]:
-    """Keys' cubic kernel at the four elements around a place."""
+    """The weights of Keys' cubic kernel for the four elements around a point."""
 
     def near(d: jax.Array) -> jax.Array:
         return ((CUBIC_A + 2) * d - (CUBIC_A + 3)) * d * d + 1

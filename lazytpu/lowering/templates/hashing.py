@@ -1,4 +1,4 @@
-"""Hashes of elements by the bits of what they are as a double."""
+"""Hashes of tensors, from the bits of their elements as doubles."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ def hash_tensor(x: jax.Array, *, dims: Sequence[int]) -> jax.Array:
 
 
 def _as_double(x: jax.Array) -> jax.Array:
-    """Bits of f32, bf16 and f16 as f64. By integers: XLA takes subnormal numbers for zero, and torch does not."""
+    """The bits of f32, bf16 and f16 as f64, by integer arithmetic: XLA flushes subnormal numbers to zero, torch does
+    not."""
     if x.dtype == jnp.bfloat16:
         bits = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << 16
     else:
         bits = lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
     bits = bits.astype(jnp.uint64)
     sign, exponent, fraction = bits >> 31, (bits >> 23) & 0xFF, bits & 0x7FFFFF
-    shift = (
-        lax.clz(fraction) - 40
-    )  # how far the first bit of a subnormal's fraction is from the place of the hidden one
+    shift = lax.clz(fraction) - 40  # distance of the leading bit of a subnormal's fraction from the hidden bit
     small = ((897 - shift) << 52) | (((fraction << shift) & 0x7FFFFF) << 29)
     small = jnp.where(fraction == 0, 0, small)
-    quiet = jnp.where(fraction == 0, 0, fraction | 0x400000)  # a conversion makes every NaN quiet
+    quiet = jnp.where(fraction == 0, 0, fraction | 0x400000)  # conversions make every NaN quiet
     special = (jnp.uint64(0x7FF) << 52) | (quiet << 29)
     normal = ((exponent + 896) << 52) | (fraction << 29)
     value = jnp.where(exponent == 0, small, jnp.where(exponent == 0xFF, special, normal))

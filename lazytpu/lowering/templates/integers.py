@@ -10,5 +10,5 @@ from lazytpu.lowering.templates.registry import template
 
 @template("gcd")
 def gcd(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Greatest common divisor, not negative; gcd(x, 0) = |x|."""
+    """The greatest common divisor, never negative; gcd(x, 0) = |x|."""
     return jnp.gcd(x, y)

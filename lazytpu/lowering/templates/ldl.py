@@ -1,4 +1,4 @@
-"""Bunch and Kaufman's factorization of symmetric and Hermitian matrices, with LAPACK's pivots (sytf2, hetf2)."""
+"""The Bunch-Kaufman factorization of symmetric and Hermitian matrices, with LAPACK's pivots (sytf2, hetf2)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ALPHA = (1 + 17**0.5) / 8
 
 
 def _size(x: jax.Array) -> jax.Array:
-    """|x| as LAPACK compares pivots: |re| + |im| of complex numbers."""
+    """The size by which LAPACK compares pivots: |x|, or |re| + |im| for complex numbers."""
     return abs(x.real) + abs(x.imag) if jnp.iscomplexobj(x) else abs(x)
 
 
 def _batched(function: object, *arrays: jax.Array, ranks: tuple[int, ...]) -> tuple[jax.Array, ...]:
-    """`function` over all leading dimensions; `ranks` are how many trailing dimensions each array keeps."""
+    """`function`, mapped over all leading dimensions; `ranks` are the numbers of trailing dimensions of each array."""
     batch = arrays[0].shape[: arrays[0].ndim - ranks[0]]
     flat = [a.reshape(-1, *a.shape[a.ndim - r :]) for a, r in zip(arrays, ranks, strict=True)]
     results = jax.vmap(function)(*flat)  # pyright: ignore[reportArgumentType]
@@ -56,7 +56,7 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
         ratio = most / jnp.where(row == 0, 1, row)
         stay = nothing | (here >= ALPHA * most) | (here >= ALPHA * most * ratio)
         one = stay | (_size(rest[low, low]) >= ALPHA * row)
-        exchanged = jnp.where(one, k, k + 1)  # changes places with `chosen`
+        exchanged = jnp.where(one, k, k + 1)  # is swapped with `chosen`
         chosen = jnp.where(stay, k, low)
         order = jnp.where(place == exchanged, chosen, jnp.where(place == chosen, exchanged, place))
         rest = rest[order][:, order]
@@ -74,7 +74,7 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
     def pair(k: jax.Array, rest: jax.Array, factors: jax.Array) -> tuple[jax.Array, jax.Array]:
         later = jnp.where((place > k + 1)[:, None], rest[:, jnp.stack([k, k + 1])], 0)
         d = rest[jnp.stack([k, k + 1])][:, jnp.stack([k, k + 1])]
-        off = d[1, 0]  # the largest of D: as LAPACK does, everything is relative to it
+        off = d[1, 0]  # the largest element of D; everything is relative to it, as in LAPACK
         first, last = d[1, 1] / off, d[0, 0] / conj(off)
         scale = 1 / (first * last - 1)
         one = scale * (first * later[:, 0] - later[:, 1]) / conj(off)
@@ -91,7 +91,7 @@ def _factor(a: jax.Array, *, hermitian: bool) -> tuple[jax.Array, jax.Array, jax
 
 @template("ldl_solve")
 def ldl_solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bool) -> jax.Array:
-    """x with a x = b, where `ldl_factor` made (factors, pivots) of a (sytrs, hetrs)."""
+    """x with a x = b, from (factors, pivots) of a as `ldl_factor` returns them (sytrs, hetrs)."""
     return _batched(partial(_solve, hermitian=hermitian), factors, pivots, b, ranks=(2, 1, 2))[0]
 
 
@@ -100,7 +100,7 @@ def _solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bo
     place = jnp.arange(n, dtype=jnp.int32)
     conj = jnp.conj if hermitian else (lambda x: x)
     chosen = jnp.abs(pivots).astype(jnp.int32) - 1
-    # Of a run of negative pivots, every other one begins a block of two rows.
+    # In a run of negative pivots, every other one begins a block of two rows.
     begins = jax.lax.scan(lambda inside, p: ((p < 0) & ~inside,) * 2, jnp.bool_(False), pivots)[1]
     ends = (pivots < 0) & ~begins
     below = place[:, None] > place + begins[None, :]
@@ -110,7 +110,7 @@ def _solve(factors: jax.Array, pivots: jax.Array, b: jax.Array, *, hermitian: bo
         return x[jnp.where(place == i, j, jnp.where(place == j, i, place))]
 
     def forward(k: jax.Array, x: jax.Array) -> jax.Array:
-        # Both rows of a block are exchanged before the first of its columns is used: its second row alone moves.
+        # The rows of a block are exchanged before its first column is used; only its second row moves.
         x = jnp.where(ends[k], x, exchange(x, k + begins[k], chosen[k]))
         return x - jnp.outer(lower[:, k], x[k])
 

@@ -1,5 +1,5 @@
-"""Linear algebra on the last two dimensions, by XLA's own algorithms or LAPACK, as JAX chooses for the platform; by
-loops of our own where the compiler of a TPU has none, or none that works."""
+"""Linear algebra on the last two dimensions, by XLA's own algorithms or LAPACK, as JAX chooses for the platform, and by
+our own loops where the TPU compiler has no algorithm, or none that works."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lazytpu.lowering.templates.registry import template
 
 @template("cholesky")
 def cholesky(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(L of a Hermitian positive definite matrix, whose lower triangle is read, info as i32). Where the matrix is not
-    positive definite, info is the order of the first leading minor that is not, and L as LAPACK leaves it."""
+    """(L, info as i32) of Hermitian positive definite matrices, of which the lower triangle is read. For a matrix that
+    is not positive definite, info is the order of the first leading minor that is not, and L as LAPACK leaves it."""
     factor = jnp.tril(jax.lax.linalg.cholesky(a, symmetrize_input=False))
     failed = jnp.isnan(factor).any((-2, -1))
     done = (factor, jnp.zeros(a.shape[:-2], jnp.int32))
@@ -23,7 +23,7 @@ def cholesky(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _columns(a: jax.Array, failed: jax.Array, factor: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The factorization column by column, for matrices that failed: it stops where the matrix is not positive."""
+    """The factorization column by column, for matrices that failed. It stops where a leading minor is not positive."""
     n = a.shape[-1]
     place = jnp.arange(n)
 
@@ -37,9 +37,9 @@ def _columns(a: jax.Array, failed: jax.Array, factor: jax.Array) -> tuple[jax.Ar
         root = jnp.sqrt(jnp.where(pivot > 0, pivot, 1))
         new = jnp.where(place == j, root, jnp.where(place > j, column / root, 0))
         stopped = jnp.where(place == j, pivot.astype(a.dtype), old)
-        kept = jnp.where(going, jnp.where(pivot > 0, new.astype(a.dtype), stopped), old)
+        updated = jnp.where(going, jnp.where(pivot > 0, new.astype(a.dtype), stopped), old)
         info = jnp.where(going[..., 0] & ~(pivot[..., 0] > 0), j + 1, info).astype(jnp.int32)
-        return lower.at[..., :, j].set(kept), info
+        return lower.at[..., :, j].set(updated), info
 
     start = (jnp.tril(a), jnp.zeros(a.shape[:-2], jnp.int32))
     lower, info = jax.lax.fori_loop(0, n, step, start)
@@ -57,7 +57,7 @@ def triangular_solve(
     conjugate: bool = False,
     unit_diagonal: bool = False,
 ) -> jax.Array:
-    """x with op(a) @ x = b (or x @ op(a) = b unless `left`), where only one triangle of a is read."""
+    """x with op(a) @ x = b, or x @ op(a) = b unless `left`; only one triangle of a is read."""
     return jax.lax.linalg.triangular_solve(
         a,
         b,
@@ -72,7 +72,7 @@ def triangular_solve(
 @template("lu")
 def lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """(L and U in one matrix, pivots counted from 0 as i32, the permutation of rows as i32)."""
-    if a.dtype == jnp.float64 and a.size:  # a TPU has it of 32 bits alone
+    if a.dtype == jnp.float64 and a.size:  # the TPU compiler has it only for 32 bits
         return jax.lax.platform_dependent(a, tpu=_eliminated, default=_lu)
     return _lu(a)
 
@@ -83,7 +83,7 @@ def _lu(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _eliminated(a: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Column by column, with partial pivoting, all matrices of the batch at once."""
+    """LU column by column, with partial pivoting, for all matrices of the batch at once."""
     *batch, m, n = a.shape
     row, column = jnp.arange(m, dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
 
@@ -135,14 +135,14 @@ def svdvals(a: jax.Array) -> jax.Array:
 
 @template("eigh")
 def eigh(a: jax.Array, *, upper: bool = False) -> tuple[jax.Array, jax.Array]:
-    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, of which one triangle is read."""
     vectors, values = jax.lax.linalg.eigh(a, lower=not upper, symmetrize_input=False)
     return values, vectors
 
 
 @template("eig")
 def eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(eigenvalues, right eigenvectors as columns), complex, of a square matrix. JAX has it on the CPU only."""
+    """(eigenvalues, right eigenvectors as columns), complex, of a square matrix. JAX has it only on the CPU."""
     values, vectors = jax.lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=True)
     return values, vectors
 
@@ -156,12 +156,12 @@ def householder_product(a: jax.Array, tau: jax.Array) -> jax.Array:
 @template("geqrf")
 def geqrf(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(R with the reflectors below its diagonal, tau)."""
-    # numpy's raw form is LAPACK's, column-major.
+    # The raw mode of numpy is that of LAPACK, column-major.
     reflectors, tau = jnp.linalg.qr(a, mode="raw")
     return jnp.swapaxes(reflectors, -1, -2), tau
 
 
 @template("pivots_to_permutation")
 def pivots_to_permutation(pivots: jax.Array, *, size: int) -> jax.Array:
-    """The order of `size` rows after row i was exchanged with row pivots[i], for each i in turn."""
+    """The order of `size` rows after swapping row i with row pivots[i], for each i in turn."""
     return jax.lax.linalg.lu_pivots_to_permutation(pivots, size)

@@ -1,4 +1,4 @@
-"""Running log-sums of exponentials. On the CPU they are summed in f64, as torch's CPU kernels do."""
+"""Cumulative log-sum-exp. On the CPU it accumulates in f64, as torch's CPU kernels do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDER = {jnp.dtype(jnp.float32): jnp.float64, jnp.dtype(jnp.complex64): jnp.com
 
 
 def _widely(scan: Callable[..., jax.Array], x: jax.Array, dim: int) -> jax.Array:
-    """`scan` in the wider dtype on the CPU; accelerators would emulate it, and have no c128."""
+    """`scan` in the wider dtype on the CPU only: accelerators would emulate it, and have no c128."""
 
     def on_cpu(x: jax.Array) -> jax.Array:
         return scan(x.astype(_WIDER.get(x.dtype, x.dtype)), dim).astype(x.dtype)
@@ -25,7 +25,7 @@ def _widely(scan: Callable[..., jax.Array], x: jax.Array, dim: int) -> jax.Array
 
 @template("cumulative_logsumexp")
 def cumulative_logsumexp(x: jax.Array, *, dim: int) -> jax.Array:
-    """log of the running sum of e^x along dim."""
+    """The logarithm of the cumulative sum of e^x along dim."""
 
     def scan(x: jax.Array, dim: int) -> jax.Array:
         return lax.cumlogsumexp(x, axis=dim)
@@ -35,9 +35,9 @@ def cumulative_logsumexp(x: jax.Array, *, dim: int) -> jax.Array:
 
 @template("complex_logcumsumexp")
 def complex_logcumsumexp(x: jax.Array, *, dim: int) -> jax.Array:
-    """log of the running sum of e^x along dim, one element after the other, whose order decides the phase: the
-    imaginary part goes on from that of the larger summand and is not wrapped into (-pi, pi] (`_log_add_exp_helper` in
-    ATen/native/cpu/LogAddExp.h)."""
+    """The logarithm of the cumulative sum of e^x along dim, one element after the other. The order decides the phase:
+    the imaginary part continues from that of the larger summand, without wrapping into (-pi, pi]
+    (`_log_add_exp_helper` in ATen/native/cpu/LogAddExp.h)."""
     return _widely(_one_by_one, x, dim)
 
 

@@ -1,4 +1,4 @@
-"""The matrix exponential, by Taylor's series and repeated squaring: products of matrices alone."""
+"""The matrix exponential, by a Taylor series and repeated squaring: it needs only matrix products."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lazytpu.lowering.templates.registry import template
 
 BLOCK = 5  # the series is a polynomial in a^5, whose coefficients are polynomials in a
 DEGREE = 4 * BLOCK - 1
-# Where a series of DEGREE is exact to the dtype: what is left out is below x^20 / 20!.
+# The norm up to which a series of DEGREE is exact to the dtype: the rest is below x^20 / 20!.
 RADIUS = {"float32": 3.0, "float64": 1.0}
 
 
 @template("matrix_exp")
 def matrix_exp(a: jax.Array) -> jax.Array:
-    """exp(a) = exp(a / 2^s)^(2^s), with each matrix's own s, in a's dtype (f32 or wider)."""
+    """exp(a) = exp(a / 2^s)^(2^s), with an s for each matrix, in the dtype of a (f32 or wider)."""
     norm = jnp.max(jnp.sum(jnp.abs(a), -2), -1)
     squarings = jnp.ceil(jnp.log2(norm / RADIUS[norm.dtype.name]))
     squarings = jnp.where(jnp.isfinite(squarings), jnp.maximum(squarings, 0), 0).astype(jnp.int32)

@@ -1,6 +1,7 @@
-"""Orthogonal polynomials of run-time degree, elementwise on f32 and f64; the degree is a float, cut to a whole number.
+"""Orthogonal polynomials of run-time degree, elementwise on f32 and f64; the degree is a float, truncated to an
+integer.
 
-A polynomial of negative degree is 0. A recurrence runs to the greatest degree present; each element stops at its own.
+A polynomial of negative degree is 0. A recurrence runs to the largest degree; each element stops at its own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ HERMITE_LIMIT = {jnp.dtype("float32"): 128, jnp.dtype("float64"): 512}  # getHer
 
 
 def degree(n: jax.Array) -> jax.Array:
-    """n as a whole number, -1 (whose polynomial is 0) where it is not finite."""
+    """n truncated to an integer; -1, whose polynomial is 0, where it is not finite."""
     return jnp.where(jnp.isfinite(n), jnp.trunc(n), -1)
 
 
@@ -28,13 +29,13 @@ def recurrence(x: jax.Array, n: jax.Array, first: jax.Array, step: Step) -> jax.
 
     def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         k, current, before = state
-        found = step(x, k, current, before)
+        following = step(x, k, current, before)
         running = k < n
-        return k + 1, jnp.where(running, found, current), jnp.where(running, current, before)
+        return k + 1, jnp.where(running, following, current), jnp.where(running, current, before)
 
     start = (jnp.ones((), x.dtype), first, jnp.ones_like(x))
-    _, found, _ = jax.lax.while_loop(lambda state: state[0] < last, advance, start)
-    return jnp.where(n < 0, 0, jnp.where(n == 0, 1, found))
+    _, value, _ = jax.lax.while_loop(lambda state: state[0] < last, advance, start)
+    return jnp.where(n < 0, 0, jnp.where(n == 0, 1, value))
 
 
 def _chebyshev_step(x: jax.Array, k: jax.Array, current: jax.Array, before: jax.Array) -> jax.Array:
@@ -70,10 +71,10 @@ def chebyshev_polynomial(x: jax.Array, n: jax.Array, *, kind: str, shifted: bool
     x, n = (2 * x - 1 if shifted else x), degree(n)
     inside = (jnp.abs(x) < 1) & (n > 8)
     by_steps = recurrence(x, jnp.where(inside, 0, n), first(x), _chebyshev_step)
-    found = jnp.where(inside, _by_angle(kind, jnp.where(inside, x, 0), n), by_steps)
+    value = jnp.where(inside, _by_angle(kind, jnp.where(inside, x, 0), n), by_steps)
     sign = jnp.where(n % 2 == 0, 1, -1)
-    found = jnp.where(x == 1, at_one(n), jnp.where(x == -1, sign * at_minus_one(n), found))
-    return jnp.where(n < 0, 0, found).astype(x.dtype)
+    value = jnp.where(x == 1, at_one(n), jnp.where(x == -1, sign * at_minus_one(n), value))
+    return jnp.where(n < 0, 0, value).astype(x.dtype)
 
 
 @template("hermite_polynomial")
@@ -81,15 +82,15 @@ def hermite_polynomial(x: jax.Array, n: jax.Array, *, physicist: bool) -> jax.Ar
     """Hermite polynomial H_n (physicist's) or He_n; NaN above the degree that torch computes."""
     n, scale = degree(n), 2 if physicist else 1
     limit = HERMITE_LIMIT[x.dtype]
-    found = recurrence(x, jnp.minimum(n, limit), scale * x, lambda x, k, p, q: scale * (x * p - k * q))
-    return jnp.where(n > limit, jnp.nan, found)
+    value = recurrence(x, jnp.minimum(n, limit), scale * x, lambda x, k, p, q: scale * (x * p - k * q))
+    return jnp.where(n > limit, jnp.nan, value)
 
 
 @template("laguerre_polynomial")
 def laguerre_polynomial(x: jax.Array, n: jax.Array) -> jax.Array:
     """Laguerre polynomial L_n."""
-    found = recurrence(x, degree(n), 1 - x, lambda x, k, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
-    return jnp.where((x == 0) & (degree(n) >= 0), 1, found)
+    value = recurrence(x, degree(n), 1 - x, lambda x, k, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1))
+    return jnp.where((x == 0) & (degree(n) >= 0), 1, value)
 
 
 @template("legendre_polynomial")

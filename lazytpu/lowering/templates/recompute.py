@@ -1,4 +1,4 @@
-"""The barrier in front of what is recomputed on purpose."""
+"""The barrier in front of values that are recomputed on purpose."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lazytpu.lowering.templates.registry import template
 
 @template("recompute")
 def recompute(x: jax.Array, after: jax.Array, ticket: jax.Array) -> jax.Array:
-    """x, once `after` (0-d) is known, and not recognizable as x: what is computed from it is computed anew.
+    """x, available after `after` (0-d), and opaque to the compiler, so that values computed from it are recomputed.
 
-    XLA:CPU drops optimization barriers before it merges equal ops (jaxlib 0.10.2: jax.checkpoint saves 4 % of the
-    temporaries of 8 layers there, this 80 %). So x is selected by a condition that always holds, as `ticket` is always
-    0, and that only the caller knows to hold.
+    XLA:CPU removes optimization barriers before it merges equal ops (jaxlib 0.10.2: jax.checkpoint saves 4 % of the
+    temporaries of 8 layers there, this 80 %). So there x is selected by a condition that always holds, since `ticket`
+    is always 0, which only the caller knows.
     """
     return lax.platform_dependent(x, after, ticket, cpu=_opaque, default=_barrier)
 

@@ -1,7 +1,7 @@
 """Singular values by rotations of columns (one-sided Jacobi), for a TPU.
 
-JAX's own algorithm there, a polar decomposition by QDWH, ends the process of libtpu's compiler in float32 (seen with
-libtpu 0.0.42), and takes it half a minute in float64. This one is a loop of a few element-wise ops, is as accurate for
+JAX's own algorithm for TPUs, a polar decomposition by QDWH, crashes libtpu's compiler in float32 (seen with libtpu
+0.0.42), and takes half a minute to compile in float64. This one is a loop of a few elementwise ops, is as accurate for
 small singular values as for large ones, and compiles in a second for any size.
 """
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 SWEEPS = 40
-"Most sweeps over all pairs of columns. Matrices of 4 to 512 columns took 5 to 12."
+"The most sweeps over all pairs of columns. Matrices of 4 to 512 columns took 5 to 12."
 
 
 def svd(a: jax.Array, full: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -22,7 +22,7 @@ def svd(a: jax.Array, full: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
     m, n = a.shape[-2:]
     a, size = _scaled(a)
     q, r = jax.lax.linalg.qr(a, full_matrices=full)
-    # The rows of R are rotated, not its columns: what QR leaves converges faster so.
+    # The rows of R are rotated, not its columns: after QR, that converges faster.
     rotated, rotations = _orthogonal_rows(r[..., :n, :])
     values = jnp.linalg.norm(rotated, axis=-1)
     order = jnp.argsort(values, axis=-1, descending=True)
@@ -30,8 +30,8 @@ def svd(a: jax.Array, full: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
         jnp.take_along_axis(values, order, -1),
         *(jnp.take_along_axis(x, order[..., None], -2) for x in (rotated, rotations)),
     )
-    # rotations R = rotated, with rotated = diag(values) Vᴴ. Rows of no length get a direction by another QR, of Vᴴ's
-    # adjoint: its R is diagonal, of the values times a sign.
+    # rotations R = rotated, with rotated = diag(values) Vᴴ. A second QR, of the adjoint of rotated, gives rows of
+    # length 0 a direction: its R is diagonal, with the values times a sign.
     v, diagonal = jax.lax.linalg.qr(_adjoint(rotated), full_matrices=False)
     sign = _direction(jnp.diagonal(diagonal, axis1=-2, axis2=-1))
     v = v * sign[..., None, :]
@@ -67,14 +67,14 @@ def _direction(x: jax.Array) -> jax.Array:
 
 
 def _scaled(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(a over its largest element, that): squares neither overflow nor vanish."""
+    """(a divided by its largest element, that element), so that squares neither overflow nor underflow."""
     size = jnp.max(jnp.abs(a), axis=(-2, -1))
     size = jnp.where(size == 0, 1, size)
     return a / size[..., None, None].astype(a.dtype), size[..., None]
 
 
 def _orthogonal_rows(a: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(J a, unitary J) of square matrices, so that the rows of J a are orthogonal."""
+    """(J a, J) with unitary J, of square matrices, such that the rows of J a are orthogonal."""
     batch, n = a.shape[:-2], a.shape[-1]
     eye = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)
     rows = jnp.concatenate([a, eye], -1).reshape(-1, n, 2 * n)
@@ -98,8 +98,8 @@ def _orthogonal_rows(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _round(upper: jax.Array, lower: jax.Array, worst: jax.Array, *, width: int) -> tuple[jax.Array, ...]:
-    """Rotate row i of `upper` with row i of `lower`, for all i, and move on to other pairs: after as many rounds as
-    there are other rows, each was paired with each and stands where it stood. `worst` is the largest cosine seen."""
+    """Rotate row i of `upper` with row i of `lower`, for all i, and form the next pairs: after as many rounds as there
+    are other rows, all pairs have been formed and all rows are back in place. `worst` is the largest cosine so far."""
     one, other = (jnp.sum(_squared(x[..., :width]), -1, keepdims=True) for x in (upper, lower))
     inner = jnp.sum(upper[..., :width] * jnp.conj(lower[..., :width]), -1, keepdims=True)
     size = jnp.abs(inner)
@@ -114,7 +114,7 @@ def _round(upper: jax.Array, lower: jax.Array, worst: jax.Array, *, width: int) 
     cosine = jnp.where(apart, cosine, 1).astype(upper.dtype)
     turned = sine.astype(upper.dtype) * _direction(inner)
     upper, lower = cosine * upper - turned * lower, jnp.conj(turned) * upper + cosine * lower
-    if upper.shape[1] > 1:  # the first row stays, the others go round
+    if upper.shape[1] > 1:  # a round-robin tournament: the first row stays, the others rotate
         moved = jnp.concatenate([upper[:, :1], lower[:, :1], upper[:, 1:-1]], 1)
         upper, lower = moved, jnp.concatenate([lower[:, 1:], upper[:, -1:]], 1)
     return upper, lower, worst

@@ -1,4 +1,4 @@
-"""Random numbers that take a loop to draw, and derivatives of samples."""
+"""Random numbers that are drawn in a loop, and derivatives of samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from lazytpu.lowering.templates.registry import template
 
 @template("binomial")
 def binomial(key: jax.Array, count: jax.Array, p: jax.Array) -> jax.Array:
-    """Successes of `count` trials of probability p, in the dtype of both (f32 or f64); the key is two ui32 words."""
+    """The number of successes in `count` trials of probability p, in the dtype of both (f32 or f64). The key is two
+    ui32 words."""
     keys = jax.random.wrap_key_data(key, impl="threefry2x32")
     return jax.random.binomial(keys, count, p, shape=count.shape, dtype=count.dtype)
 
@@ -60,8 +61,8 @@ _CORRECTION = np.array(
 
 @template("dirichlet_grad")
 def dirichlet_grad(x: jax.Array, alpha: jax.Array, total: jax.Array) -> jax.Array:
-    """Derivative of a Beta(alpha, total - alpha) sample x by alpha, divided by 1 - x: torch's four approximations
-    (`dirichlet_grad_one` in ATen/native/Distributions.h), in f64 as there for the two that cancel."""
+    """The derivative of a Beta(alpha, total - alpha) sample x by alpha, divided by 1 - x: torch's four approximations
+    (`dirichlet_grad_one` in ATen/native/Distributions.h), in f64, which torch uses too for the two that cancel."""
     dtype = x.dtype
     x, alpha, total = (v.astype(jnp.float64) for v in (x, alpha, total))
     beta = total - alpha

@@ -1,4 +1,4 @@
-"""Finding elements: the k largest, places in sorted rows, and the order of rows."""
+"""Searching and ordering: the k largest elements, insertion points in sorted rows, and the order of rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from lazytpu.lowering.templates.registry import template
 
-COMPARED = 64  # rows up to this long are compared with every value; longer ones are searched in halves
+COMPARED = 64  # rows up to this length are compared with every value; longer ones get a binary search
 
 
 @template("top_k")
@@ -19,24 +19,24 @@ def top_k(x: jax.Array, *, k: int) -> tuple[jax.Array, jax.Array]:
 
 @template("searchsorted")
 def searchsorted(sequence: jax.Array, values: jax.Array, *, side: str, wide: bool) -> jax.Array:
-    """Insertion points of `values` [..., m] in the sorted rows of `sequence` [..., n], or of any values in one row
-    [n]."""
+    """Insertion points of `values` [..., m] in the sorted rows of `sequence` [..., n], or of values of any shape in one
+    row [n]."""
     method = "compare_all" if sequence.shape[-1] <= COMPARED else "scan"
 
     def search(row: jax.Array, of: jax.Array) -> jax.Array:
         return jnp.searchsorted(row, of, side=side, method=method)
 
     if sequence.ndim == 1:
-        found = search(sequence, values)
+        indices = search(sequence, values)
     else:
         rows = sequence.reshape(-1, sequence.shape[-1])
-        found = jax.vmap(search)(rows, values.reshape(-1, values.shape[-1])).reshape(values.shape)
-    return found.astype(jnp.int64 if wide else jnp.int32)
+        indices = jax.vmap(search)(rows, values.reshape(-1, values.shape[-1])).reshape(values.shape)
+    return indices.astype(jnp.int64 if wide else jnp.int32)
 
 
 @template("lexicographic_order")
 def lexicographic_order(rows: jax.Array) -> jax.Array:
-    """The order [n], i64, that sorts rows [n, m], by the first column, then the second, and so on; stable."""
+    """The order [n], i64, of a stable lexicographic sort of rows [n, m]."""
     count, columns = rows.shape
 
     def step(done: jax.Array, order: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Reductions over consecutive segments of a dimension, whose bounds are known at run time."""
+"""Reductions over consecutive segments of a dimension, with run-time bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lazytpu.lowering.templates.registry import template
 
 
 def _members(offsets: jax.Array, size: int) -> jax.Array:
-    """The segment of each of `size` elements [O, N], by offsets [O, K + 1] in ascending order; K for those in none."""
+    """The segment of each of `size` elements, [O, N], from ascending offsets [O, K + 1]; K for elements in none."""
     rows, bounds = offsets.shape
     begun = jnp.zeros((rows, size + 1), jnp.int32)
     begun = begun.at[jnp.arange(rows)[:, None], jnp.clip(offsets, 0, size).astype(jnp.int32)].add(1)
@@ -18,14 +18,14 @@ def _members(offsets: jax.Array, size: int) -> jax.Array:
 
 
 def _folded(kind: str, x: jax.Array, member: jax.Array, start: jax.Array) -> jax.Array:
-    """`start` [O, K, I] with the elements of x [O, N, I] folded into their segments."""
+    """`start` [O, K, I] with the elements of x [O, N, I] reduced into their segments."""
     at = start.at[jnp.arange(x.shape[0])[:, None], member]
     fold = {"sum": at.add, "mean": at.add, "prod": at.multiply, "max": at.max, "min": at.min}[kind]
     return fold(x, mode="drop")
 
 
 def _of_member(x: jax.Array, member: jax.Array) -> jax.Array:
-    """The value [O, N, I] that each element's segment has in x [O, K, I]."""
+    """For each element, [O, N, I], the value of its segment in x [O, K, I]."""
     return x[jnp.arange(x.shape[0])[:, None], jnp.minimum(member, x.shape[1] - 1)]
 
 
@@ -38,8 +38,8 @@ NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "max": -jnp.inf, "min": jnp.inf}
 
 @template("segment_reduce")
 def segment_reduce(data: jax.Array, offsets: jax.Array, *initial: jax.Array, kind: str) -> jax.Array:
-    """Sums, means, products or extremes [O, K, I] of the segments of data [O, N, I]; of an empty one `initial`, or what
-    the reduction leaves unchanged, or for a mean NaN."""
+    """Sums, means, products or extremes, [O, K, I], of the segments of data [O, N, I]. An empty segment gives
+    `initial`, by default the identity of the reduction, or NaN for a mean."""
     x = _wide(data)
     rows, segments = offsets.shape[0], offsets.shape[1] - 1
     value = initial[0].astype(x.dtype) if initial else jnp.asarray(NEUTRAL[kind], x.dtype)
@@ -56,8 +56,8 @@ def segment_reduce(data: jax.Array, offsets: jax.Array, *initial: jax.Array, kin
 def segment_reduce_backward(
     grad: jax.Array, output: jax.Array, data: jax.Array, offsets: jax.Array, *initial: jax.Array, kind: str
 ) -> jax.Array:
-    """The gradient of data [O, N, I], 0 outside of all segments, as SegmentReduce.cpp finds it: of several extremes
-    each has the gradient, divided by their number only if it is positive."""
+    """The gradient of data [O, N, I], 0 outside all segments, as in SegmentReduce.cpp: each of several equal extremes
+    gets the gradient, divided by their number only if it is positive."""
     x = _wide(data)
     member = _members(offsets, x.shape[1])
     slope = _of_member(_wide(grad), member)
@@ -80,7 +80,7 @@ def _count(true: jax.Array, member: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def _others(x: jax.Array, member: jax.Array, output: jax.Array, initial: tuple[jax.Array, ...]) -> jax.Array:
-    """The product of all other elements of each element's segment [O, N, I]."""
+    """For each element, [O, N, I], the product of all other elements of its segment."""
     zero, missing = x == 0, jnp.isnan(x)
     value = initial[0].astype(x.dtype) if initial else jnp.ones((), x.dtype)
     plain = _folded("prod", jnp.where(zero | missing, 1, x), member, jnp.broadcast_to(value, output.shape))

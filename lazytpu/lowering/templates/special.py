@@ -9,19 +9,19 @@ from lazytpu.lowering.templates.registry import template
 
 @template("igamma")
 def igamma(a: jax.Array, x: jax.Array) -> jax.Array:
-    """Regularised lower incomplete gamma function."""
+    """Regularized lower incomplete gamma function."""
     return jax.lax.igamma(a, x)
 
 
 @template("igammac")
 def igammac(a: jax.Array, x: jax.Array) -> jax.Array:
-    """Regularised upper incomplete gamma function."""
+    """Regularized upper incomplete gamma function."""
     return jax.lax.igammac(a, x)
 
 
 @template("betainc")
 def betainc(a: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
-    """Regularised incomplete beta function."""
+    """Regularized incomplete beta function."""
     return jax.lax.betainc(a, b, x)
 
 
@@ -33,7 +33,7 @@ def bessel_i0(x: jax.Array) -> jax.Array:
 
 @template("bessel_i0e")
 def bessel_i0e(x: jax.Array) -> jax.Array:
-    """The same times e^-|x|."""
+    """`bessel_i0` times e^-|x|."""
     return jax.scipy.special.i0e(x)
 
 
@@ -57,14 +57,14 @@ def log_ndtr(x: jax.Array) -> jax.Array:
 
 @template("poisson")
 def poisson(key: jax.Array, rate: jax.Array) -> jax.Array:
-    """Poisson numbers of these rates, with the dtype of `rate`; the key is two ui32 words."""
+    """Poisson samples with these rates, in the dtype of `rate`. The key is two ui32 words."""
     numbers = jax.random.poisson(jax.random.wrap_key_data(key, impl="threefry2x32"), rate, shape=rate.shape)
     return numbers.astype(rate.dtype)
 
 
 @template("standard_gamma")
 def standard_gamma(key: jax.Array, alpha: jax.Array) -> jax.Array:
-    """Gamma numbers of these shapes and scale 1, with the dtype of `alpha`; the key is two ui32 words."""
+    """Gamma samples with shape parameters `alpha` and scale 1, in the dtype of `alpha`. The key is two ui32 words."""
     return jax.random.gamma(
         jax.random.wrap_key_data(key, impl="threefry2x32"), alpha, shape=alpha.shape, dtype=alpha.dtype
     )

@@ -93,13 +93,13 @@ class _Heads:
         return b.reshape(x, [*shape_of(self.query)[:-1], shape_of(x)[-1]])
 
     def product(
-        self, b: Builder, x: SSAValue, y: SSAValue, of_x: tuple[int, ...], of_y: tuple[int, ...] | None = None
+        self, b: Builder, x: SSAValue, y: SSAValue, dims_x: tuple[int, ...], dims_y: tuple[int, ...] | None = None
     ) -> SSAValue:
         dtype = dtype_of(x)
         precision = "default" if dtype in WIDE else "highest" if dtype == "f64" else self.of.precision
         to = WIDE.get(dtype, dtype)
-        of_y = of_x if of_y is None else of_y
-        return b.dot_general(x, y, (0, 1), (0, 1), of_x, of_y, precision=precision, dtype=to)
+        dims_y = dims_x if dims_y is None else dims_y
+        return b.dot_general(x, y, (0, 1), (0, 1), dims_x, dims_y, precision=precision, dtype=to)
 
 
 def _heads(b: Builder, of: Attention) -> _Heads:
@@ -200,34 +200,34 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
     probabilities = _probabilities(b, heads)
     dropped = probabilities if of.dropout is None else _dropout(b, probabilities, *of.dropout)
     grad = heads.by_key_head(b, grad)
-    of_value = heads.product(b, b.convert(b.reshape(dropped, heads.grouped), dtype), grad, heads.rows)
+    grad_value = heads.product(b, b.convert(b.reshape(dropped, heads.grouped), dtype), grad, heads.rows)
 
-    spread = b.reshape(heads.product(b, grad, of.value, heads.last, (3,)), of.scores)
+    grad_probabilities = b.reshape(heads.product(b, grad, of.value, heads.last, (3,)), of.scores)
     if of.dropout is not None:
-        spread = _dropout(b, spread, *of.dropout)
-    common = b.reduce("add", b.mul(probabilities, spread), [3])
-    of_scores = b.mul(probabilities, b.sub(spread, _along_keys(b, common, of.scores)))
+        grad_probabilities = _dropout(b, grad_probabilities, *of.dropout)
+    common = b.reduce("add", b.mul(probabilities, grad_probabilities), [3])
+    grad_scores = b.mul(probabilities, b.sub(grad_probabilities, _along_keys(b, common, of.scores)))
     for seen in _seen(b, of) if of.hidden != "zeros" and not of.added else ():
-        of_scores = b.select(seen, of_scores, _like(b, 0, of_scores))
+        grad_scores = b.select(seen, grad_scores, _like(b, 0, grad_scores))
     bias_gradient: list[SSAValue] = []
     if of.bias is not None and of_bias:
-        bias_gradient.append(b.convert(_summed_to(b, of_scores, shape_of(of.bias)), dtype_of(of.bias)))
+        bias_gradient.append(b.convert(_summed_to(b, grad_scores, shape_of(of.bias)), dtype_of(of.bias)))
 
-    of_dots = b.convert(b.reshape(of_scores, heads.grouped), dtype)
-    of_query = heads.product(b, of_dots, of.key, heads.last, (2,))
-    of_key = heads.product(b, of_dots, heads.query, heads.rows)
-    of_query, of_key = _scaled(b, of_query, of), _scaled(b, of_key, of)
+    grad_dots = b.convert(b.reshape(grad_scores, heads.grouped), dtype)
+    grad_query = heads.product(b, grad_dots, of.key, heads.last, (2,))
+    grad_key = heads.product(b, grad_dots, heads.query, heads.rows)
+    grad_query, grad_key = _scaled(b, grad_query, of), _scaled(b, grad_key, of)
     return [
-        b.convert(b.reshape(of_query, shape_of(of.query)), dtype),
-        b.convert(b.reshape(of_key, shape_of(of.key)), dtype),
-        b.convert(b.reshape(of_value, shape_of(of.value)), dtype),
+        b.convert(b.reshape(grad_query, shape_of(of.query)), dtype),
+        b.convert(b.reshape(grad_key, shape_of(of.key)), dtype),
+        b.convert(b.reshape(grad_value, shape_of(of.value)), dtype),
         *bias_gradient,
     ]
 
 
 def _summed_to(b: Builder, x: SSAValue, shape: Sequence[int]) -> SSAValue:
     """`x` summed to `shape`, over the dimensions that broadcasting from `shape` added or repeated."""
-    own = shape_of(x)
-    missing = len(own) - len(shape)
-    dims = [d for d in range(len(own)) if d < missing or (shape[d - missing] == 1 and own[d] != 1)]
+    wide = shape_of(x)
+    missing = len(wide) - len(shape)
+    dims = [d for d in range(len(wide)) if d < missing or (shape[d - missing] == 1 and wide[d] != 1)]
     return b.reshape(b.reduce("add", x, dims), shape)

@@ -58,8 +58,8 @@ def drawn(mask: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue] | None:
     if compared is None or compared.direction.data != "LT":
         return None
     scaled, broadcast = defined_by(compared.lhs, MulOp), defined_by(compared.rhs, BroadcastInDimOp)
-    whole = None if scaled is None else defined_by(scaled.lhs, ConvertOp)
-    upper = None if whole is None else defined_by(whole.operands[0], ShiftRightLogicalOp)
+    integer = None if scaled is None else defined_by(scaled.lhs, ConvertOp)
+    upper = None if integer is None else defined_by(integer.operands[0], ShiftRightLogicalOp)
     bits = None if upper is None else defined_by(upper.lhs, RandomBitsOp)
     if scaled is None or broadcast is None or upper is None or bits is None or shape_of(broadcast.operands[0]) != ():
         return None

@@ -82,9 +82,9 @@ class Match:
     of: Scores
     inside: set[Operation]
     output: ScoresProduct | None = None
-    of_value: ScoresProduct | None = None
-    of_query: ScoresProduct | None = None
-    of_key: ScoresProduct | None = None
+    grad_value: ScoresProduct | None = None
+    grad_query: ScoresProduct | None = None
+    grad_key: ScoresProduct | None = None
     grad: Vectors | None = None
     value: Vectors | None = None
     dropped: Dropped | None = None
@@ -123,16 +123,16 @@ class Match:
         of = self._attention(b)
         if self.output is not None:
             self._replace(self.output, b.attention(of))
-        gradients = [x for x in (self.of_query, self.of_key, self.of_value) if x is not None]
+        gradients = [x for x in (self.grad_query, self.grad_key, self.grad_value) if x is not None]
         if not gradients:
             return
         assert self.grad is not None
         first = _first(block, [x.op for x in gradients])
         b = RewriteBuilder(first, PatternRewriter(first))
         results = b.attention_backward(self.grad.by_heads(b, "q", *self.heads), of)
-        for product, gradient in zip((self.of_query, self.of_key, self.of_value), results, strict=True):
+        for product, gradient in zip((self.grad_query, self.grad_key, self.grad_value), results, strict=True):
             if product is not None:
-                self._replace(product, gradient, None if product is self.of_value else of)
+                self._replace(product, gradient, None if product is self.grad_value else of)
 
     def _replace(self, product: ScoresProduct, x: SSAValue, scaled: Attention | None = None) -> None:
         rewriter = PatternRewriter(product.op)
@@ -169,7 +169,7 @@ class Match:
             scale=s.scale if scale is None else 1.0,
             precision=s.product.precision.data,
             hidden=hidden,
-            added=hidden != "zeros" and self.of_query is not None and not self.unmasked,
+            added=hidden != "zeros" and self.grad_query is not None and not self.unmasked,
         )
 
     def _dropout(self, b: Builder) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue] | None:
@@ -236,23 +236,23 @@ def match(op: DivOp) -> Match | None:
         if use in muls:
             continue
         product = product_with(use, x) if isinstance(use, DotGeneralOp) else None
-        if product is None or (attention.output if product.over == "k" else attention.of_value) is not None:
+        if product is None or (attention.output if product.over == "k" else attention.grad_value) is not None:
             return None
         if product.over == "k":
             attention.output = product
         else:
-            attention.of_value = product
+            attention.grad_value = product
     if muls and not _softmax_backward(attention, muls):
         return None
     if attention.output is not None:
         attention.value = attention.output.other if attention.value is None else attention.value
         if not same(attention.value, attention.output.other):
             return None
-    if attention.of_value is not None:
-        attention.grad = attention.of_value.other if attention.grad is None else attention.grad
-        if not same(attention.grad, attention.of_value.other):
+    if attention.grad_value is not None:
+        attention.grad = attention.grad_value.other if attention.grad is None else attention.grad
+        if not same(attention.grad, attention.grad_value.other):
             return None
-    products = (attention.output, attention.of_value, attention.of_query, attention.of_key)
+    products = (attention.output, attention.grad_value, attention.grad_query, attention.grad_key)
     if attention.dropped is not None and not _all_dropped(attention):
         return None
     attention.replaced = [product.op for product in products if product is not None]
@@ -277,7 +277,7 @@ def _uses(x: SSAValue, inside: set[Operation]) -> list[tuple[Operation, SSAValue
 def _all_dropped(attention: Match) -> bool:
     """Whether both products of the probabilities use the probabilities after dropout."""
     assert attention.dropped is not None
-    products = [x.op for x in (attention.output, attention.of_value) if x is not None]
+    products = [x.op for x in (attention.output, attention.grad_value) if x is not None]
     return all(any(source(x) is attention.dropped.result for x in product.operands) for product in products)
 
 
@@ -332,13 +332,13 @@ def _between(attention: Match, x: SSAValue, start: SSAValue) -> None:
         x = x.owner.operands[0]
 
 
-def _gradients(attention: Match, of_scores: SSAValue) -> bool:
+def _gradients(attention: Match, grad_scores: SSAValue) -> bool:
     """Match the ops from the gradient of the scores to those of query and key: masks, the scale, two products."""
     number, divides = 1.0, False
     factor: SSAValue | None = None
     while True:
-        uses = _uses(of_scores, attention.inside)
-        op, x = uses[0] if uses else (None, of_scores)
+        uses = _uses(grad_scores, attention.inside)
+        op, x = uses[0] if uses else (None, grad_scores)
         if len(uses) != 1 or op is None or isinstance(op, DotGeneralOp):
             break
         if isinstance(op, SelectOp) and op.operands[0] in attention.of.masks:
@@ -356,7 +356,7 @@ def _gradients(attention: Match, of_scores: SSAValue) -> bool:
         else:
             return False
         attention.inside.add(op)
-        of_scores = op.results[0]
+        grad_scores = op.results[0]
     if (factor is None) != (attention.of.factor is None) or (factor is not None and number != 1.0):
         return False
     if attention.of.hidden != "zeros" and (attention.unmasked or len(attention.of.hiding)) != len(attention.of.hiding):
@@ -366,14 +366,16 @@ def _gradients(attention: Match, of_scores: SSAValue) -> bool:
         product = product_with(op, x) if isinstance(op, DotGeneralOp) else None
         if product is None:
             return False
-        of_query = product.over == "k"
-        own, other = (attention.of_query, attention.of.key) if of_query else (attention.of_key, attention.of.query)
-        if own is not None or not same(product.other, other):
+        is_query = product.over == "k"
+        known, other = (
+            (attention.grad_query, attention.of.key) if is_query else (attention.grad_key, attention.of.query)
+        )
+        if known is not None or not same(product.other, other):
             return False
-        if of_query:
-            attention.of_query = product
+        if is_query:
+            attention.grad_query = product
         else:
-            attention.of_key = product
+            attention.grad_key = product
     return bool(uses)
 
 

@@ -109,11 +109,11 @@ class Reader:
 
     def _leaf(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
         """Use a mask as it is stored: a mask of keys, or, if nothing else is set, one of queries and keys."""
-        used = [axis for axis in axes if axis is not None]
+        varying = [axis for axis in axes if axis is not None]
         batch = (0,) if self.rank in (3, 4) else ()
-        if used != sorted(used) or any(axis not in (*batch, self.rank - 2, self.rank - 1) for axis in used):
+        if varying != sorted(varying) or any(axis not in (*batch, self.rank - 2, self.rank - 1) for axis in varying):
             return False
-        if self.rank - 2 in used:
+        if self.rank - 2 in varying:
             alone = self.visible == Visible()
             self.visible = replace(self.visible, stored=(mask, axes, seen))
             return alone
@@ -153,8 +153,8 @@ def read(mask: SSAValue, rank: int, seen: bool = True) -> Visible | None:
 
 def through(x: SSAValue, axes: Axes) -> tuple[SSAValue, Axes] | None:
     """The operand, and its axes, of a broadcast or of a reshape that only adds or drops dimensions of size 1."""
-    if (spread := defined_by(x, BroadcastInDimOp)) is not None:
-        source, dims = spread.operands[0], ints(spread.dims)
+    if (broadcast := defined_by(x, BroadcastInDimOp)) is not None:
+        source, dims = broadcast.operands[0], ints(broadcast.dims)
         shape = shape_of(source)
         return source, tuple(None if size == 1 else axes[dim] for dim, size in zip(dims, shape, strict=True))
     if (reshaped := defined_by(x, ReshapeOp)) is not None:
@@ -240,11 +240,11 @@ def bias_of(b: Builder, visible: Visible, batch: int, length: int) -> SSAValue |
 def added_to_scores(b: Builder, x: SSAValue) -> SSAValue:
     """Numbers that are added to the scores, of the same shape with 2 to 4 axes, before any broadcast: with 4 axes."""
     axes: Axes = tuple(range(len(shape_of(x))))
-    known: Axes = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(x), strict=True))
+    varying: Axes = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(x), strict=True))
     rank = len(axes)
-    while (moved := through(x, known)) is not None:
-        x, known = moved
-    sizes = {axis: size for axis, size in zip(known, shape_of(x), strict=True) if axis is not None}
+    while (moved := through(x, varying)) is not None:
+        x, varying = moved
+    sizes = {axis: size for axis, size in zip(varying, shape_of(x), strict=True) if axis is not None}
     if list(sizes) != sorted(sizes):
         x = b.transpose(b.reshape(x, [*sizes.values()]), [list(sizes).index(axis) for axis in sorted(sizes)])
     return b.reshape(x, [sizes.get(axis, 1) for axis in _four(rank)])

@@ -87,19 +87,20 @@ def product_with(op: DotGeneralOp, scores: SSAValue) -> ScoresProduct | None:
     if op.lhs is op.rhs:
         return None
     other = op.rhs if left else op.lhs
-    own_batch, own_contract = ints(op.lhs_batch), ints(op.lhs_contract)
-    its_batch, its_contract = ints(op.rhs_batch), ints(op.rhs_contract)
+    scores_dims = ints(op.lhs_batch), ints(op.lhs_contract)
+    other_dims = ints(op.rhs_batch), ints(op.rhs_contract)
     if not left:
-        own_batch, its_batch, own_contract, its_contract = its_batch, own_batch, its_contract, own_contract
+        scores_dims, other_dims = other_dims, scores_dims
+    (scores_batch, scores_contract), (other_batch, other_contract) = scores_dims, other_dims
     rank = len(shape_of(scores))
-    if sorted(own_batch) != list(range(rank - 2)) or len(own_contract) != 1 or len(shape_of(other)) != rank:
+    if sorted(scores_batch) != list(range(rank - 2)) or len(scores_contract) != 1 or len(shape_of(other)) != rank:
         return None
-    over, rows = ("q", "k") if own_contract[0] == rank - 2 else ("k", "q")
+    over, rows = ("q", "k") if scores_contract[0] == rank - 2 else ("k", "q")
     names: list[Name] = ["e"] * rank
-    names[its_contract[0]] = over
-    for number, dim in zip(own_batch, its_batch, strict=True):
+    names[other_contract[0]] = over
+    for number, dim in zip(scores_batch, other_batch, strict=True):
         names[dim] = number
-    batch: list[Name] = [*own_batch]
+    batch: list[Name] = [*scores_batch]
     return ScoresProduct(op, Vectors(other, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
 
 
@@ -150,20 +151,20 @@ def _strides(shape: Sequence[int]) -> list[int]:
 def _transposed(pieces: Sequence[tuple[int, int]], op: TransposeOp) -> list[tuple[int, int]] | None:
     """Pieces, (size, stride), of the result as pieces of the operand; None when one is not aligned with dimensions."""
     sizes, moved = shape_of(op.results[0]), list[tuple[int, int]]()
-    own, its = _strides(sizes), _strides(shape_of(op.operands[0]))
+    result_strides, operand_strides = _strides(sizes), _strides(shape_of(op.operands[0]))
     todo = [piece for piece in pieces if piece[0] > 1]
     while todo:
         size, stride = todo.pop(0)
-        dim = next(i for i in range(len(own)) if own[i] <= stride and sizes[i] > 1)
-        if stride % own[dim] or sizes[dim] * own[dim] % stride:
+        dim = next(i for i in range(len(result_strides)) if result_strides[i] <= stride and sizes[i] > 1)
+        if stride % result_strides[dim] or sizes[dim] * result_strides[dim] % stride:
             return None
-        inner = sizes[dim] * own[dim] // stride
+        inner = sizes[dim] * result_strides[dim] // stride
         if size > inner:  # the piece extends into the dimension before
             if size % inner:
                 return None
             todo[:0] = [(size // inner, stride * inner), (inner, stride)]
         else:
-            moved.append((size, stride // own[dim] * its[ints(op.permutation)[dim]]))
+            moved.append((size, stride // result_strides[dim] * operand_strides[ints(op.permutation)[dim]]))
     return moved
 
 

@@ -20,7 +20,7 @@ from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 HIDING = -1e4
 "A score that is this low, or lowered by this much, has weight exp(-1e4) = 0 beside any other."
-ALONE = -1e30
+ERASING = -1e30
 "Rounding removes any score that this is added to."
 
 
@@ -58,7 +58,7 @@ class Scores:
             return "zeros"
         if numbers == {-inf}:
             return "nan"
-        if len(numbers) == 1 and (not added or (len(self.hiding) == 1 and added[0] <= ALONE)):
+        if len(numbers) == 1 and (not added or (len(self.hiding) == 1 and added[0] <= ERASING)):
             return "mean"
         return None
 
@@ -167,14 +167,14 @@ def _unmasked(op: AddOp | SelectOp, reader: Reader) -> tuple[SSAValue, float] | 
         return (choice[0], choice[2]) if choice is not None and _read(reader, op.operands[0], choice[1], None) else None
     for x, mask in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         axes = tuple(range(len(shape_of(mask))))
-        known = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(mask), strict=True))
-        while (moved := through(mask, known)) is not None:
-            mask, known = moved
+        varying = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(mask), strict=True))
+        while (moved := through(mask, varying)) is not None:
+            mask, varying = moved
         select = defined_by(mask, SelectOp)
         choice = None if select is None else _choice(select)
         if select is None or choice is None or splat(choice[0]) != 0:
             continue
-        if _read(reader, select.operands[0], choice[1], known):
+        if _read(reader, select.operands[0], choice[1], varying):
             return x, choice[2]
     return None
 

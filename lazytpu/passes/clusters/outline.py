@@ -76,13 +76,13 @@ def _cluster(members: Sequence[Operation], free: set[Operation]) -> Cluster:
     inside = set(members)
 
     def need(value: SSAValue) -> None:
-        maker = value.owner
-        if isinstance(maker, Operation) and maker in free:
-            if maker not in ops:
-                for operand in maker.operands:
+        producer = value.owner
+        if isinstance(producer, Operation) and producer in free:
+            if producer not in ops:
+                for operand in producer.operands:
                     need(operand)
-                ops[maker] = None
-        elif maker not in inside:
+                ops[producer] = None
+        elif producer not in inside:
             inputs[value] = None
 
     for op in members:

@@ -36,7 +36,7 @@ from lazytpu.ir.types import bitwidth, dtype_of, numel, shape_of
 
 MIB = 2**20
 
-ALONE = 2**16
+ASYNC_BYTES = 2**16
 """Least bytes of an operand that is reduced asynchronously: xla_tpu_sparse_core_all_reduce_offload_min_size_in_bytes of
 libtpu 0.0.42.1. Smaller operands are merged into one synchronous reduction, which costs little."""
 
@@ -79,7 +79,7 @@ class OverlapCollectivesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         options = ASYNCHRONOUS.get(self.generation or "")
-        if options is not None and sum(size for size in reduced_bytes(op) if size >= ALONE) >= WORTHWHILE:
+        if options is not None and sum(size for size in reduced_bytes(op) if size >= ASYNC_BYTES) >= WORTHWHILE:
             add_options(op, {**options, BUCKET: self.bucket_bytes})
 
 

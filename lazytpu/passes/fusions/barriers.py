@@ -16,7 +16,7 @@ from lazytpu.ir.sorting import SortOp
 KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 "Disables the pass of XLA:CPU that removes barriers before fusion (its name in jaxlib 0.10.2)."
 
-ALONE = (
+UNFUSED = (
     *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),
     *(BarrierOp, ConstantOp, DenseConstantOp),
 )

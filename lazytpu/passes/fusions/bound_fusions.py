@@ -37,7 +37,7 @@ from lazytpu.ir.random import RandomBitsOp
 from lazytpu.ir.shape import BarrierOp, BroadcastInDimOp
 from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, is_complex
-from lazytpu.passes.fusions.barriers import ALONE, KEEP_BARRIERS, set_barrier
+from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
 from lazytpu.passes.graph import Bits
 
 LONG = (
@@ -78,7 +78,7 @@ def _bound(block: Block, limit: int) -> bool:
     first_bit = 0
     for op in block.ops:
         operands = tuple(op.operands)
-        if not isinstance(op, (*ALONE, CallOp, ReturnOp)):
+        if not isinstance(op, (*UNFUSED, CallOp, ReturnOp)):
             weight = min(limit, _weight(op))
             while (producers := _union(op, fused)).bit_count() + weight > limit:
                 largest = max(op.operands, key=lambda operand: fused.get(operand, 0).bit_count())
@@ -114,7 +114,7 @@ def _weight(op: Operation) -> int:
 
 def _source(value: SSAValue) -> SSAValue:
     """The source of a chain of broadcasts, as far as it is not materialized already."""
-    materialized = (*ALONE, CallOp, Block)
+    materialized = (*UNFUSED, CallOp, Block)
     while isinstance(value.owner, BroadcastInDimOp) and not isinstance(value.owner.operand.owner, materialized):
         value = value.owner.operand
     return value

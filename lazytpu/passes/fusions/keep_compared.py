@@ -1,4 +1,4 @@
-"""`keep-compared`: compute a value that is compared only once.
+"""`keep-compared`: compute each compared value only once.
 
     %1 = lazytpu.add %0, %a                        %1 = lazytpu.add %0, %a
     %2 = lazytpu.reduce max %1 dims = [1]    ->    %2 = lazytpu.barrier %1
@@ -31,7 +31,7 @@ from lazytpu.ir.pointwise import CompareOp
 from lazytpu.ir.reductions import ArgreduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex, is_float
-from lazytpu.passes.fusions.barriers import ALONE, KEEP_BARRIERS, set_barrier
+from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
 
 _MOVES = (BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp)
 
@@ -84,6 +84,6 @@ def _is_fused(value: SSAValue) -> bool:
     dtype = dtype_of(value)
     return (
         (is_float(dtype) or is_complex(dtype))
-        and not isinstance(value.owner, (*ALONE, CallOp, Block))
+        and not isinstance(value.owner, (*UNFUSED, CallOp, Block))
         and bool(value.owner.operands)
     )

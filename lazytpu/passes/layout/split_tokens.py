@@ -220,8 +220,8 @@ class SplitConcatenate(Pattern):
         if len(merges) < len(op.operands) or len(merges[0].dims[dim]) > 1:
             return
         (along,) = merges[0].dims[dim]
-        others = {(merge.dims, *(size for i, size in enumerate(merge.shape) if i != along)) for merge in merges}
-        if len(others) > 1:
+        layouts = {(merge.dims, *(size for i, size in enumerate(merge.shape) if i != along)) for merge in merges}
+        if len(layouts) > 1:
             return
 
         def build(b: Builder) -> SSAValue:

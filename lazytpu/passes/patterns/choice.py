@@ -115,9 +115,9 @@ class ComplexOfParts(Pattern):
         real, imag = defined_by(op.operands[0], RealOp), defined_by(op.operands[1], ImagOp)
         if real is None or imag is None:
             return
-        whole: SSAValue = real.operands[0]
-        if whole is imag.operands[0] and whole.type == op.results[0].type:
-            rewriter.replace(op, (), (whole,))
+        z: SSAValue = real.operands[0]
+        if z is imag.operands[0] and z.type == op.results[0].type:
+            rewriter.replace(op, (), (z,))
 
 
 PATTERNS: Table = {

@@ -149,12 +149,12 @@ class DotOfMergedBatch(Pattern):
         left, right = _merged_batch(lhs), _merged_batch(rhs)
         if left is None or right is None:
             return
-        (x, of_left), (y, of_right) = left, right
+        (x, left_dims), (y, right_dims) = left, right
         for a, b in zip(lhs.batch, rhs.batch, strict=True):
-            if [shape_of(x)[d] for d in of_left[a]] != [shape_of(y)[d] for d in of_right[b]]:
+            if [shape_of(x)[d] for d in left_dims[a]] != [shape_of(y)[d] for d in right_dims[b]]:
                 return
-        whole, other = _split(lhs, x, of_left), _split(rhs, y, of_right)
-        replace(op, rewriter, lambda b: b.reshape(build(b, op, whole, other), shape_of(op.results[0])))
+        split_lhs, split_rhs = _split(lhs, x, left_dims), _split(rhs, y, right_dims)
+        replace(op, rewriter, lambda b: b.reshape(build(b, op, split_lhs, split_rhs), shape_of(op.results[0])))
 
 
 def _merged_batch(side: Side) -> tuple[SSAValue, dict[int, list[int]]] | None:

@@ -63,8 +63,8 @@ class ReduceTwice(Pattern):
         if inner is None or inner.kind.data != op.kind.data or not _regroups(op):
             return
         x, first = inner.operands[0], ints(inner.dims)
-        left = [dim for dim in range(len(shape_of(x))) if dim not in first]
-        dims = sorted([*first, *(left[dim] for dim in ints(op.dims))])
+        remaining = [dim for dim in range(len(shape_of(x))) if dim not in first]
+        dims = sorted([*first, *(remaining[dim] for dim in ints(op.dims))])
         replace(op, rewriter, lambda b: b.reduce(op.kind.data, x, dims))
 
 
@@ -79,8 +79,8 @@ class ReduceOfTranspose(Pattern):
         if inner is None:
             return
         permutation, reduced = ints(inner.permutation), ints(op.dims)
-        left = [dim for i, dim in enumerate(permutation) if i not in reduced]
-        if left == sorted(left):
+        remaining = [dim for i, dim in enumerate(permutation) if i not in reduced]
+        if remaining == sorted(remaining):
             dims = sorted(permutation[dim] for dim in reduced)
             replace(op, rewriter, lambda b: b.reduce(op.kind.data, inner.operands[0], dims))
 
