@@ -37,7 +37,7 @@ from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.passes.registry import watch
-from lazytpu.ports import EnginePort, OpFacts
+from lazytpu.ports import OpFacts
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Known, Origin
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -50,8 +50,8 @@ from lazytpu.trace.trie import CutPlan, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again
 
 
-class Engine(EnginePort):
-    """Turns traces into results, on one device."""
+class Engine:
+    """Turns traces into results, on one device. Implements `lazytpu.ports.EnginePort`."""
 
     def __init__(
         self,
@@ -67,24 +67,16 @@ class Engine(EnginePort):
         self.stepwise = Stepwise(self, self.compiler.prepare, self.compiler.build)
         self.inflight = Inflight(self.metrics)
         self.traces = Traces()
-        self._answers = Answers(self._know, lambda: self.metrics.answered())
+        self.answers = Answers(self._know, lambda: self.metrics.answered())
         watch(self.traces.forget_programs)
-        watch(self._answers.forget)
+        watch(self.answers.forget)
         self.packs = Packs()
         self._waited = 0.0  # metrics.wait_ms at the last cut
         self.owners = owners
         self.user_line = user_line
-        self._device = Device(self.memory, lambda: self.metrics.device_ms)
+        self.device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
         close_at_exit([self.inflight.close, self.background.close])
-
-    @property
-    def answers(self) -> Answers:
-        return self._answers
-
-    @property
-    def device(self) -> Device:
-        return self._device
 
     def reset_metrics(self) -> None:
         """Start counting anew; the peak of memory becomes what is alive now."""
