@@ -52,7 +52,7 @@ WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md"]
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """(page:line, text) of all blocks in a language that stand for themselves, in order."""
-    found: list[tuple[str, str]] = []
+    blocks_of_page: list[tuple[str, str]] = []
     for page in PAGES:
         if page in WALKTHROUGHS:
             continue
@@ -60,12 +60,12 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for match in BLOCK.finditer(text):
             if match[1] == language:
                 line = text.count("\n", 0, match.start()) + 1
-                found.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
-    return found
+                blocks_of_page.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
+    return blocks_of_page
 
 
-def ids(found: list[tuple[str, str]]) -> list[str]:
-    return [where for where, _ in found]
+def ids(blocks: list[tuple[str, str]]) -> list[str]:
+    return [where for where, _ in blocks]
 
 
 @pytest.fixture
@@ -140,9 +140,9 @@ def test_adding_an_op_takes_three_lines(checkout: Path):
     lines = code[code.index("@rule") :].split("\n\n")[0].splitlines()
     assert len(lines) == 3
     (checkout / "block.py").write_text(code.replace("\n".join(lines), ""))
-    with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as told:
+    with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as error:
         run([sys.executable, "block.py"], checkout)
-    assert f"{lines[0]}\n" in str(told.value) and lines[1] in str(told.value)
+    assert f"{lines[0]}\n" in str(error.value) and lines[1] in str(error.value)
 
 
 def test_the_table_of_settings_is_complete():
