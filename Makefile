@@ -3,6 +3,8 @@
 
 VENV ?= .venv
 ARGS ?=
+# `make tests`: those of the gate; all of them with SELECT=.
+SELECT ?= not long
 # `make conformance`: samples of each op in float32 and at the other dtypes, and the file of results.
 K ?= 10
 K_OTHERS ?= 3
@@ -35,13 +37,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration clean
+.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
-	@echo 'make test         lint, types, and all tests'
-	@echo 'make tests        the tests alone'
-	@echo 'make test-all     make test, and the long forms of its tests: the four that follow, about two hours'
+	@echo 'make test         lint, types, and the tests of the gate, about 10 minutes on two cores'
+	@echo 'make tests        the tests alone (SELECT= for those marked long, too)'
+	@echo 'make test-all     all tests, compiled as users compile, and some of the random ones, about 40 minutes'
+	@echo 'make test-release make test-all, and the four that follow, another two hours'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
@@ -56,6 +59,8 @@ help:
 	@echo 'make coverage     docs/conformance.md and .json from what make conformance and make tpu-column found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
 	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
+	@echo 'make docs         the documentation as a site, in site/, with links and anchors checked'
+	@echo 'make ir           docs/ir.md, the reference of the dialect, from the op definitions'
 	@echo 'make clean        remove the virtual environment and the caches'
 
 demo: $(INSTALLED)
@@ -65,14 +70,21 @@ demo: $(INSTALLED)
 test: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests
 
-# What a release has to pass besides: the long forms of tests that `make test` has in short.
-test-all: test random-programs random-switches interrupts bad-inputs
+# All tests, compiled as users compile, and some of the random ones: about 40 minutes on two cores.
+test-all: $(TESTED)
+	@$(MAKE) --no-print-directory --jobs 2 lint tests SELECT= ARGS='--optimized $(ARGS)'
+	@$(MAKE) --no-print-directory --jobs 2 random-programs interrupts random-switches bad-inputs \
+		N=300 INTERRUPTS=800 SWITCHED=60 WRONG=300
+
+# What a release has to pass besides: the long forms of the random tests, one after the other.
+test-release: test-all
+	@$(MAKE) --no-print-directory random-programs random-switches interrupts bad-inputs
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || echo 'chromium is not there: the page of lazytpu-show html is not opened in a browser' \
 		'(on Debian: apt-get install chromium)' >&2
-	MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(SELECT),-m '$(SELECT)') $(ARGS)
 
 # One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
 random-programs: $(TESTED)
@@ -129,8 +141,16 @@ coverage: $(TESTED)
 calibration: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspection.step.calibration
 
+.PHONY: docs ir
+# Material announces its successor with every build; the variable is its own.
+docs: $(TESTED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet $(ARGS)
+
+ir: $(TESTED)
+	$(BIN)/python -m tools.reference $(ARGS)
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'lazytpu needs Python 3.11 or newer with the venv module (on Debian: apt-get install python3 python3-venv)' \

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lazytpu.engine.memory.alive import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
     from lazytpu.frontend.recording.modes import Mode
-    from lazytpu.inspection.graphs import Graph
+    from lazytpu.inspection.graphs import ProgramGraph
     from lazytpu.inspection.tpu.report import TpuReport
     from lazytpu.runtime.cache.api import cache
     from lazytpu.runtime.cache.library import Unpacked
@@ -146,7 +146,7 @@ def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def tpu_report(
-    step: Callable[..., Any] | Graph,
+    step: Callable[..., Any] | ProgramGraph,
     *args: Any,
     topology: str = "v6e:2x2",
     progress: bool | None = None,
@@ -183,7 +183,7 @@ def metrics() -> dict[str, Any]:
     CPU, see `options.cpu_fallback`), `constant_reads` (host reads of constants, which need no data of the device, see
     docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of
     programs)."""
-    from lazytpu.aten.views.gathers import gathers
+    from lazytpu.aten.views.gather_count import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
 
@@ -211,7 +211,7 @@ def explain() -> Explanation:
     return wiring.start().compiler.recompiles.explanation()
 
 
-def graphs() -> list[Graph]:
+def graphs() -> list[ProgramGraph]:
     """The programs so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
     from lazytpu.inspection.graphs import GRAPHS
 

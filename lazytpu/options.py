@@ -46,7 +46,6 @@ class Options:
         "on_recompile",
         "platform",
         "recompile_budget",
-        "resident",
         "target",
         "trace_limit",
         "verify",
@@ -79,9 +78,6 @@ class Options:
     step is compiled in the background, "only" never compiles the whole step; "off" compiles whole steps only."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is jax's default. Read when the first tensor is created."""
-    resident: int
-    """The most elements of a parameter or optimizer state that a step keeps in one array with those that it updates
-    alike (LAZYTPU_RESIDENT); 0 keeps each by itself. Programs that are there already stay."""
     memory_limit: int
     """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): to
     stay below, the compiler recomputes values instead of keeping them. 0 is the chip's memory. Programs that were

@@ -1,11 +1,12 @@
 """What the frontend asks of the engine: one protocol, which the engine implements and `lazytpu.wiring` hands over.
 
-Neither room imports the other; both import this module. The type checker compares the engine with the protocol where
-`lazytpu.wiring` hands it over.
+Neither room imports the other. Both import this module, so each method is declared once, and an engine that lacks one
+cannot be made.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,148 +49,148 @@ class DeviceProperties:
 class DevicePort(Protocol):
     """What `torch.tpu` reports about the device."""
 
+    @abstractmethod
     def properties(self) -> DeviceProperties:
         """The device as XLA describes it."""
-        ...
 
+    @abstractmethod
     def platform(self) -> str:
         """Where programs run: "tpu", "gpu" or "cpu"."""
-        ...
 
+    @abstractmethod
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes that tensors of the device may have."""
-        ...
 
+    @abstractmethod
     def busy_percent(self) -> int:
         """Percent of the time since the last call in which programs ran."""
-        ...
 
+    @abstractmethod
     def memory_fraction(self) -> float:
         """The fraction of the device's memory that this process may use."""
-        ...
 
+    @abstractmethod
     def allow_memory(self, fraction: float) -> None:
         """Limit this process to that fraction of the device's memory."""
-        ...
 
+    @abstractmethod
     def free_bytes(self) -> int:
         """Bytes of the device's memory that are free now."""
-        ...
 
+    @abstractmethod
     def live_bytes(self) -> int:
         """Bytes of device memory that values hold now."""
-        ...
 
+    @abstractmethod
     def peak_bytes(self) -> int:
         """The most bytes held since the start or `reset_peak`, temporaries of programs included."""
-        ...
 
+    @abstractmethod
     def reset_peak(self) -> None:
         """Restart `peak_bytes` from what is held now."""
-        ...
 
+    @abstractmethod
     def times_exhausted(self) -> int:
         """How often the device ran out of memory since the start or `reset_exhausted`."""
-        ...
 
+    @abstractmethod
     def reset_exhausted(self) -> None:
         """Restart `times_exhausted` from 0."""
-        ...
 
+    @abstractmethod
     def summary(self) -> str:
         """A table of what is alive."""
-        ...
 
 
 class EnginePort(Protocol):
     """What the frontend calls. A recorder takes the methods about traces as callbacks."""
 
     @property
+    @abstractmethod
     def answers(self) -> ConstantReads:
         """The constants that host reads have asked for."""
-        ...
 
     @property
+    @abstractmethod
     def device(self) -> DevicePort:
         """The device that programs run on."""
-        ...
 
     # -- what ops mean
 
+    @abstractmethod
     def facts(self, op: OpOverload) -> OpFacts:
         """Facts about `op`. Raises NotImplementedError, naming the op and how to add it, when no rule expresses it."""
-        ...
 
+    @abstractmethod
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
-        ...
 
+    @abstractmethod
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
         """The result of `make`, a list that depends only on lazytpu's source and on torch: read from disk when an
         earlier process computed it."""
-        ...
 
+    @abstractmethod
     def functional(self, op: OpOverload) -> OpOverload | None:
         """The overload that computes what the mutating `op` writes, if there is one."""
-        ...
 
+    @abstractmethod
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Raises NotImplementedError, naming the supported dtypes, for a dtype that no program can hold."""
-        ...
 
+    @abstractmethod
     def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         """Raises RuntimeError, with the CPU's message, or torch.OutOfMemoryError for a tensor or view that is far too
         large for the device."""
-        ...
 
+    @abstractmethod
     def check_import(self, state: State) -> None:
         """Raises RuntimeError, or torch.OutOfMemoryError, when the last record of the trace at `state` cannot be
         imported. Found at a cut, the error would surface in an unrelated read."""
-        ...
 
     # -- traces
 
+    @abstractmethod
     def plan_of(self, state: State) -> CutPlan:
         """The plan of a trace that is at `state`, kept while it is in use."""
-        ...
 
+    @abstractmethod
     def cut_trace(self, trace: Trace) -> None:
         """Run the program that computes what is alive of a trace, compiling it if there is none.
 
         Raises Interrupted when an interrupt came before it ran: nothing has happened then, and the trace may be cut
         again.
         """
-        ...
 
+    @abstractmethod
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """Give up a trace that depends on a program that failed with `error`: reads of its results raise the error."""
-        ...
 
+    @abstractmethod
     def launched(self) -> int:
         """How many programs have been launched."""
-        ...
 
+    @abstractmethod
     def wait(self, since: int = 0) -> None:
         """Wait until everything launched so far is done. Raises the first unreported failure of the launches after the
         first `since`."""
-        ...
 
+    @abstractmethod
     def idle(self) -> bool:
         """Whether everything launched so far is done."""
-        ...
 
     # -- data
 
+    @abstractmethod
     def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
         """A device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in memory
         order). `line` is the user's line that asked for it."""
-        ...
 
+    @abstractmethod
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements in memory order, owned by the caller. Raises what failed on the
         device."""
-        ...
 
+    @abstractmethod
     def fell_back(self) -> None:
         """Count an op that ran on the CPU."""
-        ...

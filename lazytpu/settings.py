@@ -28,7 +28,6 @@ class Values(TypedDict, total=False):
     clusters: str
     platform: str | None
     target: str | None
-    resident: int
     memory_limit: int | str
     cache_dir: str | os.PathLike[str] | None
     cache_limit: int | str
@@ -150,13 +149,6 @@ _ALL = (
         "cpu, gpu, tpu, v5e, v5p, v6e, tpu7x; empty for the platform",
         "what the passes make programs for: the passes of a TPU can be run and dumped where there is none",
         readers.target,
-    ),
-    Setting(
-        "resident",
-        0,
-        "a whole number, at least 0; 0 for none",
-        "the most elements of a parameter or optimizer state that a step keeps in one array with those updated alike",
-        readers.integer(0),
     ),
     Setting(
         "memory_limit",

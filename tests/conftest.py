@@ -1,4 +1,5 @@
-"""Tests use a cache on disk of their own: one for the session, that workers and the programs tests start share."""
+"""Tests use a cache on disk of their own: one for the session, that workers and the programs tests start share. XLA
+compiles for most of them without its optimizations."""
 
 from __future__ import annotations
 
@@ -11,12 +12,55 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiling import QUICK
+
 _WORKER = "PYTEST_XDIST_WORKER" in os.environ  # its session made the folder
 if not _WORKER:
     os.environ["LAZYTPU_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazytpu-cache-")
 # A program is waited for: on a busy machine one may take longer than a user is asked to wait, and would be counted as
 # those of its ops that run meanwhile.
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
+
+OPTIMIZED = (
+    *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace", "training"),
+    "frontend/test_float8.py",
+)
+"""Tests that get XLA as users do: what they look for (donated memory, chains of programs, the same bits in all modes,
+what is fused and what must not be, the smallest numbers) depends on its optimizations."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--optimized", action="store_true", help="compile the programs of all tests as users do")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("optimized"):
+        QUICK.clear()
+
+
+def _optimized(node: pytest.Item | pytest.Module) -> bool:
+    path = node.path.relative_to(Path(__file__).parent)
+    return path.parts[0] in OPTIMIZED or path.as_posix() in OPTIMIZED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that get XLA as users do come first: a process keeps its programs, and would use those of other tests."""
+    items.sort(key=lambda item: not _optimized(item))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """XLA without optimizations, in this process: the programs that tests start compile as users do."""
+    if _optimized(request.node):
+        yield
+        return
+    from lazytpu.runtime.cache import programs
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in QUICK.items():
+            patch.setitem(programs.OPTIONS, name, value)
+        yield
 
 
 def pytest_unconfigure() -> None:

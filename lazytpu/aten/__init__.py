@@ -1,1 +1,1 @@
-"""What each recorded ATen op means in the `lazytpu` dialect, by family: one op, one rule."""
+"""The meaning of each recorded ATen op in the `lazytpu` dialect, by family: one op, one rule."""

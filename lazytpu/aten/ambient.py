@@ -1,6 +1,7 @@
-"""The global state of torch that a record was made under, for what imports it: torch may be set otherwise by then.
+"""torch's global settings at the time an op was recorded. By the time it is imported, they may have changed.
 
-Rules ask here for the default dtype, never torch; torch's decompositions ask torch, which is set for them as it was.
+Rules read the default dtype here, never from torch. torch's decompositions read it from torch, which is set back for
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _recorded = _Recorded()
 
 @contextmanager
 def under(settings: Mapping[str, str]) -> Iterator[None]:
-    """Import one record inside, by its settings."""
+    """While active, rules see `settings`, those of the record being imported."""
     before, _recorded.settings = _recorded.settings, settings
     try:
         yield
@@ -35,12 +36,15 @@ def under(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def default_float() -> str:
-    """The dtype of a Python float and of a float op's result on integers. Raises AssertionError in the import of a
-    record that does not depend on it: its key would not tell programs of two defaults apart."""
+    """The dtype of a Python float, and of the result of a float op on integers.
+
+    Raises AssertionError if the record being imported does not carry the default dtype: it is then not part of the
+    trace key, and programs for two defaults would be confused.
+    """
     if _recorded.settings is None:
         return dtypes.name(torch.get_default_dtype())
     dtype = _recorded.settings.get(DEFAULT_DTYPE)
-    assert dtype is not None, "its rule asks for the default dtype, which is not part of its key"
+    assert dtype is not None, "its rule reads the default dtype, which is not part of its key"
     return dtypes.name(_dtype(dtype))
 
 
@@ -58,20 +62,22 @@ def _dtype(name: str) -> torch.dtype:
 
 @contextmanager
 def torch_as_recorded() -> Iterator[None]:
-    """Run one of torch's decompositions inside. Where it asks for a switch of its record that was set otherwise since,
-    torch is set back meanwhile. Whether an algorithm is deterministic was asked when it was recorded."""
+    """While active, torch has the settings of the record, for one of its decompositions to read.
+
+    Determinism is switched off: whether an algorithm is deterministic was checked when the op was recorded.
+    """
     recorded = _recorded.settings or {}
-    now, mode = torch.get_default_dtype(), torch.get_deterministic_debug_mode()
+    now, debug_mode = torch.get_default_dtype(), torch.get_deterministic_debug_mode()
     dtype = _dtype(recorded.get(DEFAULT_DTYPE, str(now)))
-    asked = DETERMINISM in recorded and mode != 0
+    relax = DETERMINISM in recorded and debug_mode != 0
     try:
         if dtype is not now:
             torch.set_default_dtype(dtype)
-        if asked:
+        if relax:
             torch.set_deterministic_debug_mode(0)
         yield
     finally:
         if dtype is not now:
             torch.set_default_dtype(now)
-        if asked:
-            torch.set_deterministic_debug_mode(mode)
+        if relax:
+            torch.set_deterministic_debug_mode(debug_mode)

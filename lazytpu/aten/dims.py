@@ -1,4 +1,4 @@
-"""Dimensions as ATen ops name them, counted from either end, and the small shapes that follow from them."""
+"""ATen dims, which may be negative, and the shapes derived from them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def front(dim: int, rank: int) -> int:
-    """`dim` counted from the front; a 0-d tensor has one dimension, 0 or -1, as in torch."""
+    """`dim` as a non-negative index. As in torch, a 0-d tensor accepts 0 and -1."""
     return dim + max(rank, 1) if dim < 0 else dim
 
 
 def reduced(dim: int | Sequence[int] | None, rank: int) -> list[int]:
-    """The dimensions that a reduction folds: all of them for None and []; none for any dimension of a 0-d tensor."""
+    """The dims that a reduction folds, in order: all for None and []; none on a 0-d tensor."""
     if dim is None or dim == [] or dim == ():
         return list(range(rank))
     named = [dim] if isinstance(dim, int) else dim
     return sorted(front(d, rank) for d in named) if rank else []
 
 
-def kept(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
-    """`shape` with `dims` folded to size 1."""
+def keepdim_shape(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """`shape` with size 1 at `dims`, as `keepdim=True` gives."""
     return [1 if d in dims else size for d, size in enumerate(shape)]
 
 
@@ -35,6 +35,6 @@ def without(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
 
 
 def along(b: Builder, x: SSAValue, shape: Sequence[int], dims: Sequence[int]) -> SSAValue:
-    """`x`, which lacks `dims` of `shape` (or has them with size 1), repeated along them."""
+    """`x` broadcast to `shape` along `dims`, which it lacks or has with size 1."""
     rest = [d for d in range(len(shape)) if d not in dims]
     return b.broadcast_in_dim(b.reshape(x, [shape[d] for d in rest]), shape, rest)

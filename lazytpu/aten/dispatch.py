@@ -1,4 +1,4 @@
-"""From one ATen op and its operands as values to dialect ops: by its rule, its functional form, or a decomposition."""
+"""Imports one ATen op: by its rule, by its functional form, or by one of torch's decompositions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from lazytpu.aten.ambient import torch_as_recorded
 from lazytpu.aten.expansion import Expansion, Literals, as_list, settle
 from lazytpu.aten.preconditions import PRECONDITIONS
 from lazytpu.aten.scalars import KINDS, Scalar
-from lazytpu.aten.schema import Signature, functional, signature
+from lazytpu.aten.schema import OpSignature, functional, signature
 from lazytpu.aten.support import decomposition, missing_rule, supported
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
-Meta = tuple[str, tuple[int, ...]]  # dtype and shape that torch gives one result
-# How often an op may occur in its own decomposition: some go in circles (conj_physical: a prim that is conj_physical).
+Meta = tuple[str, tuple[int, ...]]  # a result's dtype and shape, according to torch
+# How often an op may occur in its own decomposition. Some are circular: conj_physical calls a prim that calls it again.
 DEEPEST = 4
 
 
 @dataclass
-class Outcome:
-    """Values an op produced: one entry per schema return that is new (a value, a list, or None), and the new values of
-    the arguments it writes, by name."""
+class Evaluation:
+    """The values an op produces.
+
+    `returns` has one entry per schema return that is new: a value, a list, or None. `writes` maps the name of each
+    mutated argument to its new value.
+    """
 
     returns: list[Any]
     writes: dict[str, Any]
@@ -42,16 +45,16 @@ def evaluate(
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None = None,
     within: tuple[OpOverload, ...] = (),
-) -> Outcome:
+) -> Evaluation:
     """Build `op` on `bound` (arguments by name: SSAValues, Scalars, lists of them, or Python values).
 
-    `outs` are the dtypes and shapes torch expects of the new results, flattened; `within` the ops whose decompositions
-    led here. Raises NotImplementedError when nothing expresses `op`.
+    `outs` are the dtypes and shapes that torch expects of the new results, flattened. `within` are the ops whose
+    decompositions led here, outermost first. Raises NotImplementedError if `op` has neither rule nor decomposition.
     """
     rules, s = registry.load(), signature(op)
-    found = rules.get(str(op))
-    if found is not None:
-        results = _call_rule(b, found, bound, outs, rng, s)
+    rule = rules.get(str(op))
+    if rule is not None:
+        results = _call_rule(b, rule, bound, outs, rng, s)
         return _split(op, results, s)
     if s.written and (other := functional(op)) is not None and supported(other):
         return _through_functional(b, op, other, bound, outs, rng, within)
@@ -72,22 +75,22 @@ def evaluate(
             for i, name in enumerate(s.names)
             if name in s.written
         }
-    return Outcome(fresh, written)
+    return Evaluation(fresh, written)
 
 
 def _call_rule(
     b: Builder,
-    found: registry.Rule,
+    rule: registry.Rule,
     bound: dict[str, Any],
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None,
-    s: Signature,
+    s: OpSignature,
 ) -> list[Any]:
     outer, b.out = b.out, list(outs)
     try:
-        arguments = {k: _argument(b, k, v, found, s) for k, v in bound.items()}
-        extra = {"rng": rng} if found.random else {}
-        results = found.function(b, **{_python_name(k): v for k, v in arguments.items()}, **extra)
+        arguments = {k: _argument(b, k, v, rule, s) for k, v in bound.items()}
+        extra = {"rng": rng} if rule.random else {}
+        results = rule.function(b, **{_python_name(k): v for k, v in arguments.items()}, **extra)
     finally:
         b.out = outer
     return list(results) if isinstance(results, tuple) else [results]
@@ -97,25 +100,25 @@ def _python_name(name: str) -> str:
     return "from_" if name == "from" else name
 
 
-def _argument(b: Builder, name: str, value: Any, found: registry.Rule, s: Signature) -> Any:
-    """An argument as the rule wants it: numbers as Scalars, a number in a tensor's place as a 0-d value."""
-    scalars = s.numbers | s.tensors | found.numbers | found.promotable
+def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: OpSignature) -> Any:
+    """An argument as the rule expects it: numbers as Scalars, a number in place of a tensor as a 0-d value."""
+    scalars = s.numbers | s.tensors | rule.numbers | rule.promotable
     if isinstance(value, list | tuple) and name in scalars:
-        return [_argument(b, name, v, found, s) for v in value]
+        return [_argument(b, name, v, rule, s) for v in value]
     if type(value) in KINDS and name in scalars:
         value = Scalar(KINDS[type(value)], value)
-    if isinstance(value, Scalar) and name not in found.numbers and name in s.tensors:
+    if isinstance(value, Scalar) and name not in rule.numbers and name in s.tensors:
         return settle(b, value)
     return value
 
 
-def _split(op: OpOverload, results: list[Any], s: Signature) -> Outcome:
+def _split(op: OpOverload, results: list[Any], s: OpSignature) -> Evaluation:
     fresh = sum(r is None for r in s.returned)
     if len(results) != fresh + len(s.written):
-        if fresh == 1 and not s.written:  # a Tensor[] result given as a tuple
-            return Outcome([results], {})
-        raise AssertionError(f"the rule of {op} gave {len(results)} results, expected {fresh + len(s.written)}")
-    return Outcome(results[:fresh], dict(zip(s.written, results[fresh:], strict=True)))
+        if fresh == 1 and not s.written:  # a Tensor[] result returned as a tuple
+            return Evaluation([results], {})
+        raise AssertionError(f"the rule of {op} returned {len(results)} results, expected {fresh + len(s.written)}")
+    return Evaluation(results[:fresh], dict(zip(s.written, results[fresh:], strict=True)))
 
 
 def _through_functional(
@@ -126,13 +129,13 @@ def _through_functional(
     outs: Sequence[Meta],
     rng: tuple[SSAValue, SSAValue] | None,
     within: tuple[OpOverload, ...],
-) -> Outcome:
+) -> Evaluation:
     s, f = signature(op), signature(other)
     current = {name: bound[name] for name in s.written}
     fresh = list(outs) if any(r is None for r in s.returned) else []
     targets = [_meta(v) for v in current.values() if v is not None for v in (v if isinstance(v, list) else [v])]
     in_place = op._schema.name != other._schema.name
-    if in_place and set(s.names) != set(f.names):  # by position: dropout_ names self what dropout names input
+    if in_place and set(s.names) != set(f.names):  # by position: dropout_ calls `self` what dropout calls `input`
         arguments = {k: bound[n] for k, n in zip(f.names, s.names, strict=True)}
     else:  # by name: polygamma_ takes (self, n), polygamma (n, self)
         arguments = {k: v for k, v in bound.items() if k in f.names}
@@ -144,7 +147,7 @@ def _through_functional(
         results = [results]
     new = results[-len(s.written) :]
     writes = {name: _like(b, value, current[name]) for name, value in zip(s.written, new, strict=True)}
-    return Outcome(results[: len(results) - len(s.written)], writes)
+    return Evaluation(results[: len(results) - len(s.written)], writes)
 
 
 def _meta(value: SSAValue) -> Meta:
@@ -152,8 +155,8 @@ def _meta(value: SSAValue) -> Meta:
 
 
 def _promoted(op: OpOverload, bound: dict[str, Any], target: Meta) -> Meta:
-    """dtype of the functional op's result for an in-place op: tensors of higher category than self do not occur (torch
-    refuses them), so it is self's dtype, except for comparisons, whose functional result is bool."""
+    """The dtype and shape of the functional op's result. torch refuses an in-place op whose operands promote past
+    self's category, so the dtype is self's, except for comparisons, whose functional result is bool."""
     name = op._schema.name.partition("::")[2].rstrip("_")
     comparisons = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not"}
     return ("i1", target[1]) if name in comparisons else target

@@ -1,4 +1,4 @@
-"""Names of dtypes: torch's objects on one side, the dialect's strings on the other."""
+"""Names of dtypes: torch's dtype objects to the dialect's strings and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES: dict[torch.dtype, str] = {
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
     torch.float8_e8m0fnu: "f8e8m0fnu",
 }
-# Here as well as in ir/types.py: a process that finds its programs in the cache loads no xDSL.
+# Repeated from ir/types.py, since a process that finds its programs in the cache does not load xDSL.
 FLOATS8 = frozenset(dtype for dtype in NAMES if dtype.is_floating_point and dtype.itemsize == 1)
 NAMES_OF_FLOATS8 = frozenset(NAMES[dtype] for dtype in FLOATS8)
 _TORCH = {name: dtype for dtype, name in NAMES.items()}
@@ -35,7 +35,7 @@ _TORCH = {name: dtype for dtype, name in NAMES.items()}
 def name(dtype: torch.dtype) -> str:
     """The dialect's name of a torch dtype.
 
-    Raises NotImplementedError for a dtype that the dialect has no element type for.
+    Raises NotImplementedError for a dtype without an element type in the dialect.
     """
     try:
         return NAMES[dtype]

@@ -1,4 +1,4 @@
-"""What can go wrong with a trace because of what it computes: at its import, or on the device by its values."""
+"""The two ways a trace fails by what it computes: at import, or on the device because of its values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from lazytpu.trace.trie import Record
 
 @dataclass(frozen=True)
 class Check:
-    """A check of values: its message, the name of the exception that carries it, and where the user's op is.
+    """A check of values on the device.
 
-    `record` is the index of the trace's record that makes it.
+    `message` and `error`, the name of an exception type, are what a failure raises; `op` and `line` are the user's;
+    `record` is the index of the record in its trace.
     """
 
     message: str
@@ -23,7 +24,7 @@ class Check:
 
 
 class ImportFailure(Exception):
-    """A record could not be imported: carries it, so that the error can name the op and the user's line."""
+    """A record could not be imported. Carries the record, so that the error can name the op and the user's line."""
 
     def __init__(self, record: Record, cause: BaseException):
         super().__init__(f"{record.op} at {record.line}: {type(cause).__name__}: {cause}")

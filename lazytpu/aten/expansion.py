@@ -14,7 +14,7 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.ambient import default_complex, default_float
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
-from lazytpu.aten.schema import Signature, bind, signature
+from lazytpu.aten.schema import OpSignature, bind, signature
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
 
@@ -45,7 +45,7 @@ class Importing(Protocol):
 
 
 class Literals(TorchFunctionMode):
-    """`torch.tensor(numbers, device="meta")` forgets the numbers: here it makes a CPU tensor, and a copy of it."""
+    """`torch.tensor(numbers, device="meta")` drops the numbers. Here it builds a CPU tensor and copies that."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -57,7 +57,7 @@ class Literals(TorchFunctionMode):
 
 
 class Expansion(TorchDispatchMode):
-    """Imports the ops that a decomposition calls on meta tensors; each meta storage stands for a value.
+    """Imports the ops that a decomposition calls on meta tensors. Each meta storage stands for a value.
 
     `within` are the ops being expanded, outermost first; the last is the one whose decomposition runs here.
     """
@@ -83,26 +83,26 @@ class Expansion(TorchDispatchMode):
         return tensor
 
     def assign(self, tensor: torch.Tensor, value: SSAValue) -> None:
-        """Let the new tensor's storage stand for `value` (logical)."""
+        """Make the new tensor's storage stand for `value` (logical)."""
         view = _view(tensor)
         base = Base.of(view.dtype, view.size, view.stride)
         if base.size == view.size:
             memory = base.to_memory(self.b, value)
-        else:  # gaps, or elements in each other's place
+        else:  # gaps or overlapping elements
             empty = self.b.constant(0, base.dtype, base.memory_shape)
             memory = write(self.b, empty, base, View(view.size, view.stride, 0, view.dtype), value)
         storage = tensor.untyped_storage()
         self.memory[storage._cdata] = (storage, base, memory)
 
     def read(self, tensor: torch.Tensor) -> SSAValue:
-        """The logical value of a meta tensor, or of a constant that the decomposition made on the CPU."""
+        """The logical value of a meta tensor, or of a constant that the decomposition created on the CPU."""
         if tensor.device.type == "cpu":
             return self.b.array(_numpy(tensor), dtypes.name(tensor.dtype))
         _, base, memory = self._found(tensor)
         return self._bits(tensor, read(self.b, memory, base, _view(tensor)))
 
     def read_any(self, value: Any) -> Any:
-        """`read` over lists; None and Python values stay."""
+        """`read` over nested lists; None and Python values pass through."""
         if isinstance(value, torch.Tensor):
             return self.read(value)
         if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
@@ -110,29 +110,29 @@ class Expansion(TorchDispatchMode):
         return value
 
     def write(self, tensor: torch.Tensor, value: SSAValue) -> None:
-        """Let the part of its storage that `tensor` shows stand for `value`."""
+        """Write `value` to the part of the storage that `tensor` views."""
         storage, base, memory = self._found(tensor)
         new = write(self.b, memory, base, _view(tensor), self._bits(tensor, value))
         self.memory[storage._cdata] = (storage, base, new)
 
     def _bits(self, tensor: torch.Tensor, value: SSAValue) -> SSAValue:
-        """From what is stored to what the tensor means, or back: lazy conjugation and negation."""
+        """Apply torch's lazy conjugation and negation bits: from stored to logical value, or back."""
         if tensor.is_conj():
             value = self.b.binary("complex", self.b.unary("real", value), self.b.neg(self.b.unary("imag", value)))
         return self.b.neg(value) if tensor.is_neg() else value
 
     def _found(self, tensor: torch.Tensor) -> tuple[Any, Base, SSAValue]:
-        found = self.memory.get(tensor.untyped_storage()._cdata)
-        if found is None:
+        entry = self.memory.get(tensor.untyped_storage()._cdata)
+        if entry is None:
             raise NotImplementedError(
-                f"torch's decomposition of '{self.within[-1]}' made a {tensor.dtype} tensor of shape "
-                f"{list(tensor.shape)} without calling an op, so what it holds is not known. "
+                f"torch's decomposition of '{self.within[-1]}' created a {tensor.dtype} tensor of shape "
+                f"{list(tensor.shape)} without calling an op, so its contents are unknown. "
                 f"Give '{self.within[-1]}' a rule of its own: see docs/adding-an-op.md"
             )
-        return found
+        return entry
 
     def to_python(self, value: Any) -> Any:
-        """What the decomposition is called with: meta tensors for values, numbers for Scalars."""
+        """The argument that the decomposition is called with: a meta tensor for a value, a number for a Scalar."""
         if isinstance(value, SSAValue):
             return self.adopt(value)
         if isinstance(value, Scalar):
@@ -151,7 +151,7 @@ class Expansion(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         results = func(*args, **kwargs)
         if s.views or func._schema.name in VIEWS or torch.Tag.inplace_view in func.tags:
-            return results  # metadata alone; the storage stands for what it stood for
+            return results  # only metadata changed: the storage stands for the same value
         flat = [t for t in tensors(results) if t.device.type == "meta"]
         if not flat and not s.written:
             return results
@@ -162,26 +162,26 @@ class Expansion(TorchDispatchMode):
         self._import(func, s, bind(func, args, kwargs), results)
         return results
 
-    def _import(self, func: OpOverload, s: Signature, bound: dict[str, Any], results: Any) -> None:
+    def _import(self, func: OpOverload, s: OpSignature, bound: dict[str, Any], results: Any) -> None:
         operands = {name: self._operand(name, value, s) for name, value in bound.items()}
         fresh = [r for r, alias in zip(as_list(results, s), s.returned, strict=False) if alias is None]
         metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in tensors(fresh)]
-        outcome = self.evaluate(self.b, func, operands, metas, self._next_rng(), self.within)
-        for tensor, value in zip(tensors(fresh), values(outcome.returns), strict=True):
+        evaluation = self.evaluate(self.b, func, operands, metas, self._next_rng(), self.within)
+        for tensor, value in zip(tensors(fresh), values(evaluation.returns), strict=True):
             self.assign(tensor, value)
-        for name, value in outcome.writes.items():
+        for name, value in evaluation.writes.items():
             for tensor, new in zip(tensors(bound[name]), values([value]), strict=True):
                 self.write(tensor, new)
 
     def _next_rng(self) -> tuple[SSAValue, SSAValue] | None:
-        """Each random op inside one decomposition draws from its own stream."""
+        """Every random op in a decomposition draws from its own stream."""
         if self.rng is None:
             return None
         seed, offset = self.rng
         self.draws += 1
         return seed, self.b.add(offset, self.b.constant(self.draws << 48, "ui64"))
 
-    def _operand(self, name: str, value: Any, s: Signature) -> Any:
+    def _operand(self, name: str, value: Any, s: OpSignature) -> Any:
         if isinstance(value, torch.Tensor):
             return self.read(value)
         if name in s.numbers or name in s.tensors:
@@ -193,7 +193,7 @@ class Expansion(TorchDispatchMode):
 
 
 def settle(b: Builder, value: Any) -> Any:
-    """A number given where the schema wants a tensor (a wrapped number) becomes 0-d, of torch's dtype for it."""
+    """A number in place of a tensor (a wrapped number) as a 0-d value of the dtype torch gives it; else `value`."""
     if isinstance(value, Scalar):
         dtype = {"int": "i64", "bool": "i1"}.get(value.kind)
         return value.materialize(b, dtype or (default_complex() if value.kind == "complex" else default_float()))
@@ -218,7 +218,7 @@ def values(value: Any) -> list[SSAValue]:
     return []
 
 
-def as_list(results: Any, s: Signature) -> list[Any]:
+def as_list(results: Any, s: OpSignature) -> list[Any]:
     """An op's results, one entry per return of its schema."""
     return list(results) if len(s.returned) != 1 and isinstance(results, tuple | list) else [results]
 

@@ -1,4 +1,4 @@
-"""A tensor's elements as numpy has them, and back: memory is shared where dtypes are."""
+"""CPU tensors as numpy arrays and back, sharing memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lazytpu.aten.dtypes import FLOATS8
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The elements of a contiguous CPU tensor as programs take them: bfloat16 through ml_dtypes, floats of 8 bits as
-    their bits, uint8."""
+    """A contiguous CPU tensor as the array that programs take: bfloat16 of ml_dtypes, 8-bit floats as their bits in
+    uint8. Shares the tensor's memory."""
     if tensor.dtype is torch.bfloat16:
         import ml_dtypes
 

@@ -1,4 +1,5 @@
-"""From a trace to a module of the dialect: every record imported by its rule, storages turned into values (R1)."""
+"""Import: from a trace to a module of the dialect. Each record is imported by its rule, and storages become values
+(R1)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.ambient import under
-from lazytpu.aten.dispatch import Meta, Outcome, evaluate
+from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
 from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
@@ -36,20 +37,20 @@ from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
-# torch's float32 matmul precision -> XLA's; "medium" allows bfloat16 products, which is what a TPU does by default.
+# torch's float32 matmul precision -> XLA's. "medium" allows bfloat16 products, which are a TPU's default.
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
-# What rules and torch's decompositions raise over arguments they did not expect.
+# What rules and torch's decompositions raise on arguments they do not expect.
 _FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
-UNKNOWN = 1 << 30  # length of a pack while it is being filled; the real one is set at the end
+UNKNOWN = 1 << 30  # length of a pack while it is being filled; the actual one is set at the end
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace as a module.
+    """An imported trace.
 
-    The function's arguments are the packs of run-time numbers (in `packer.packs`' order), then the trace's inputs; its
-    results are the values of the live slots, then the status, i1: of each of `checks` whether it passed. Without checks
-    it is one that did.
+    The function's arguments are the packs of run-time numbers (in the order of `packer.packs`), then the trace's
+    inputs. Its results are the values of the live slots, then the status: an i1 vector that says of each of `checks`
+    whether it passed, or [True] if there are none.
     """
 
     module: ModuleOp
@@ -67,9 +68,9 @@ def import_trace(
 ) -> Imported:
     """The module that computes the values of the slots `live`.
 
-    `donated` are the indices (among the trace's inputs, in order of admission) of those whose memory the results may
-    take; `names` are names of
-    slots, such as a parameter's; an input has its own or that of the value which overwrote it. Raises ImportFailure.
+    `donated` are indices into the trace's inputs, in order of admission: results may reuse their memory. `names` maps
+    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it.
+    Raises ImportFailure.
     """
     return _Importer(records, bounds_checks).run(live, frozenset(donated), names or {})
 
@@ -87,7 +88,7 @@ class _Importer:
         self.bases: dict[int, Base] = {}
         self.inputs: list[tuple[int, SSAValue]] = []  # slot and argument of each input, in order of admission
         self.successors: dict[int, int] = {}  # slot -> the slot that overwrote its storage
-        self.checking: list[int] = []  # of each check, the index of its record
+        self.checking: list[int] = []  # for each check, the index of its record
         self.recomputation = Recomputation()
 
     def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
@@ -128,27 +129,27 @@ class _Importer:
         rng = None
         if record.rng is not None:
             rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
-        outcome = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
-        made = _flatten(outcome.returns)
+        evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
+        values = _flatten(evaluation.returns)
         layouts = [o for o in record.outs if o is not None]
-        made = [v for v in made if v is not None]
-        if len(made) != len(layouts):
-            raise AssertionError(f"{len(made)} results were made, expected {len(layouts)}")
-        for slot, layout, value in zip(record.out_slots, layouts, made, strict=True):
+        values = [v for v in values if v is not None]
+        if len(values) != len(layouts):
+            raise AssertionError(f"got {len(values)} results, expected {len(layouts)}")
+        for slot, layout, value in zip(record.out_slots, layouts, values, strict=True):
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
-            self._write(record, name, slots, outcome.writes[name])
+            self._write(record, name, slots, evaluation.writes[name])
 
-    def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Outcome | None:
-        """What an op gives that reads and makes no elements; torch takes dtypes for these that it has no kernel for,
-        and no rule either."""
-        values = [v for v in _flatten(list(bound.values())) if isinstance(v, SSAValue)]
-        shapes = [shape_of(v) for v in values] + [shape for _, shape in metas]
+    def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Evaluation | None:
+        """The result of an op whose operands and results are all empty. torch accepts dtypes here for which it has no
+        kernel and we have no rule."""
+        arrays = [v for v in _flatten(list(bound.values())) if isinstance(v, SSAValue)]
+        shapes = [shape_of(v) for v in arrays] + [shape for _, shape in metas]
         if not shapes or not all(0 in shape for shape in shapes):
             return None
-        made = iter([self.b.constant(0, dtype, shape) for dtype, shape in metas])
-        returns = [None if o is None else next(made) for o in record.outs]
-        return Outcome(returns, {name: bound[name] for name in record.written})
+        zeros = iter([self.b.constant(0, dtype, shape) for dtype, shape in metas])
+        returns = [None if o is None else next(zeros) for o in record.outs]
+        return Evaluation(returns, {name: bound[name] for name in record.written})
 
     def _recompute(self, record: Record) -> None:
         if str(record.op) == END:
@@ -188,7 +189,8 @@ class _Importer:
         expected = dtypes.name(layout.dtype), layout.shape
         if (dtype_of(value), shape_of(value)) != expected:
             raise AssertionError(
-                f"its rule gave {dtype_of(value)}{list(shape_of(value))}, torch says {expected[0]}{list(expected[1])}"
+                f"its rule returned {dtype_of(value)}{list(shape_of(value))}, "
+                f"torch expects {expected[0]}{list(expected[1])}"
             )
         base = _base(layout)
         self.bases[slot] = base
@@ -196,8 +198,8 @@ class _Importer:
         self.recomputation.produce(slot, self.memory[slot])
 
     def _write(self, record: Record, name: str, slots: tuple[int, ...], values: Any) -> None:
-        given = record.arguments[name]
-        operands: list[Any] = given if isinstance(given, list) else [given]
+        argument = record.arguments[name]
+        operands: list[Any] = argument if isinstance(argument, list) else [argument]
         values = _flatten([values])
         latest: dict[int, int] = {}  # an op may write two views of one storage
         for operand, slot, value in zip(operands, slots, values, strict=True):
@@ -221,17 +223,17 @@ class _Importer:
     # -- the end
 
     def _checks(self, results: list[SSAValue]) -> tuple[Check, ...]:
-        """Fold all checks of values into one result, the status."""
-        b, found = self.b, self.b.checks if self.bounds_checks else []
-        passed = [b.reshape(ok, (1,)) for ok, _, _ in found] or [b.constant(True, "i1", (1,))]
+        """Gather all checks into one result, the status."""
+        b, checks = self.b, self.b.checks if self.bounds_checks else []
+        passed = [b.reshape(ok, (1,)) for ok, _, _ in checks] or [b.constant(True, "i1", (1,))]
         results.append(passed[0] if len(passed) == 1 else b.concatenate(passed, 0))
         return tuple(
             Check(message, error, str(self.records[index].op), self.records[index].line, index)
-            for (_, message, error), index in zip(found, self.checking, strict=False)
+            for (_, message, error), index in zip(checks, self.checking, strict=False)
         )
 
     def _settle_packs(self) -> None:
-        """The packs' lengths are known only now; packs without numbers disappear."""
+        """Give each pack its length, which is known only now; drop packs without numbers."""
         for pack, old in self.plan.arguments.items():
             assert isinstance(old, BlockArgument)
             entries = self.plan.entries[pack]
@@ -244,9 +246,11 @@ class _Importer:
     def _attributes(
         self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]
     ) -> ArrayAttr[DictionaryAttr]:
-        """Names of the arguments, which may be donated, and which result takes the place of each."""
+        """For each argument: its name, whether it may be donated, and the result that succeeds it."""
         result_of = {slot: i for i, slot in enumerate(live)}
-        found = {id(a): DictionaryAttr({"lazytpu.name": StringAttr(a.name_hint or "numbers")}) for a in self.block.args}
+        entries = {
+            id(a): DictionaryAttr({"lazytpu.name": StringAttr(a.name_hint or "numbers")}) for a in self.block.args
+        }
         for i, (slot, argument) in enumerate(self.inputs):
             last = slot
             while last in self.successors and last not in names:
@@ -261,8 +265,8 @@ class _Importer:
                     last = self.successors[last]
                 if last in result_of:
                     attributes["lazytpu.successor"] = IntegerAttr(result_of[last], i64)
-            found[id(argument)] = DictionaryAttr(attributes)
-        return ArrayAttr(found[id(a)] for a in self.block.args)
+            entries[id(argument)] = DictionaryAttr(attributes)
+        return ArrayAttr(entries[id(a)] for a in self.block.args)
 
 
 def _result_attributes(name: str | None) -> DictionaryAttr:
@@ -294,7 +298,7 @@ def _flatten(values: Any) -> list[Any]:
 
 
 def location_of(line: Any) -> LocationAttr:
-    """The location of a record's source line (see `lazytpu.ir.location.Line`), paths shortened for reading."""
+    """The location of a record's source line (see `lazytpu.ir.location.Line`), with a short path."""
     if line is None:
         return UNKNOWN_LOC
     path = os.path.relpath(line.file)

@@ -1,4 +1,4 @@
-"""What values an op takes, where the CPU's kernel refuses others and torch's decomposition does not look."""
+"""Checks of values that the CPU kernel makes and torch's decomposition does not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.ir.types import shape_of
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ PRECONDITIONS: dict[str, Callable[[Any, dict[str, Any]], None]] = {
     "aten.max_unpool2d.default": _inside_output,
     "aten.max_unpool3d.default": _inside_output,
 }
-"""By the op: registers checks of the values of its arguments, which are given by name."""
+"""Op -> function (builder, arguments by name) that registers the checks."""
 
 
 def check_pivots(b: Builder, pivots: SSAValue, size: int, message: str) -> None:
-    """Register the check that `pivots`, counted from 1, name rows of a matrix that has `size` of them."""
+    """Register the check that `pivots`, counted from 1, name rows of a matrix with `size` rows."""
     ok = b.and_(b.compare("GE", pivots, full(b, 1, pivots)), b.compare("LE", pivots, full(b, size, pivots)))
     if 0 not in shape_of(pivots):
         b.check(ok, message, "RuntimeError")

@@ -1,8 +1,7 @@
 """The `prims` ops, in which torch's decompositions and references end.
 
-Most mean what an ATen op means, on operands of one dtype and shape: one table says which. The rest follows it. Prims
-that return views (`prims.transpose`, `prims.split_dim`, …) need no rule: views are read off the strides torch gives
-them.
+Most are an ATen op restricted to operands of one dtype and shape: a table says which. Rules for the others follow it.
+Prims that return views (`prims.transpose`, `prims.split_dim`, …) need no rule, since views are read off their strides.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from torch._ops import OpOverload
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import reduced
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise.computing import number, wide
-from lazytpu.aten.reductions.reductions import fold, total
+from lazytpu.aten.pointwise.operands import number, wide
+from lazytpu.aten.reductions.reduce import fold, total
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.schema import bind
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-# Prim -> the ATen overload of the same meaning; arguments correspond by position.
+# Prim -> the ATen overload that computes the same; arguments correspond by position.
 SAME: dict[str, OpOverload] = {
     **{
         f"prims.{name}.default": getattr(aten, name).default
@@ -71,11 +70,11 @@ SAME: dict[str, OpOverload] = {
 
 
 def same(op: OpOverload) -> Callable[..., Any]:
-    """The rule that gives its arguments, in order, to the ATen op `op`."""
+    """The rule that passes its arguments, in order, to the ATen op `op`."""
 
     def meaning(b: Builder, /, **arguments: Any) -> Any:
-        outcome = evaluate(b, op, bind(op, tuple(arguments.values()), {}), b.out)
-        return outcome.returns[0] if len(outcome.returns) == 1 else tuple(outcome.returns)
+        evaluation = evaluate(b, op, bind(op, tuple(arguments.values()), {}), b.out)
+        return evaluation.returns[0] if len(evaluation.returns) == 1 else tuple(evaluation.returns)
 
     return meaning
 
@@ -105,7 +104,7 @@ def div(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 
 @rule("prims.clone.default", "prims.device_put.default", "prims.copy_strided.default")
 def unchanged(b: Builder, **arguments: Any) -> SSAValue:
-    """The first argument: values are immutable, strides and devices not the program's business."""
+    """The first argument: values are immutable, and a program knows neither strides nor devices."""
     return next(iter(arguments.values()))
 
 
@@ -116,7 +115,7 @@ def convert_element_type(b: Builder, a: SSAValue, dtype: torch.dtype) -> SSAValu
 
 @rule("prims.copy_to.default")
 def copy_to(b: Builder, /, a: SSAValue, **source: SSAValue) -> SSAValue:
-    """The new value of `a`: the argument `b`, in its dtype."""
+    """The new value of `a`: the argument `b` in the dtype of `a`."""
     return b.broadcast_to(cast(b, source["b"], dtype_of(a)), shape_of(a))
 
 
@@ -131,7 +130,7 @@ def reshape(b: Builder, a: SSAValue, **shape: Any) -> SSAValue:
 
 @rule("prims.empty.default", "prims.empty_permuted.default", "prims.empty_strided.default")
 def empty(b: Builder, **options: Any) -> SSAValue:
-    """Zeros, so that a run does not depend on what was in memory before."""
+    """Zeros, so that a run does not depend on previous contents of memory."""
     dtype, shape = b.out[0]
     return b.constant(0, dtype, shape)
 
@@ -150,9 +149,9 @@ def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
 @rule("prims.iota.default")
 def iota(b: Builder, length: int, start: int, step: int, **options: Any) -> SSAValue:
     """start + step i, for integers i < length; computed in i64."""
-    counted = b.iota("i64", (length,), 0)
-    each, first = (b.constant(n, "i64", (length,)) for n in (step, start))
-    return b.convert(b.add(b.mul(counted, each), first), b.out[0][0])
+    index = b.iota("i64", (length,), 0)
+    stride, origin = (b.constant(n, "i64", (length,)) for n in (step, start))
+    return b.convert(b.add(b.mul(index, stride), origin), b.out[0][0])
 
 
 @rule("prims.normal.default", numbers=("mean", "std"), random=True)
@@ -168,10 +167,10 @@ def uniform(b: Builder, low: Scalar, high: Scalar, *, rng: Rng, **options: Any) 
 
 
 def _drawn(b: Builder, op: OpOverload, first: Scalar, second: Scalar, rng: Rng) -> SSAValue:
-    """What the in-place random op `op` writes."""
+    """The value that the in-place random op `op` writes."""
     dtype, shape = b.out[0]
-    outcome = evaluate(b, op, bind(op, (b.constant(0, dtype, shape), first, second), {}), [], rng)
-    return outcome.writes["self"]
+    evaluation = evaluate(b, op, bind(op, (b.constant(0, dtype, shape), first, second), {}), [], rng)
+    return evaluation.writes["self"]
 
 
 # -- reductions: over `dims`, or over all; the result has the dtype of the operand, or `output_dtype`
@@ -202,20 +201,20 @@ def amin(b: Builder, inp: SSAValue, dims: Sequence[int] | None, output_dtype: An
 
 @rule("prims.var.default")
 def var(b: Builder, inp: SSAValue, dims: Sequence[int] | None, correction: float, output_dtype: Any) -> SSAValue:
-    """The mean square distance from the mean, with n - correction in place of n."""
+    """The variance, divided by n - correction in place of n."""
     op = aten.var.correction
     return evaluate(b, op, bind(op, (inp, dims), {"correction": Scalar("float", correction)}), b.out).returns[0]
 
 
 @rule("prims.xor_sum.default")
 def xor_sum(b: Builder, inp: SSAValue, dims: Sequence[int] | None, output_dtype: Any) -> SSAValue:
-    """The exclusive or of the elements: of halves, in log2(n) steps, since no reduction of the dialect is one."""
+    """The exclusive or of the elements. The dialect has no such reduction: halves are combined in log2(n) steps."""
     dtype, shape = b.out[0]
-    gone = sorted(reduced(dims, len(shape_of(inp))))
-    kept = [d for d in range(len(shape_of(inp))) if d not in gone]
-    x = b.transpose(inp, [*gone, *kept])
+    folded_dims = sorted(reduced(dims, len(shape_of(inp))))
+    remaining = [d for d in range(len(shape_of(inp))) if d not in folded_dims]
+    x = b.transpose(inp, [*folded_dims, *remaining])
     n = 1
-    for d in gone:
+    for d in folded_dims:
         n *= shape_of(inp)[d]
     x = b.reshape(x, [n, *shape])
     if n == 0:

@@ -1,4 +1,4 @@
-"""Operands of one shape and dtype, as pointwise rules want them."""
+"""Operands converted to one dtype and broadcast to one shape, as pointwise rules expect them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """numpy's broadcast of shapes; raises ValueError naming both when they do not fit."""
+    """The shape that `shapes` broadcast to. Raises ValueError, naming them, if they do not."""
     rank = max((len(s) for s in shapes), default=0)
     result = [1] * rank
     for shape in shapes:
@@ -36,5 +36,5 @@ def promote(
 
 
 def dtype_and_shape(value: SSAValue) -> tuple[str, tuple[int, ...]]:
-    """What a value is, for comparing with `b.out`."""
+    """The dtype and shape of a value, comparable with an entry of `b.out`."""
     return dtype_of(value), shape_of(value)

@@ -1,11 +1,11 @@
-"""Recomputation on purpose, as activation checkpointing wants it: values are computed anew, late, and not shared.
+"""Recomputation for activation checkpointing: values are computed again, late, and not shared with the first time.
 
-A region is what lies between the records `recompute_begin` and `recompute_end`. What it reads from outside it reads
-through a barrier, so that neither our `cse` nor XLA's finds its ops equal to those of the first computation, whose
-results would then be kept. The barrier also waits for a value that was made just before the region, usually the
-gradient that asks for it, so that XLA does not compute the region early.
+A region is what lies between the records `recompute_begin` and `recompute_end`. It reads values from outside through a
+barrier, so that neither our `cse` nor XLA's merges its ops with those of the first computation, whose results would
+then stay alive. The barrier also waits for the last value before the region, usually the gradient that needs it, so
+that XLA does not run the region early.
 
-Parameters are read as they are: a cast of one, say, is the same everywhere, and may be shared.
+Parameters need no barrier: the cast of one, say, is the same everywhere and may be shared.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BEGIN, END = "lazytpu.recompute_begin.default", "lazytpu.recompute_end.default"
 
 @rule(BEGIN, numbers=("ticket",))
 def recompute_begin(b: Builder, saved: list[SSAValue], ticket: Any) -> tuple[()]:
-    """Computes nothing: the importer asks `Recomputation`."""
+    """Computes nothing: the importer keeps track in `Recomputation`."""
     return ()
 
 
 @rule(END)
 def recompute_end(b: Builder) -> tuple[()]:
-    """Computes nothing: the importer asks `Recomputation`."""
+    """Computes nothing: the importer keeps track in `Recomputation`."""
     return ()
 
 
@@ -49,37 +49,37 @@ class _Region:
 
 @dataclass
 class Recomputation:
-    """The regions that a trace is in, innermost last, and the slots of values that the trace itself made."""
+    """The regions open in a trace, innermost last, and the slots of the values it has produced so far."""
 
     regions: list[_Region] = field(default_factory=list[_Region])
-    made: set[int] = field(default_factory=set[int])
+    produced: set[int] = field(default_factory=set[int])
     last: SSAValue | None = None
 
     def begin(self, saved: Iterable[int], ticket: SSAValue) -> None:
-        """A region starts; `saved` are the slots of its arguments, `ticket` a run-time number that is always 0."""
+        """Enter a region. `saved` are the slots of its arguments, `ticket` is a run-time number that is always 0."""
         self.regions.append(_Region(frozenset(saved), ticket, self.last))
 
     def end(self) -> None:
-        """The innermost region ends, if the trace saw its beginning."""
+        """Leave the innermost region, if it began in this trace."""
         if self.regions:
             self.regions.pop()
 
     def produce(self, slot: int, memory: SSAValue) -> None:
-        """`slot` holds a new value."""
-        self.made.add(slot)
+        """Note that `slot` holds a new value, whose array is `memory`."""
+        self.produced.add(slot)
         self.last = memory
         for region in self.regions:
             region.inside.add(slot)
 
     def read(self, b: Builder, slot: int, memory: SSAValue) -> SSAValue:
-        """What a record reads from `slot`, whose array is `memory`."""
+        """The array that a record reads from `slot`: `memory`, or a barrier over it."""
         for region in self.regions:
-            if slot in region.inside or (slot not in region.saved and slot not in self.made):
+            if slot in region.inside or (slot not in region.saved and slot not in self.produced):
                 continue
-            found = region.read.get(slot)
-            if found is None:
-                found = region.read[slot] = _barrier(b, memory, region)
-            memory = found
+            copy = region.read.get(slot)
+            if copy is None:
+                copy = region.read[slot] = _barrier(b, memory, region)
+            memory = copy
         return memory
 
 
@@ -92,7 +92,7 @@ def _barrier(b: Builder, x: SSAValue, region: _Region) -> SSAValue:
 
 
 def _first(b: Builder, x: SSAValue) -> SSAValue:
-    """The first element, 0-d: enough to wait for all of them."""
+    """The first element, 0-d: waiting for it means waiting for all."""
     shape = shape_of(x)
     if 0 in shape:
         return b.constant(0, dtype_of(x))

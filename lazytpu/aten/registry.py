@@ -1,4 +1,4 @@
-"""The table of rules: ATen overload name -> what it means in the dialect."""
+"""The table of rules, by the name of the ATen overload."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 class Rule:
     """How one ATen overload is expressed in the dialect.
 
-    `numbers` are the schema names of arguments whose value is a run-time number (R3); `promotable` of those that are
-    part of the program until their value is seen to vary, and run-time numbers from then on: the rule gives the same
-    result for both. `random` rules take the keyword `rng=(seed, offset)`, two 0-d ui64 values (R7).
+    `numbers` are the schema names of the arguments that are run-time numbers (R3). `promotable` arguments are part of
+    the program until their value is seen to vary, and run-time numbers from then on; the rule must compute the same
+    either way. `random` rules take the keyword `rng=(seed, offset)`, two 0-d ui64 values (R7).
     """
 
     name: str
@@ -28,7 +28,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Facts:
-    """What recording needs to know of a rule; see `Rule`."""
+    """The part of a `Rule` that recording needs."""
 
     numbers: frozenset[str]
     random: bool
@@ -43,16 +43,16 @@ def rule(
 ) -> Callable[[Any], Any]:
     """Register the decorated function as the rule of the ATen overloads `names` ("aten.add.Tensor").
 
-    It gets a Scalar for each argument in `numbers` and `promotable`; the latter's has a `value` while it is static.
-    Raises ValueError when an overload has a rule already: one op, one rule.
+    The function gets a Scalar for each argument in `numbers` and `promotable`; that of a promotable argument has a
+    `value` while it is static. Raises ValueError if an overload already has a rule: one op, one rule.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _is_ours(function):
-            load()  # so that a second rule of an op is refused here, and not where the first is needed
+            load()  # so that a second rule for an op is refused here, not when the first is needed
         for name in names:
             if name in RULES:
-                raise ValueError(f"{name} has a rule already, in {RULES[name].function.__module__}")
+                raise ValueError(f"{name} already has a rule, in {RULES[name].function.__module__}")
             RULES[name] = Rule(name, function, frozenset(numbers), random, frozenset(promotable))
         return function
 
@@ -70,7 +70,7 @@ _remembered: dict[str, Facts] = {}
 
 
 def load() -> dict[str, Rule]:
-    """Import every family of this package once, so that all rules are registered; returns the table."""
+    """Import every module of this package once, which registers all rules. Returns the table."""
     if not _families:
         package = importlib.import_module("lazytpu.aten")
         for module in pkgutil.walk_packages(package.__path__, "lazytpu.aten."):
@@ -80,12 +80,12 @@ def load() -> dict[str, Rule]:
 
 
 def remember(table: dict[str, Facts]) -> None:
-    """Take `table` for what `load` would find in this package, so that recording alone does not import the rules."""
+    """Use `table` as the facts of this package's rules, so that recording does not have to import them."""
     _remembered.update(table)
 
 
 def facts() -> Mapping[str, Facts | Rule]:
-    """The facts of all rules, by the op's name. Imports the rules only when nothing was remembered."""
+    """The facts of all rules, by op name. Imports the rules only if no table was remembered."""
     if _families or not _remembered:
         return load()
     return {**_remembered, **RULES} if RULES else _remembered
@@ -93,4 +93,4 @@ def facts() -> Mapping[str, Facts | Rule]:
 
 def foreign() -> list[str]:
     """The ops whose rules were registered from outside lazytpu."""
-    return [name for name, found in RULES.items() if not _is_ours(found.function)]
+    return [name for name, rule_ in RULES.items() if not _is_ours(rule_.function)]

@@ -1,4 +1,4 @@
-"""Python numbers as arguments of rules: constants of the program, or run-time numbers read from a pack (R3)."""
+"""Python numbers as arguments of rules: constants of the program, or run-time numbers read from packs (R3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 
-# A pack is one 1-D array of run-time numbers: which pack a number of some dtype travels in.
+# A pack is a 1-D array of run-time numbers. dtype of a number -> dtype of the pack that carries it.
 PACK_OF = {
     **dict.fromkeys(NAMES_OF_FLOATS8, "f32"),
     "f16": "f32",
@@ -33,10 +33,10 @@ _NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "ui64": np.uint
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number given to a rule.
+    """A number passed to a rule.
 
-    `kind` is the Python type ("int", "float", "bool", "complex"), `value` the number itself, or None when it is a
-    run-time number; `plan` and `index` then say where it is found.
+    `kind` is the Python type ("int", "float", "bool", "complex"). `value` is the number, or None for a run-time
+    number, which `plan` and `index` locate.
     """
 
     kind: str
@@ -55,10 +55,10 @@ class Scalar:
 
 @dataclass
 class PackPlan:
-    """Which run-time numbers a program takes, in which pack and rounded to which dtype.
+    """The run-time numbers that a program takes, by pack.
 
-    `entries[pack]` lists (number, part, dtype): `number` counts the trace's run-time numbers, `part` is "real" or
-    "imag".
+    `entries[pack]` lists (number, part, dtype): `number` is an index into the trace's run-time numbers, `part` is
+    "real" or "imag", `dtype` is what it is rounded to.
     """
 
     arguments: dict[str, SSAValue] = field(default_factory=dict)
@@ -77,24 +77,24 @@ class PackPlan:
         return b.convert(b.number(self.arguments[pack], self._found[key]), dtype)
 
     def packer(self) -> Packer:
-        """The function from run-time numbers to packs that a program keeps."""
+        """The function from run-time numbers to packs that the program keeps."""
         return Packer({pack: tuple(entries) for pack, entries in self.entries.items() if entries})
 
 
 class Packer:
-    """Makes a program's packs from the run-time numbers of one step, rounding each on the host."""
+    """Fills a program's packs from the run-time numbers of a step, rounding each on the host."""
 
     def __init__(self, entries: dict[str, tuple[tuple[int, str, str], ...]]):
         self.entries = entries
         self.packs = tuple(entries)
         self._plans = [
-            (_NUMPY[pack], [self._reader(*entry) for entry in found], self._plain(pack, found))
-            for pack, found in entries.items()
+            (_NUMPY[pack], [self._reader(*entry) for entry in fields], self._plain(pack, fields))
+            for pack, fields in entries.items()
         ]
 
     @staticmethod
     def _plain(pack: str, entries: tuple[tuple[int, str, str], ...]) -> list[int] | None:
-        """The numbers in order when every entry is simply the number in the pack's own dtype."""
+        """The numbers' indices if every entry is a real number in the pack's own dtype, else None."""
         plain = pack in ("f32", "f64", "ui64") and all(e[1] == "real" and e[2] == pack for e in entries)
         return [e[0] for e in entries] if plain else None
 
@@ -111,27 +111,27 @@ class Packer:
         return lambda numbers: _real(numbers[number])
 
     def __call__(self, numbers: list[Any]) -> list[np.ndarray]:
-        """1-D arrays in the order of `packs`. A float past its dtype becomes infinite, as it does on the CPU."""
+        """1-D arrays in the order of `packs`. A float beyond the range of its dtype becomes infinite, as on the CPU."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self._fill(numbers)
 
     def _fill(self, numbers: list[Any]) -> list[np.ndarray]:
-        made: list[np.ndarray] = []
+        packs: list[np.ndarray] = []
         for dtype, readers, plain in self._plans:
             if plain is not None:
                 try:
-                    made.append(np.array([numbers[i] for i in plain], dtype))
+                    packs.append(np.array([numbers[i] for i in plain], dtype))
                     continue
-                except (TypeError, OverflowError):  # complex, or an int past the dtype: the readers below decide
+                except (TypeError, OverflowError):  # complex, or an int out of range: left to the readers below
                     pass
             values = [read(numbers) for read in readers]
-            made.append(np.array(values, dtype))
-        return made
+            packs.append(np.array(values, dtype))
+        return packs
 
 
 def held(value: Any, dtype: str) -> Any:
-    """A number as integer dtypes hold it: cut toward 0, and wrapped around, as C++ converts it on the CPU; what is not
-    finite is the least i64 before it is wrapped. For other dtypes the number itself."""
+    """`value` as an integer `dtype` holds it, by the CPU's C++ conversion: truncated toward 0, then wrapped around;
+    NaN and infinities count as the least i64. For other dtypes, `value` itself."""
     if dtype not in INTEGERS:
         return value
     value = _real(value)

@@ -1,4 +1,4 @@
-"""What an op's schema says: its arguments by name, what it writes, and its functional counterpart."""
+"""An op's schema: its arguments by name, what it writes, and its functional counterpart."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch._ops import OpOverload
 
 
 @dataclass(frozen=True)
-class Signature:
-    """The parts of a schema that importing needs.
+class OpSignature:
+    """The parts of a schema that import needs.
 
-    `written` are the names of mutated arguments in order; `returned` has one entry per return: the name of the written
-    argument that is handed back, or None for a new value; `views` is true for an op whose results alias its inputs.
+    `written` are the names of the mutated arguments, in order. `returned` has one entry per return: the name of the
+    mutated argument it aliases, or None for a new value. `views` is true if results alias arguments that are not
+    written.
     """
 
     names: tuple[str, ...]
@@ -29,8 +30,8 @@ class Signature:
 
 
 @functools.cache
-def signature(op: OpOverload) -> Signature:
-    """The Signature of `op`."""
+def signature(op: OpOverload) -> OpSignature:
+    """The signature of `op`."""
     arguments = op._schema.arguments
     by_alias = {
         alias: a.name
@@ -43,7 +44,7 @@ def signature(op: OpOverload) -> Signature:
         for r in op._schema.returns
     )
     types = {a.name: str(a.type) for a in arguments}
-    return Signature(
+    return OpSignature(
         names=tuple(a.name for a in arguments),
         defaults={a.name: a.default_value for a in arguments if a.has_default_value()},
         numbers=frozenset(n for n, t in types.items() if "number" in t or "Scalar" in t),
@@ -55,7 +56,7 @@ def signature(op: OpOverload) -> Signature:
 
 
 def bind(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by schema name, defaults filled in."""
+    """Arguments by schema name, with defaults filled in."""
     s = signature(op)
     bound = dict(zip(s.names, args, strict=False))
     bound.update(kwargs)
@@ -66,7 +67,7 @@ def bind(op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[st
 
 @functools.cache
 def functional(op: OpOverload) -> OpOverload | None:
-    """The overload that computes what the mutating `op` writes, or None.
+    """The overload that returns what the mutating `op` writes, or None.
 
     aten.add_.Tensor -> aten.add.Tensor; aten.add.out -> aten.add.Tensor; aten._fused_adamw_.default ->
     aten._fused_adamw.default (whose returns are the new values of the written arguments, in order).
@@ -79,11 +80,11 @@ def functional(op: OpOverload) -> OpOverload | None:
     outs = {a.name for a in op._schema.arguments if a.kwarg_only and a.name in s.written}
     if not outs:
         return None
-    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in outs]
-    kept = set(s.written) - outs  # batch norm with out= writes its running statistics too
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments if a.name not in outs]
+    in_place = set(s.written) - outs  # batch norm with out= writes its running statistics too
     packet = getattr(getattr(torch.ops, namespace), packet_name)
     for overload in (getattr(packet, name) for name in packet.overloads()):
-        found = [(a.name, str(a.type)) for a in overload._schema.arguments]
-        if found == wanted and set(signature(overload).written) == kept:
+        parameters = [(a.name, str(a.type)) for a in overload._schema.arguments]
+        if parameters == inputs and set(signature(overload).written) == in_place:
             return overload
     return None

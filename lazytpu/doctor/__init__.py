@@ -1,6 +1,6 @@
 """`python -m lazytpu.doctor`: what works on this machine, as one report.
 
-`checks/` holds the checks by family, one function each; `check` is how they are written. `runner` has them run in a
-child process (`child`, held by `process`), which is started anew when one of them ends it, and `report` writes down
-what came of each. The process that reports makes no client of XLA and imports no jax: no check can end it.
+`checks/` holds the checks by family, one function each; `check` says how to write one. `runner` runs them in a child
+process (`child`, controlled by `process`), which is restarted when a check kills it, and `report` writes the results.
+The reporting process creates no XLA client and does not import jax, so no check can take it down.
 """

@@ -12,15 +12,15 @@ from time import monotonic
 from typing import NoReturn
 
 from lazytpu import readers
-from lazytpu.doctor.check import EXTRA, FAMILIES, Check, load
+from lazytpu.doctor.check import EXTRA, FAMILIES, DoctorCheck, load
 from lazytpu.doctor.process import Process
 from lazytpu.doctor.report import EXITS, WRONG_COMMAND, Report
-from lazytpu.doctor.runner import Runner
+from lazytpu.doctor.runner import CheckRunner
 from lazytpu.settings import SETTINGS
 
 ABOUT = """What works on this machine: one report to paste, in about two minutes.
 
-Each check runs in a child process, which is started anew when a check ends it. One that hangs is ended at its limit."""
+Checks run in a child process, which is restarted when a check kills it. One that hangs is killed at its time limit."""
 
 
 OWN, PLATFORM = "LAZYTPU_", "LAZYTPU_PLATFORM"
@@ -35,51 +35,53 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run checks, write the report, and return the exit status."""
     parser = _parser()
-    asked = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     try:
-        readers.platform(asked.platform)
+        readers.platform(args.platform)
     except ValueError:
-        parser.error(f"--platform {asked.platform}: allowed are {SETTINGS['platform'].allowed}")
+        parser.error(f"--platform {args.platform}: allowed are {SETTINGS['platform'].allowed}")
     try:
-        checks = load(asked.also)
+        checks = load(args.also)
     except ImportError as error:
-        parser.error(f"--also {' '.join(asked.also)}: {error}")
-    wanted = _chosen(checks, asked.families, parser)
-    if asked.list:
-        for check in wanted:
+        parser.error(f"--also {' '.join(args.also)}: {error}")
+    chosen = _chosen(checks, args.families, parser)
+    if args.list:
+        for check in chosen:
             print(f"{check.key:36} {check.limit:4.0f} s  {check.proves}")
         return 0
     report, start = Report(sys.stdout), monotonic()
-    report.begin(asked.platform, [name for name in os.environ if name.startswith(OWN) and name != PLATFORM])
+    report.begin(args.platform, [name for name in os.environ if name.startswith(OWN) and name != PLATFORM])
     with tempfile.TemporaryDirectory(prefix="lazytpu-doctor-") as folder:
-        variables = environment(os.environ, asked.platform, folder)
-        runner = Runner(checks, lambda: Process(variables, asked.also), asked.patience)
+        variables = environment(os.environ, args.platform, folder)
+        runner = CheckRunner(checks, lambda: Process(variables, args.also), args.patience)
         try:
-            for outcome in runner.run(wanted):
+            for outcome in runner.run(chosen):
                 report.add(outcome)
         except KeyboardInterrupt:
             runner.stop()
-            print("interrupted: the report has what was known by then")
+            print("interrupted: the report is incomplete")
     status = report.end(runner.device, monotonic() - start)
-    if asked.json is not None:
+    if args.json is not None:
         try:
-            report.write(asked.json, runner.device)
+            report.write(args.json, runner.device)
         except OSError as error:
             parser.error(f"--json: {error}")
     return status
 
 
-def environment(given: Mapping[str, str], platform: str | None, folder: str) -> dict[str, str]:
-    """The variables of the processes that run checks: the given ones without lazytpu's settings, but for the platform.
-    Programs are kept in `folder`, and waited for."""
-    kept = {name: value for name, value in given.items() if not name.startswith(OWN)}
-    wanted = platform or given.get(PLATFORM, "")
+def environment(variables: Mapping[str, str], platform: str | None, folder: str) -> dict[str, str]:
+    """The environment of the processes that run checks: `variables` without lazytpu's settings, except the platform.
+    Programs are cached in `folder` and compiled in the foreground."""
+    inherited = {name: value for name, value in variables.items() if not name.startswith(OWN)}
+    chosen = platform or variables.get(PLATFORM, "")
     own = {"LAZYTPU_CACHE_DIR": str(Path(folder, "cache")), "LAZYTPU_BACKGROUND_COMPILE": "0"}
-    return {**kept, **own, **({PLATFORM: wanted} if wanted else {})}
+    return {**inherited, **own, **({PLATFORM: chosen} if chosen else {})}
 
 
-def _chosen(checks: Mapping[str, Check], families: Sequence[str], parser: argparse.ArgumentParser) -> list[Check]:
-    """The checks of the families that were named, all but the extra ones when none are; those of the machine always."""
+def _chosen(
+    checks: Mapping[str, DoctorCheck], families: Sequence[str], parser: argparse.ArgumentParser
+) -> list[DoctorCheck]:
+    """The checks of the named families, or of all but the extra ones if none is named; always those of the machine."""
     known = list(dict.fromkeys(check.family for check in checks.values()))
     for family in families:
         if family not in known:
@@ -96,12 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"families: {', '.join(FAMILIES)}; when named: {', '.join(EXTRA)}\n\nexit status:\n{statuses}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help="run these alone, after the machine's own")
-    parser.add_argument("--platform", help="what LAZYTPU_PLATFORM takes: cpu, tpu, gpu, a plugin's name")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found out to a file, too")
-    parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="multiply all limits (1)")
-    parser.add_argument("--also", action="append", default=[], metavar="MODULE", help="a module with further checks")
-    parser.add_argument("--list", action="store_true", help="say what would be checked, and check nothing")
+    parser.add_argument("families", nargs="*", metavar="FAMILY", help="run only these, after the machine's own")
+    parser.add_argument("--platform", help="as LAZYTPU_PLATFORM: cpu, tpu, gpu, a plugin's name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all results to a file")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="N", help="multiply all time limits by N (1)")
+    parser.add_argument("--also", action="append", default=[], metavar="MODULE", help="a module with more checks")
+    parser.add_argument("--list", action="store_true", help="list the checks without running them")
     return parser
 
 

@@ -1,8 +1,8 @@
 """The process that runs checks: `python -m lazytpu.doctor.child ANSWERS [MODULE...]`.
 
-It reads from standard input which checks to run, a line of JSON for each, its key and its limit in seconds, and writes
-what came of it to the file descriptor ANSWERS, another line of JSON. What a check prints, and what libraries say, goes
-to the standard streams, which the parent keeps.
+It reads the checks to run from standard input, one line of JSON each: its key and its limit in seconds. It writes each
+result to the file descriptor ANSWERS, also as a line of JSON. The output of checks and libraries goes to the standard
+streams, which the parent captures.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from lazytpu.doctor.check import Check, load
+from lazytpu.doctor.check import DoctorCheck, load
 from lazytpu.doctor.outcome import BROKEN, MISSING, WORKS
 
 
 def main(arguments: Sequence[str]) -> None:
     """Answer until standard input ends."""
-    faulthandler.enable()  # a crash says where in Python it was
+    faulthandler.enable()  # a crash prints its Python stack
     checks = load(arguments[1:])
     with os.fdopen(int(arguments[0]), "w", buffering=1) as answers:
         answers.write(f"{json.dumps(_answer(WORKS, 'ready', 0))}\n")
         for line in sys.stdin:
             key, limit = json.loads(line)
-            faulthandler.dump_traceback_later(limit)  # so does one that hangs, just before the parent ends it
+            faulthandler.dump_traceback_later(limit)  # so does a hang, just before the parent kills it
             answer = run(checks[key])
             faulthandler.cancel_dump_traceback_later()
             for stream in (sys.stdout, sys.stderr):
@@ -36,14 +36,14 @@ def main(arguments: Sequence[str]) -> None:
             answers.write(f"{json.dumps(answer)}\n")
 
 
-def run(asked: Check) -> dict[str, Any]:
-    """What came of a check."""
+def run(check: DoctorCheck) -> dict[str, Any]:
+    """Run a check and return its result."""
     start = perf_counter()
     try:
-        status, detail = WORKS, asked.run()
+        status, detail = WORKS, check.run()
     except NotImplementedError as refusal:
         status, detail = MISSING, _told(refusal)
-    except BaseException as error:  # noqa: BLE001  (SystemExit of a library is no way out of a check either)
+    except BaseException as error:  # noqa: BLE001  (a library may raise SystemExit)
         status, detail = BROKEN, f"{type(error).__name__}: {_told(error)}"
         traceback.print_exc()
     return _answer(status, detail, perf_counter() - start)

@@ -1,4 +1,4 @@
-"""What can come of a check."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from dataclasses import dataclass
 
 WORKS = "works"
 MISSING = "missing"
-"lazytpu or XLA refuses it on this device, and says so: NotImplementedError."
+"lazytpu or XLA does not support it on this device and raised NotImplementedError."
 BROKEN = "broken"
-"It gave something else than it should, or another error."
+"Its result is wrong, or it raised another error."
 CRASHED = "crashed"
-"It ended its process."
+"Its process died."
 HUNG = "hung"
-"It took longer than its limit, and was ended."
+"It took longer than its limit and was killed."
 LEFT_OUT = "not run"
 
 BAD = (BROKEN, CRASHED, HUNG)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of the check `name` of a `family`: a status, what was seen or what was wrong in words, and what its
-    process wrote to its standard streams meanwhile (`said`)."""
+class CheckOutcome:
+    """The result of the check `name` of a `family`.
+
+    `status` is one of the above, `detail` says what was seen or what went wrong, and `said` is what its process wrote
+    to the standard streams meanwhile.
+    """
 
     family: str
     name: str

@@ -1,4 +1,4 @@
-"""A child process that runs checks, as its parent sees it: it answers, ends by itself, or is ended."""
+"""A child process that runs checks, seen from its parent: it answers, exits by itself, or is killed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Any
 from lazytpu.doctor.outcome import CRASHED, HUNG, WORKS
 
 STARTING = 120.0
-"Seconds that a process may take until it can be asked: it imports torch and jax."
+"Seconds that a process may take to start: it imports torch and jax."
 GRACE = 1.0
-"Seconds past its limit that a check has to write where it hangs."
+"Seconds past its limit in which a hung check can print its stack."
 LEAVING = 20.0
-"Seconds that a process may take to give its device back."
+"Seconds that a process may take to release its device."
 READ, KEPT = 1 << 20, 4000
-"Of what a check's process wrote, the bytes that are looked through for a reason, and the characters that are kept."
+"Of the output of a check's process: the bytes searched for a reason, and the characters kept."
 
 
 class Process:
-    """A process for checks, those of further `modules` among them. `environment` is all of its variables."""
+    """A process that runs checks, including those of `modules`. `environment` is its whole environment."""
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str] = ()) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  (`end` closes it)
@@ -36,7 +36,7 @@ class Process:
         self._answers = read
         self._received = b""
         self._begun = False
-        path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "lazytpu.doctor.child", str(write), *modules],
             env={**environment, "PYTHONPATH": path},
@@ -44,26 +44,26 @@ class Process:
             stdout=self._said,
             stderr=self._said,
             pass_fds=(write,),
-            start_new_session=True,  # so that what it starts can be ended with it
+            start_new_session=True,  # so that its own children can be killed with it
         )
         os.close(write)
 
     def ask(self, key: str, limit: float) -> dict[str, Any]:
-        """What came of a check: "status", "detail", "said", "seconds". After a crash, and after `limit` seconds, the
-        process is gone (`alive`)."""
-        if not self._begun:  # the time it takes to import is not the check's
+        """Run a check and return its "status", "detail", "said" and "seconds". After a crash or a timeout the process
+        is no longer `alive`."""
+        if not self._begun:  # do not charge the check for imports
             started = self._answer(STARTING)
             if started["status"] != WORKS:
                 return started
             self._begun = True
         assert self._child.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended while it was idle: reading says so
+        with contextlib.suppress(BrokenPipeError):  # it died while idle: `_answer` reports it
             self._child.stdin.write(f"{json.dumps([key, limit])}\n".encode())
             self._child.stdin.flush()
         return self._answer(limit)
 
     def _answer(self, limit: float) -> dict[str, Any]:
-        """What it writes within a limit, or how it ended."""
+        """Its next answer, or how it ended."""
         start, before = monotonic(), self._size()
         line = self._line(start + limit + GRACE)
         first = max(before, self._size() - READ)
@@ -71,16 +71,16 @@ class Process:
         if line:
             return {**json.loads(line), "said": said[-KEPT:]}
         self.end()
-        status, how = (HUNG, f"ended after {limit:.0f} s") if line is None else (CRASHED, f"its process {self._how()}")
+        status, how = (HUNG, f"killed after {limit:.0f} s") if line is None else (CRASHED, f"its process {self._how()}")
         return {"status": status, "detail": how + _reason(said), "said": said[-KEPT:], "seconds": monotonic() - start}
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can run checks."""
         return not self._said.closed
 
     def leave(self) -> None:
-        """Have it give its device back and end; it is ended when that takes too long."""
+        """Let it release its device and exit; kill it if that takes too long."""
         if self.alive:
             assert self._child.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -90,13 +90,13 @@ class Process:
             self.end()
 
     def end(self) -> None:
-        """End it and all that it started, at once."""
+        """Kill it and all its children."""
         if not self.alive:
             return
-        if self._child.returncode is None:  # else its number may be another's by now
-            with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+        if self._child.returncode is None:  # otherwise its pid may have been reused
+            with contextlib.suppress(ProcessLookupError):  # the whole group is gone
                 os.killpg(self._child.pid, signal.SIGKILL)
-        # A process that waits in the kernel, for a device, goes when it can.
+        # A process that waits for a device inside the kernel dies when it can.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(LEAVING)
         self._said.close()
@@ -106,7 +106,7 @@ class Process:
         return os.fstat(self._said.fileno()).st_size
 
     def _line(self, deadline: float) -> bytes | None:
-        """The next line of the answers; empty when the process has ended, None when there is none in time."""
+        """The next line of the answers; empty if the process has ended, None if none came in time."""
         while b"\n" not in self._received:
             ready, _, _ = select.select([self._answers], [], [], max(deadline - monotonic(), 0))
             if not ready:
@@ -122,18 +122,18 @@ class Process:
         """How it ended, in words."""
         status = self._child.returncode
         if status is None:
-            return "cannot be ended"
+            return "cannot be killed"
         return f"ended with {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
 
-# How a process says why it ends: Python's faulthandler and exceptions, glog of XLA and libtpu, the C++ runtime.
+# Lines that say why a process ends: Python's faulthandler and exceptions, glog of XLA and libtpu, the C++ runtime.
 _TELLING = re.compile(r"Check failed|^F\d{4} |Fatal Python error|^\w+(\.\w+)*(Error|Exception)\b|terminate called")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 
 
 def _reason(said: str) -> str:
-    """What the process said of its end, in a line or two: the lines that tell, else the last ones, and where in Python
-    it was."""
+    """Why the process ended, according to its output: the last two telling lines, else its last lines, and where in
+    Python it was."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line)][-2:]
     frames = [match for match in map(_FRAME.match, said.splitlines()) if match]

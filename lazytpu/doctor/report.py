@@ -1,4 +1,4 @@
-"""The report: lines for people as the checks end, and all of it as JSON."""
+"""The report: readable lines as checks end, and everything as JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from textwrap import wrap
 from typing import TextIO
 
 from lazytpu.doctor.advice import advice
-from lazytpu.doctor.outcome import BAD, BROKEN, CRASHED, HUNG, LEFT_OUT, MISSING, WORKS, Outcome
+from lazytpu.doctor.outcome import BAD, BROKEN, CRASHED, HUNG, LEFT_OUT, MISSING, WORKS, CheckOutcome
 from lazytpu.version import VERSION
 
 WIDTH = 120
 LONGEST = 700
-"Characters of a detail that a report shows; the file of JSON has all of it."
+"Characters of a detail in the report; the JSON file has all of it."
 _NAME, _STATUS = 28, 8
 _COLOURS = {WORKS: 32, MISSING: 33, LEFT_OUT: 33, BROKEN: 31, CRASHED: 31, HUNG: 31}
 
@@ -25,31 +25,31 @@ ALL_WORKS, SOMETHING_BROKEN, NO_DEVICE, WRONG_COMMAND = 0, 1, 2, 3
 EXITS = {
     ALL_WORKS: "everything works, or is refused with a reason (missing)",
     SOMETHING_BROKEN: "something is broken, crashed or hung",
-    NO_DEVICE: "no device could be used: the report says what was tried, and what to do",
+    NO_DEVICE: "no device could be used: the report says what was tried and what to do",
     WRONG_COMMAND: "the command line is wrong",
 }
 
 
 class Report:
-    """Writes outcomes to `out` as they come, in colours where that is a terminal."""
+    """Writes outcomes to `out` as they come, in colour if that is a terminal."""
 
     def __init__(self, out: TextIO) -> None:
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[CheckOutcome] = []
         self.when = datetime.now().astimezone().isoformat(timespec="seconds")
         self._out = out
         self._colours = out.isatty()
         self._family = ""
-        self._left_out: list[Outcome] = []  # that are not told yet
+        self._left_out: list[CheckOutcome] = []  # not yet printed
 
     def begin(self, platform_wanted: str | None, aside: Sequence[str]) -> None:
-        """The lines at the top; `aside` are the variables that do not hold for the checks."""
-        asked = f", asked for {platform_wanted}" if platform_wanted else ""
-        self._line(f"lazytpu {VERSION} doctor, {self.when}, {platform.machine()}{asked}")
+        """Print the header; `aside` are the environment variables that checks do not get."""
+        request = f", asked for {platform_wanted}" if platform_wanted else ""
+        self._line(f"lazytpu {VERSION} doctor, {self.when}, {platform.machine()}{request}")
         if aside:
             self._line(f"run without {', '.join(sorted(aside))}")
 
-    def add(self, outcome: Outcome) -> None:
-        """A line; or a few for a detail that is long; or one for several checks that were left out."""
+    def add(self, outcome: CheckOutcome) -> None:
+        """Print an outcome, in several lines if its detail is long. Checks that did not run share one line."""
         self.outcomes.append(outcome)
         if self._left_out and (outcome.family, outcome.detail) != (self._left_out[0].family, self._left_out[0].detail):
             self._tell_left_out()
@@ -65,7 +65,7 @@ class Report:
             self._tell(first, f"{1 + len(others)} checks" if others else first.name)
             self._left_out = []
 
-    def _tell(self, outcome: Outcome, name: str) -> None:
+    def _tell(self, outcome: CheckOutcome, name: str) -> None:
         if outcome.family != self._family:
             self._family = outcome.family
             self._line(f"\n{outcome.family}")
@@ -78,11 +78,11 @@ class Report:
         self._line(f"\n{'':{column}}".join([start + lines[0], *lines[1:]]))
 
     def end(self, device: bool, seconds: float) -> int:
-        """The lines at the bottom; returns the exit status."""
+        """Print the footer and return the exit status."""
         self._tell_left_out()
         counts = Counter(outcome.status for outcome in self.outcomes)
-        told = ", ".join(f"{counts[status]} {status}" for status in _COLOURS if counts[status])
-        self._line(f"\n{told}, in {seconds:.0f} s")
+        summary = ", ".join(f"{counts[status]} {status}" for status in _COLOURS if counts[status])
+        self._line(f"\n{summary}, in {seconds:.0f} s")
         for text in advice(self.outcomes):
             form = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
             self._line("\n".join(wrap(f"What to do: {text}", WIDTH, **form)))
@@ -91,22 +91,22 @@ class Report:
         return status
 
     def status(self, device: bool) -> int:
-        """The exit status; `device` says whether one could be used."""
+        """The exit status; `device` says whether a device could be used."""
         if not device:
             return NO_DEVICE
         return SOMETHING_BROKEN if any(outcome.status in BAD for outcome in self.outcomes) else ALL_WORKS
 
     def write(self, path: Path, device: bool) -> None:
-        """All of it as JSON. Raises OSError."""
+        """Write everything as JSON. Raises OSError."""
         path.write_text(as_json(self.outcomes, self.when, self.status(device)))
 
     def _line(self, text: str) -> None:
         print(text, file=self._out, flush=True)
 
 
-def as_json(outcomes: Sequence[Outcome], when: str, status: int) -> str:
-    """The text of the file: `lazytpu` (the version), `when`, `exit`, and `checks`, the fields of each `Outcome`."""
-    checks = [{name: getattr(outcome, name) for name in Outcome.__slots__} for outcome in outcomes]
+def as_json(outcomes: Sequence[CheckOutcome], when: str, status: int) -> str:
+    """The JSON text: `lazytpu` (the version), `when`, `exit`, and `checks`, the fields of each `CheckOutcome`."""
+    checks = [{name: getattr(outcome, name) for name in CheckOutcome.__slots__} for outcome in outcomes]
     return json.dumps({"lazytpu": VERSION, "when": when, "exit": status, "checks": checks}, indent=1) + "\n"
 
 

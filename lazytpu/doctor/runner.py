@@ -1,4 +1,4 @@
-"""Has checks run in a child process, one after the other: a device may have one process at a time."""
+"""Runs checks in a child process, one after the other, since a device may only serve one process at a time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from lazytpu.doctor.check import Check
-from lazytpu.doctor.outcome import CRASHED, HUNG, LEFT_OUT, WORKS, Outcome
+from lazytpu.doctor.check import DoctorCheck
+from lazytpu.doctor.outcome import CRASHED, HUNG, LEFT_OUT, WORKS, CheckOutcome
 from lazytpu.doctor.process import Process
 
 CLIENT = "machine.client"
-"The check that makes the client, with which every process for a device begins."
+"The check that creates the client. Every process that uses the device runs it first."
 ENOUGH = 3
-"So many checks of a family that end their process are enough to leave out the rest of it."
+"After this many checks of a family have killed their process, the rest of the family is skipped."
 
 
-class Runner:
-    """Runs checks; `device` says afterwards whether there was one to be used, `patience` multiplies all limits."""
+class CheckRunner:
+    """Runs checks. `device` says afterwards whether a device could be used; `patience` multiplies all limits."""
 
-    def __init__(self, checks: dict[str, Check], start: Callable[[], Process], patience: float = 1.0) -> None:
+    def __init__(self, checks: dict[str, DoctorCheck], start: Callable[[], Process], patience: float = 1.0) -> None:
         self.device = True
         self._checks = checks
         self._start = start
@@ -28,38 +28,38 @@ class Runner:
         self._ready = False  # whether the process has a client
         self._ended: Counter[str] = Counter()
 
-    def run(self, wanted: Iterable[Check]) -> Iterator[Outcome]:
-        """What came of each check, as it is known."""
+    def run(self, checks: Iterable[DoctorCheck]) -> Iterator[CheckOutcome]:
+        """The outcome of each check, as soon as it is known."""
         try:
-            for check in wanted:
+            for check in checks:
                 yield self._outcome(check)
         finally:
             if self._process is not None:
                 self._process.leave()
 
     def stop(self) -> None:
-        """End what is running, at once."""
+        """Kill the running process."""
         if self._process is not None:
             self._process.end()
 
-    def _outcome(self, check: Check) -> Outcome:
+    def _outcome(self, check: DoctorCheck) -> CheckOutcome:
         if check.device and not self.device:
             return _left_out(check, "there is no client to run it")
         if self._ended[check.family] >= ENOUGH:
-            return _left_out(check, f"{ENOUGH} checks of this family have ended their process")
+            return _left_out(check, f"{ENOUGH} checks of this family have killed their process")
         if check.fresh and self._process is not None:
             self._process.leave()
         process = self._running()
         if check.device and not self._ready and check.key != CLIENT:
-            made = self._ask(process, self._checks[CLIENT])
-            if made["status"] != WORKS:
+            client = self._ask(process, self._checks[CLIENT])
+            if client["status"] != WORKS:
                 self.device = False
-                return _left_out(check, f"a new process got no client: {made['detail']}")
+                return _left_out(check, f"a new process got no client: {client['detail']}")
         answer = self._ask(process, check)
         self._ended[check.family] += answer["status"] in (CRASHED, HUNG)
         if check.key == CLIENT:
             self.device = answer["status"] == WORKS
-        return Outcome(check.family, check.name, check.proves, **answer)
+        return CheckOutcome(check.family, check.name, check.proves, **answer)
 
     def _running(self) -> Process:
         if self._process is None or not self._process.alive:
@@ -67,11 +67,11 @@ class Runner:
             self._ready = False
         return self._process
 
-    def _ask(self, process: Process, check: Check) -> dict[str, Any]:
+    def _ask(self, process: Process, check: DoctorCheck) -> dict[str, Any]:
         answer = process.ask(check.key, check.limit * self._patience)
         self._ready = self._ready or (check.key == CLIENT and answer["status"] == WORKS)
         return answer
 
 
-def _left_out(check: Check, reason: str) -> Outcome:
-    return Outcome(check.family, check.name, check.proves, LEFT_OUT, reason)
+def _left_out(check: DoctorCheck, reason: str) -> CheckOutcome:
+    return CheckOutcome(check.family, check.name, check.proves, LEFT_OUT, reason)

@@ -1,7 +1,7 @@
-"""A call of torch for each template: what has lazytpu lower it, with a result that does not depend on the device.
+"""For each template, a call of torch that uses it and whose result does not depend on the device.
 
-A result that may be one of several, as eigenvectors, is put together to what it must give; one that is random is
-summed up to what it must be near. The keys are the names of the templates (`lazytpu.lowering.templates`).
+Results that are not unique, such as eigenvectors, are multiplied out to what they must give; random ones are reduced to
+a mean near a known value. The keys are the names of the templates (`lazytpu.lowering.templates`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ linalg: Any = torch.linalg
 
 
 class Given:
-    """Operands on a device, the same ones on any."""
+    """Operands on a device, the same on every device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -46,7 +46,7 @@ Sample: TypeAlias = Callable[[Given], Any]
 
 
 def _gradient(function: Callable[..., torch.Tensor], *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The gradients of the operands, for a result that is weighed by its position."""
+    """The gradients of the operands, with weights that depend on the position in the result."""
     leaves = [x.requires_grad_() for x in operands]
     result = function(*leaves)
     weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape).to(result.device)
@@ -115,7 +115,7 @@ def _ctc_backward(of: Given) -> Any:
 
 
 def _near(draw: Callable[[Given], torch.Tensor], mean: float, tolerance: float) -> Sample:
-    """Whether the mean of random numbers is near what it must be."""
+    """Whether the mean of random numbers is near `mean`."""
     return lambda of: (draw(of).mean() - mean).abs() < tolerance
 
 
@@ -159,7 +159,7 @@ BY_PLATFORM: Mapping[str, Sample] = {
     "triangular_solve": lambda of: linalg.solve_triangular(of.definite(5), of.normal(5, 2), upper=False),
     "window_sum": lambda of: F.avg_pool2d(of.normal(2, 3, 9, 9), 3, 2, 1),
 }
-"Templates that are lowered otherwise for a TPU or a GPU than for the CPU. Attention, which is long: `checks.kernels`."
+"Templates whose lowering for a TPU or GPU differs from that for the CPU. Attention is in `checks.kernels`."
 
 ALIKE: Mapping[str, Sample] = {
     "airy_ai": lambda of: special.airy_ai(of.normal(8)),
@@ -204,4 +204,4 @@ ALIKE: Mapping[str, Sample] = {
     "standard_gamma_grad": _near(lambda of: _gradient(aten._standard_gamma, _full(of, 5.0))[0], 1, 0.1),
     "top_k": lambda of: torch.topk(of.normal(4, 600), 5),
 }
-"The others."
+"Templates with the same lowering on every platform."

@@ -14,7 +14,7 @@ import torch
 from lazytpu.aten.dtypes import NAMES
 from lazytpu.engine.launching.utilization import Utilization
 from lazytpu.engine.memory.alive import MemoryReport
-from lazytpu.ports import DeviceProperties
+from lazytpu.ports import DevicePort, DeviceProperties
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY
 
@@ -74,9 +74,9 @@ def available() -> float:
     return host_available() if client.platform() == "cpu" else inf
 
 
-class Device:
-    """The device of this process. Implements `lazytpu.ports.DevicePort`. `report` is what `lazytpu.memory()` calls,
-    `device_ms` gives the milliseconds that programs ran."""
+class Device(DevicePort):
+    """The device of this process. `report` is what `lazytpu.memory()` calls, `device_ms` gives the milliseconds that
+    programs ran."""
 
     def __init__(self, report: Callable[[], MemoryReport], device_ms: Callable[[], float]):
         self.report = report

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 _COMPILED = threading.Lock()  # several threads compile at a time, and none of the counters below may be lost
@@ -39,6 +39,11 @@ class Metrics:
     device_ms: float = 0.0
     cpu_fallbacks: int = 0
     constant_reads: int = 0
+
+    def reset(self) -> None:
+        """Start counting anew."""
+        for counter in fields(self):
+            setattr(self, counter.name, counter.default)
 
     def ran(self, hit: bool, milliseconds: float) -> None:
         """A cut ran a program, and took so long; a `hit` when it was there already."""

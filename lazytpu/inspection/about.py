@@ -1,4 +1,4 @@
-"""Where a program comes from: the script, its models, what the passes made it for, and whose versions."""
+"""Where a program comes from: the script, its models, the target, and the versions of the libraries."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lazytpu.version import VERSION
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a process says of itself beside each program that it dumps.
+    """What a process writes about itself next to each program that it dumps.
 
-    `script` is the file that runs, empty where there is none; `models` the classes of the modules whose parameters the
-    program takes; `target` what the passes made it for: "cpu", "v6e".
+    `script` is the file that runs, empty if there is none. `models` are the classes of the modules whose parameters the
+    program takes. `target` is what the passes compiled it for: "cpu", "v6e".
     """
 
     script: str
@@ -28,19 +28,19 @@ class About:
 
     def text(self) -> str:
         """`name: value` lines, as `parse` reads them."""
-        known = {"script": self.script, "models": ", ".join(self.models), "target": self.target, **self.versions}
-        return "\n".join(f"{name}: {value}" for name, value in known.items())
+        fields = {"script": self.script, "models": ", ".join(self.models), "target": self.target, **self.versions}
+        return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
     @classmethod
     def parse(cls, text: str) -> About:
-        """What such lines say. Those that are missing are empty."""
-        known = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
-        script, models, target = (known.pop(name, "") for name in ("script", "models", "target"))
-        return cls(script, tuple(models.split(", ")) if models else (), target, known)
+        """The inverse of `text`. Missing fields are empty."""
+        fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        script, models, target = (fields.pop(name, "") for name in ("script", "models", "target"))
+        return cls(script, tuple(models.split(", ")) if models else (), target, fields)
 
 
 def about(models: Sequence[str], target: str) -> About:
-    """What this process says of a program that takes the parameters of `models`."""
+    """The `About` of this process for a program that takes the parameters of `models`."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return About(Path(script).name if script else "", tuple(models), target, _versions())
 

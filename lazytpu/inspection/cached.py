@@ -1,4 +1,4 @@
-"""`lazytpu-show cache`: what is in the cache on disk, as a table, the last used first."""
+"""`lazytpu-show cache`: the contents of the cache on disk as a table, most recently used first."""
 
 from __future__ import annotations
 
@@ -15,62 +15,64 @@ from lazytpu.runtime.cache.store import Store, store
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `cache` to a parser of commands."""
-    made = commands.add_parser("cache", help="list, verify or clear the cache of compiled programs")
-    made.add_argument("--dir", type=Path, metavar="DIR", help="the folder (default: that of LAZYTPU_CACHE_DIR)")
-    action = made.add_mutually_exclusive_group()
+    """Add `cache` to a parser of commands."""
+    parser = commands.add_parser("cache", help="list, verify or clear the cache of compiled programs")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="the folder (default: that of LAZYTPU_CACHE_DIR)")
+    action = parser.add_mutually_exclusive_group()
     action.add_argument("--verify", action="store_true", help="read every entry, and remove the damaged ones")
     action.add_argument("--clear", action="store_true", help="remove every entry")
-    made.set_defaults(run=run)
+    parser.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """The command; returns 1 when `--verify` found damage."""
-    with options(cache_dir=options.cache_dir if asked.dir is None else asked.dir):
-        kept = store()
-        if kept.root is None:
+def run(args: argparse.Namespace) -> int:
+    """The command; returns 1 if `--verify` found damaged entries."""
+    with options(cache_dir=options.cache_dir if args.dir is None else args.dir):
+        cache = store()
+        if cache.root is None:
             raise ValueError("there is no cache on disk: LAZYTPU_CACHE_DIR is empty or off")
-        if asked.clear:
-            return _say(0, f"removed {_entries(kept.clear())} from {kept.root}")
-        if asked.verify:
-            return _verify(kept)
-        return _list(kept)
+        if args.clear:
+            return _say(0, f"removed {_entries(cache.clear())} from {cache.root}")
+        if args.verify:
+            return _verify(cache)
+        return _list(cache)
 
 
-def _list(kept: Store) -> int:
-    found, now = kept.entries(), time.time()
-    if found:
+def _list(cache: Store) -> int:
+    entries, now = cache.entries(), time.time()
+    if entries:
         table = Table("key", "kind", "program", "age", "size", "last use", "hits", box=None, pad_edge=False)
         for column in table.columns[3:]:
             column.justify = "right"
-        for each in reversed(found):
-            table.add_row(*_row(each, now))
+        for entry in reversed(entries):
+            table.add_row(*_row(entry, now))
         console().print(table)
-    total, limit = sum(each.size for each in found), options.cache_limit
-    return _say(0, f"{_entries(len(found))}, {size(total)} of {size(limit) if limit else 'no limit'}, in {kept.root}")
-
-
-def _row(each: Listed, now: float) -> tuple[str, ...]:
-    if each.damage is not None:
-        return each.key[:12], each.kind, f"damaged: {each.damage}", "", size(each.size), age(now - each.used), ""
-    name = str(each.about.get("name", ""))
-    return (
-        each.key[:12],
-        each.kind,
-        name,
-        age(now - each.created),
-        size(each.size),
-        age(now - each.used),
-        f"{each.hits:,}",
+    total, limit = sum(entry.size for entry in entries), options.cache_limit
+    return _say(
+        0, f"{_entries(len(entries))}, {size(total)} of {size(limit) if limit else 'no limit'}, in {cache.root}"
     )
 
 
-def _verify(kept: Store) -> int:
-    count = len(kept.entries())
-    damaged = kept.verify()
-    for each in damaged:
-        _say(1, f"removed {each.kind} {each.key[:12]}: {each.damage}")
-    return _say(int(bool(damaged)), f"{_entries(count)} read, {len(damaged):,} damaged, in {kept.root}")
+def _row(entry: Listed, now: float) -> tuple[str, ...]:
+    if entry.damage is not None:
+        return entry.key[:12], entry.kind, f"damaged: {entry.damage}", "", size(entry.size), age(now - entry.used), ""
+    name = str(entry.about.get("name", ""))
+    return (
+        entry.key[:12],
+        entry.kind,
+        name,
+        age(now - entry.created),
+        size(entry.size),
+        age(now - entry.used),
+        f"{entry.hits:,}",
+    )
+
+
+def _verify(cache: Store) -> int:
+    count = len(cache.entries())
+    damaged = cache.verify()
+    for entry in damaged:
+        _say(1, f"removed {entry.kind} {entry.key[:12]}: {entry.damage}")
+    return _say(int(bool(damaged)), f"{_entries(count)} read, {len(damaged):,} damaged, in {cache.root}")
 
 
 def _say(status: int, text: str) -> int:
@@ -91,7 +93,7 @@ def age(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that gives up to four digits."""
+    """Bytes in a unit that needs at most four digits."""
     for unit in ("B", "kB", "MB"):
         if count < 10_000:
             return f"{count:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""The passes as a list to read, and passes loaded from a file."""
+"""A list of all passes as text, and passes loaded from a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from xdsl.passes import ModulePass, get_pass_option_infos
 
 from lazytpu.passes.phases import ORDER, PHASES
-from lazytpu.passes.registry import Registered, passes
+from lazytpu.passes.registry import RegisteredPass, passes
 
 
 def load(source: str) -> None:
-    """Import a Python file, or a module by its name, for the passes that it registers.
+    """Import a Python file, or a module by name, for the passes that it registers.
 
-    Raises ValueError when it is not there, fails, or registers none.
+    Raises ValueError if it is missing, fails, or registers none.
     """
     before = dict(passes())
     try:
@@ -29,14 +29,14 @@ def load(source: str) -> None:
     except Exception as error:
         raise ValueError(f"cannot load passes from {source}: {type(error).__name__}: {error}") from error
     if passes() == before:
-        raise ValueError(f'{source} registers no pass; one is registered by @register("its-name") of lazytpu.passes')
+        raise ValueError(f'{source} registers no pass; register one by @register("its-name") of lazytpu.passes')
 
 
 def _import_file(path: Path) -> None:
-    name = str(path.resolve())  # no module that is imported otherwise has such a name
+    name = str(path.resolve())  # cannot collide with the name of an ordinary module
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    sys.modules[name] = module = module_from_spec(spec)  # dataclasses look their module up
+    sys.modules[name] = module = module_from_spec(spec)  # dataclasses look up their module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -45,7 +45,7 @@ def _import_file(path: Path) -> None:
 
 
 def catalogue() -> str:
-    """Every pass: first those that all programs go through and the phases, in order, then those run by name alone."""
+    """Every pass: first the pipeline's passes and phases, in order, then those that only run by name."""
     known = passes()
     lines: list[str] = []
     for entry in dict.fromkeys(ORDER):
@@ -54,27 +54,27 @@ def catalogue() -> str:
             lines += _describe(known[entry])
         else:
             lines.append(f"{phase}: {PHASES[phase]}")
-            for each in known.values():
-                if each.phase == phase:
-                    lines += ("    " + line for line in _describe(each))
-    named = [each for each in known.values() if each.phase is None and each.name not in ORDER]
-    if named:
-        lines.append("where a pipeline names them:")
-        lines += ("    " + line for each in named for line in _describe(each))
+            for pass_ in known.values():
+                if pass_.phase == phase:
+                    lines += ("    " + line for line in _describe(pass_))
+    by_name = [pass_ for pass_ in known.values() if pass_.phase is None and pass_.name not in ORDER]
+    if by_name:
+        lines.append("only if a pipeline names them:")
+        lines += ("    " + line for pass_ in by_name for line in _describe(pass_))
     return "\n".join(lines)
 
 
-def _describe(each: Registered) -> list[str]:
-    made = each.load()
-    options = " ".join(f"{o.name.replace('_', '-')}={o.default_value}" for o in get_pass_option_infos(made))
-    targets = f"  for {', '.join(each.targets)}" if each.targets else ""
-    return [f"{each.name}{{{options}}}{targets}" if options else each.name + targets, f"    {summary(made)}"]
+def _describe(pass_: RegisteredPass) -> list[str]:
+    cls = pass_.load()
+    options = " ".join(f"{o.name.replace('_', '-')}={o.default_value}" for o in get_pass_option_infos(cls))
+    targets = f"  for {', '.join(pass_.targets)}" if pass_.targets else ""
+    return [f"{pass_.name}{{{options}}}{targets}" if options else pass_.name + targets, f"    {summary(cls)}"]
 
 
-def summary(made: type[ModulePass]) -> str:
-    """The first sentence of what is written about a pass: in its file for lazytpu's own, else in its class."""
-    own = made.__module__.startswith("lazytpu.")
-    text = (inspect.getdoc(sys.modules[made.__module__]) if own else vars(made).get("__doc__")) or "not documented"
+def summary(cls: type[ModulePass]) -> str:
+    """The first sentence of a pass's documentation: in its module for lazytpu's own passes, else in its class."""
+    own = cls.__module__.startswith("lazytpu.")
+    text = (inspect.getdoc(sys.modules[cls.__module__]) if own else vars(cls).get("__doc__")) or "not documented"
     first = inspect.cleandoc(text).split("\n\n")[0].replace("\n", " ")
-    sentence = re.match(r"(.*?[.:])(\s|$)", first.removeprefix(f"`{made.name}`: "))
+    sentence = re.match(r"(.*?[.:])(\s|$)", first.removeprefix(f"`{cls.name}`: "))
     return (sentence[1] if sentence else first).rstrip(".:")

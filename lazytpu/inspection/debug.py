@@ -1,8 +1,7 @@
-"""What LAZYTPU_DEBUG prints, to standard error.
+"""What LAZYTPU_DEBUG prints to standard error.
 
 1: each compilation, and each program loaded from the cache. 2: also the time of each pass. 3: also the IR before and
-after the pipeline. 4: the IR after every pass. A process that prints nothing, and compiles nothing, loads neither rich
-nor xDSL.
+after the pipeline. 4: the IR after every pass. A process that neither prints nor compiles loads neither rich nor xDSL.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def because(number: int, name: str, reason: str) -> None:
-    """Level 1: program `number` is about to be made, and why."""
+    """Level 1: why program `number` is about to be compiled."""
     if options.debug >= 1:
         _line(f"program {number} {name} is made because: {reason}")
 
@@ -30,13 +29,13 @@ def compiled(number: int, name: str, records: int, milliseconds: float) -> None:
 
 
 def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
-    """Level 1: program `number` of a trace of `records` ops was in the cache on disk."""
+    """Level 1: program `number` of a trace of `records` ops was loaded from the cache on disk."""
     if options.debug >= 1:
         _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
 
 
 def observer(name: str) -> Observer | None:
-    """What to call after each pass over the program `name`; None below level 2."""
+    """A function to call after each pass over the program `name`; None below level 2."""
     if options.debug < 2:
         return None
 

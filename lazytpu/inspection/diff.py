@@ -1,9 +1,9 @@
-"""The difference of two modules as text, by what ops do and not by how values are numbered.
+"""The difference of two modules as text, regardless of how values are numbered.
 
-One op less renumbers every value after it, so lines are aligned without the names of values: first lines that compute
-the same expression of the arguments, then in the gaps lines whose nearest operands are computed alike, then lines
-that are alike themselves. Names of each aligned pair are then matched: a line is the same when its operands are what
-the other's operands became.
+Removing one op renumbers every value after it, so lines are aligned without the names of values: first lines that
+compute the same expression of the arguments, then, in the gaps, lines whose nearest operands are computed in the same
+way, then lines that are equal up to names. Names in aligned lines are then matched: a line is unchanged if its operands
+match the other's.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from difflib import SequenceMatcher
 
 from lazytpu.inspection.textual import kind_of, skeleton, values, without_locations
 
-# A gap of at most this many pairs of lines is aligned with frequent lines too; beyond, difflib would take seconds.
+# Gaps of up to this many pairs of lines are aligned by frequent lines too; beyond, difflib would take seconds.
 SMALL = 250_000
 
 
 @dataclass(frozen=True)
-class Line:
-    """`sign` is "-" for a line of the first module alone, "+" of the second alone, " " of both (as the second has
-    it)."""
+class DiffLine:
+    """`sign` is "-" for a line only in the first module, "+" for one only in the second, and " " for one in both, with
+    the text of the second."""
 
     sign: str
     text: str
 
 
-def diff(first: str, second: str) -> list[Line]:
-    """All lines of both modules; source lines are not compared."""
+def diff(first: str, second: str) -> list[DiffLine]:
+    """All lines of both modules; source locations are ignored."""
     before, after = without_locations(first), without_locations(second)
     levels = list(zip(keys(before), keys(after), strict=True))
-    lines: list[Line] = []
+    lines: list[DiffLine] = []
     became = _same_expressions(before, after, *levels[0])
     a = c = 0
     for b, d, size in [*_blocks(levels, 0, len(before), 0, len(after)), (len(before), len(after), 0)]:
         became = _counterparts(before[a:b], after[c:d]) | became
-        lines += [Line("-", line) for line in before[a:b]]
-        lines += [Line("+", line) for line in after[c:d]]
+        lines += [DiffLine("-", line) for line in before[a:b]]
+        lines += [DiffLine("+", line) for line in after[c:d]]
         a, c = b + size, d + size
         lines += _aligned(before[b:a], after[d:c], became)
     return lines
 
 
 def keys(lines: list[str]) -> tuple[list[int], ...]:
-    """For each line: what it computes from the arguments; from its operands' operands; from its operands; what it is
-    alone. Names of arguments count, those of other values do not."""
+    """Hashes of each line at four levels: with its whole expression of the arguments, with its operands and theirs,
+    with its operands, and alone. Names of arguments count, those of other values do not."""
     alone = [hash(skeleton(line)) for line in lines]
     line_of = {name: i for i, line in enumerate(lines) for name in _defined(line) if "func.func" not in line}
     used = [values(line)[len(_defined(line)) :] for line in lines]
@@ -72,7 +72,7 @@ def _blocks(
     frequent_too = (b - a) * (d - c) <= SMALL
     matcher = SequenceMatcher(None, before[a:b], after[c:d], autojunk=not frequent_too)
     done_a, done_c = a, c
-    for x, y, size in matcher.get_matching_blocks():  # the last is empty and stands at the ends
+    for x, y, size in matcher.get_matching_blocks():  # the last is empty, at the ends
         yield from _blocks(finer, done_a, a + x, done_c, c + y)
         if size:
             yield a + x, c + y, size
@@ -82,19 +82,18 @@ def _blocks(
 def _same_expressions(
     before: list[str], after: list[str], computed_before: list[int], computed_after: list[int]
 ) -> dict[str, str]:
-    """Values of the first module and the values of the second that are computed alike, wherever they stand: what a
-    merge of equal expressions left."""
-    kept = {key: _defined(line) for key, line in zip(computed_after, after, strict=True) if " = " in line}
+    """Values of the first module -> values of the second that compute the same expression, wherever they are. Covers
+    what a merge of equal expressions left."""
+    results_of = {key: _defined(line) for key, line in zip(computed_after, after, strict=True) if " = " in line}
     became: dict[str, str] = {}
     for key, line in zip(computed_before, before, strict=True):
-        became.update(zip(_defined(line), kept.get(key, ()), strict=False))
+        became.update(zip(_defined(line), results_of.get(key, ()), strict=False))
     return became
 
 
 def _counterparts(before: list[str], after: list[str]) -> dict[str, str]:
-    """What the values of lines that differ became: the results of the first `exp` those of the other first `exp`, and
-    so on by kind of op; arguments of a function go by name first. So a change does not spread to the users of its
-    result."""
+    """Match the values of differing lines by kind of op: the results of the first `exp` with those of the other first
+    `exp`, and so on; arguments of a function by name first. So a change does not spread to the users of its result."""
     matched: dict[str, str] = {}
     waiting: dict[str | None, list[list[str]]] = {}
     for line in after:
@@ -115,21 +114,21 @@ def _defined(line: str) -> list[str]:
     return values(line.split(" = ", 1)[0]) if " = " in line else []
 
 
-def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Iterator[Line]:
-    """Lines that are alike but for the names of values; `became` maps the first module's names to the second's."""
+def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Iterator[DiffLine]:
+    """Compare lines that are equal up to names; `became` maps the first module's names to the second's."""
     for old, new in zip(before, after, strict=True):
         names = list(zip(values(old), values(new), strict=True))
         defined = len(_defined(old))
         became.update(names[:defined])
         if all(became.get(x) == y for x, y in names[defined:]):
-            yield Line(" ", new)
+            yield DiffLine(" ", new)
         else:
-            yield Line("-", old)
-            yield Line("+", new)
+            yield DiffLine("-", old)
+            yield DiffLine("+", new)
 
 
-def with_context(lines: list[Line], around: int = 3) -> Iterator[Line | None]:
-    """The lines that differ with some around them; None where lines were left out."""
+def with_context(lines: list[DiffLine], around: int = 3) -> Iterator[DiffLine | None]:
+    """The lines that differ and some around them; None where lines were left out."""
     near = [False] * len(lines)
     for i, line in enumerate(lines):
         if line.sign != " ":

@@ -1,10 +1,10 @@
-"""Programs as files (LAZYTPU_DUMP): `007-train_step.imported.mlir` as it came to the passes,
-`007-train_step.lazytpu.mlir` after them, `007-train_step.stablehlo.mlir`.
+"""Programs as files (LAZYTPU_DUMP): `007-train_step.imported.mlir` before the passes, `007-train_step.lazytpu.mlir`
+after them, `007-train_step.stablehlo.mlir`.
 
-The files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
-`007-train_step.why.txt` says why the program was made, `007-train_step.about.txt` of which script and models it is.
-`007-train_step.json` says which trace the program is of, and how a cut runs it: `lazytpu-show pack --topology` compiles
-programs for a machine that is not there.
+Files of the dialect are input for `lazytpu-opt`, those of StableHLO for any tool that reads it.
+`007-train_step.why.txt` says why the program was compiled, `007-train_step.about.txt` names its script and models.
+`007-train_step.json` describes the program's trace and how a cut runs it: `lazytpu-show pack --topology` uses it to
+compile programs for another machine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from typing import Any
 
 
 def write(directory: str | os.PathLike[str], number: int, name: str, stage: str, text: str) -> Path:
-    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file of `directory`;
-    returns its path.
+    """Write the text of program `number` at a stage ("imported", "lazytpu", "stablehlo") to a file in `directory`, and
+    return its path.
 
-    The directory is made if need be. A reader never sees half a file: the text is written beside it and moved into
-    place.
-
-    Raises OSError that names LAZYTPU_DUMP when the directory cannot be written.
+    The directory is created if needed. The file appears at once: it is written under another name and then moved.
+    Raises OSError, which names LAZYTPU_DUMP, if the directory cannot be written.
     """
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.{stage}.mlir", text)
 
 
 def write_reason(directory: str | os.PathLike[str], number: int, name: str, reason: str) -> Path:
-    """Write why program `number` was made. Raises OSError, as `write` does."""
+    """Write why program `number` was compiled. Raises OSError, as `write` does."""
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.why.txt", reason + "\n")
 
 
@@ -40,10 +38,10 @@ def write_about(directory: str | os.PathLike[str], number: int, name: str, about
     return _write(Path(directory) / f"{number:03d}-{file_name(name)}.about.txt", about + "\n")
 
 
-def write_trace(directory: str | os.PathLike[str], number: int, name: str, told: Mapping[str, Any]) -> Path:
-    """Write which trace program `number` is of, as JSON (`lazytpu.engine.trace_cache.lookup.dumped`). Raises OSError,
-    as `write` does."""
-    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.json", json.dumps(told, indent=1))
+def write_trace(directory: str | os.PathLike[str], number: int, name: str, trace: Mapping[str, Any]) -> Path:
+    """Write the description of program `number`'s trace as JSON (`lazytpu.engine.trace_cache.lookup.dumped`). Raises
+    OSError, as `write` does."""
+    return _write(Path(directory) / f"{number:03d}-{file_name(name)}.json", json.dumps(trace, indent=1))
 
 
 def _write(path: Path, text: str) -> Path:
@@ -53,7 +51,7 @@ def _write(path: Path, text: str) -> Path:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        reason = f"cannot write the dump {path}: {error.strerror}. Set LAZYTPU_DUMP to a folder that can be written."
+        reason = f"cannot write the dump {path}: {error.strerror}. Set LAZYTPU_DUMP to a writable folder."
         raise OSError(error.errno, reason) from error
     return path
 

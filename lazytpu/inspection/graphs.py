@@ -1,4 +1,4 @@
-"""The programs made so far, as objects to look at (`lazytpu.graphs()`)."""
+"""The programs compiled or loaded so far, as objects to look at (`lazytpu.graphs()`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RECORD_BYTES = 1_000  # a record with its line, measured on the steps of a GPT
 KEPT_BYTES = 64 << 20
-"Compressed text that the process keeps: some 500 training steps of 3,000 ops."
+"Compressed text that the process keeps: about 500 training steps of 3,000 ops."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Texts:
     passes: Sequence[PassRecord]
 
 
-class Graph:
+class ProgramGraph:
     """One program: its text in the `lazytpu` dialect after the passes, its StableHLO, and what each pass did.
 
-    The texts are kept compressed: a training step of 3,000 ops is 1 MB of text and 60 kB here. Those of a program that
-    an earlier process made, and this one only loaded, are made when they are asked for.
+    Texts are kept compressed: a training step of 3,000 ops takes 60 kB instead of 1 MB. For a program that an earlier
+    process compiled and this one only loaded, they are computed on first use.
     """
 
     __slots__ = ("_make", "_stablehlo", "_summary", "_text", "about", "name", "number", "records")
@@ -46,11 +46,11 @@ class Graph:
         about: About | None = None,
     ):
         self.number = number
-        "Which program of the process this is, from 0; the NNN of its dump."
+        "The program's number in the process, from 0; the NNN of its dump."
         self.name = name
         "The user's function that most of its ops come from."
         self.records = records
-        "How many ops were recorded for it."
+        "The number of ops recorded for it."
         self.about = about
         "The script, its models, and the versions of the libraries."
         self._summary: tuple[int, int, tuple[PassRecord, ...]] = (0, 0, ())  # arguments, how many are aliased, passes
@@ -71,41 +71,41 @@ class Graph:
             try:
                 self._keep(make())
             except BaseException:
-                self._make = make  # the next who asks is told, too
+                self._make = make  # so that the next access raises too
                 raise
         return self._summary
 
     @property
     def arguments(self) -> int:
-        """How many arguments the program takes."""
+        """The number of arguments that the program takes."""
         return self._made()[0]
 
     @property
     def aliased(self) -> int:
-        """How many of them a result overwrites."""
+        """The number of arguments that a result overwrites."""
         return self._made()[1]
 
     @property
     def passes(self) -> tuple[PassRecord, ...]:
-        """What each pass did; `passes[0]` is the module as it came in."""
+        """What each pass did; `passes[0]` is the imported module."""
         return self._made()[2]
 
     def text(self) -> str:
-        """The program in the `lazytpu` dialect: input for `lazytpu-opt`. Raises LookupError once it was dropped."""
+        """The program in the `lazytpu` dialect, input for `lazytpu-opt`. Raises LookupError once it is dropped."""
         self._made()
         return self._read(self._text)
 
     def stablehlo(self) -> str:
-        """The program as XLA got it. Raises LookupError once it was dropped."""
+        """The program as XLA gets it. Raises LookupError once it is dropped."""
         self._made()
         return self._read(self._stablehlo)
 
     def save_html(self, path: str | os.PathLike[str], generation: str = "v6e") -> None:
         """Write the program as one HTML file that any browser opens: source lines by time, timeline, memory, graph, ops
-        (docs/inspecting.md). Times are those of a model of a TPU of this generation. What the passes did is in it when
-        their texts were kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` has them of any dump.
+        (docs/inspecting.md). Times come from a model of a TPU of this generation. The file shows what the passes did if
+        their texts were kept, at LAZYTPU_DEBUG=4; `lazytpu-show html` shows it for any dump.
 
-        Raises LookupError once the text was dropped, and ValueError for an unknown generation.
+        Raises LookupError once the text is dropped, and ValueError for an unknown generation.
         """
         from lazytpu.inspection.html.page import UNKNOWN, page  # here: it loads xDSL
         from lazytpu.inspection.step.history import of_records
@@ -120,23 +120,23 @@ class Graph:
         html = page(model, of_records(list(self.passes)) if complete else (), about=self.about or UNKNOWN)
         Path(path).write_text(html, encoding="utf-8")
 
-    def _read(self, kept: bytes | None) -> str:
-        if kept is None:
+    def _read(self, compressed: bytes | None) -> str:
+        if compressed is None:
             raise LookupError(
                 f"the texts of program {self.number} were dropped: the newest {KEPT_BYTES >> 20} MB are kept. "
-                "Set LAZYTPU_DUMP to a folder to have all of them written."
+                "Set LAZYTPU_DUMP to a folder to write all of them."
             )
-        return zlib.decompress(kept).decode()
+        return zlib.decompress(compressed).decode()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the texts take, or the records that they could be made from."""
+        """Bytes of the texts, or of the records that they can be computed from."""
         if self._make is not None:
             return self.records * RECORD_BYTES
         return len(self._text or b"") + len(self._stablehlo or b"")
 
     def drop_texts(self) -> None:
-        """Forget the texts, those of the passes, and how to make them; the rest stays."""
+        """Drop the texts, those of the passes, and the means to compute them; keep the rest."""
         arguments, aliased, passes = self._summary
         self._text = self._stablehlo = self._make = None
         self._summary = (arguments, aliased, tuple(replace(record, text=None) for record in passes))
@@ -155,24 +155,24 @@ class Graph:
 
 
 def _count_arguments(text: str) -> tuple[int, int]:
-    """How many arguments `@main` has, and how many of them a result takes the memory of."""
+    """The number of arguments of `@main`, and of those that a result overwrites."""
     signature = next((line for line in text.splitlines() if "@main(" in line), "")
     signature = re.sub(r'"(?:[^"\\]|\\.)*"', '""', signature)
     arguments = signature.split(") -> ")[0]
     return arguments.count("%"), arguments.count("lazytpu.alias")
 
 
-class Graphs(list[Graph]):
-    """Graphs in the order they were made. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that
-    compiles for ever does not fill the memory."""
+class ProgramGraphs(list[ProgramGraph]):
+    """Programs, oldest first. Beyond `KEPT_BYTES` of texts the oldest lose theirs, so that a script that keeps
+    compiling does not fill the memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self._first_with_texts = 0
-        self._counted: list[int] = []  # bytes of each when it came: texts may be made later
+        self._counted: list[int] = []  # bytes of each when it was added: texts may be computed later
         self._bytes = 0
 
-    def append(self, graph: Graph, /) -> None:
+    def append(self, graph: ProgramGraph, /) -> None:
         super().append(graph)
         self._counted.append(graph.nbytes)
         self._bytes += self._counted[-1]
@@ -182,5 +182,5 @@ class Graphs(list[Graph]):
             self._first_with_texts += 1
 
 
-GRAPHS = Graphs()
+GRAPHS = ProgramGraphs()
 "All programs of the process, oldest first."

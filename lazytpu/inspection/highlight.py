@@ -1,4 +1,4 @@
-"""Colours for MLIR text on a terminal."""
+"""Syntax highlighting of MLIR text on a terminal."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _HIGHLIGHTER = MlirHighlighter()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that knows the colours; made for each use, because a test or a notebook may exchange the streams."""
+    """A console with the colour theme. Created for each use, since a test or a notebook may replace the streams."""
     return Console(stderr=stderr, theme=THEME, highlight=False, soft_wrap=True)
 
 
 def mlir(text: str) -> Text:
-    """MLIR text with colours."""
+    """Highlighted MLIR text."""
     lines = (_HIGHLIGHTER(Text(line)) for line in text.splitlines())
     return Text("\n").join(lines)

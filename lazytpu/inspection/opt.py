@@ -3,13 +3,13 @@
     lazytpu-opt -p cse,dce 007-train_step.lazytpu.mlir
     lazytpu-opt -p "constant-folding{limit=64},dce" FILE      options of a pass, separated by spaces
     lazytpu-opt -p v6e --time-passes FILE                     the pipeline of a target: cpu, gpu, tpu, v5e, v5p, ...
-    lazytpu-opt -p default FILE                               that of LAZYTPU_TARGET, of the CPU when it is not set
+    lazytpu-opt -p default FILE                               that of LAZYTPU_TARGET, by default the CPU's
     lazytpu-opt --load my_pass.py -p my-pass FILE             a pass of your own (docs/writing-a-pass.md)
     lazytpu-opt -p cpu -t stablehlo FILE                      what XLA would get
     lazytpu-opt --list-passes                                 every pass: its phase, targets and options
 
-It is xDSL's `xdsl-opt` with the lazytpu dialect and passes only, so all of its options are here. Files are read and
-printed with their source lines: what it writes is input for it again.
+It is xDSL's `xdsl-opt` restricted to the lazytpu dialect and passes, with all of its options. Files are read and
+printed with source lines: its output is valid input.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class StableHloTarget(Target):
 
 
 class LazytpuOptMain(xDSLOptMain):
-    """xDSL's driver, knowing the lazytpu dialect and its passes."""
+    """xDSL's driver with the lazytpu dialect and its passes."""
 
     def register_all_dialects(self) -> None:
         for dialect in (Builtin, Func, LAZYTPU):
             self.ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
 
     def register_all_passes(self) -> None:
-        for name, each in passes().items():
-            self.register_pass(name, each.load)
+        for name, entry in passes().items():
+            self.register_pass(name, entry.load)
 
     def register_all_targets(self) -> None:
         self.available_targets["mlir"] = get_all_targets()["mlir"]
@@ -77,15 +77,15 @@ class LazytpuOptMain(xDSLOptMain):
         super().setup_pipeline()
 
     def apply_passes(self, prog: ModuleOp) -> None:
-        """One pass after the other; one that fails is named, with the op it failed at."""
-        sequence, told = self.pipeline.passes, self.pipeline.callback
+        """Run the passes in order; an error names the pass and the op at which it failed."""
+        sequence, callback = self.pipeline.passes, self.pipeline.callback
         check_order(prog, "the module given to the pipeline")
-        for before, each in zip((None, *sequence), (*sequence, None), strict=True):
-            if told is not None:
-                told(before, prog, each)
-            if each is not None:
-                apply(each, self.ctx, prog)
-                check_order(prog, f"the module after pass {each.name!r}")
+        for before, pass_ in zip((None, *sequence), (*sequence, None), strict=True):
+            if callback is not None:
+                callback(before, prog, pass_)
+            if pass_ is not None:
+                apply(pass_, self.ctx, prog)
+                check_order(prog, f"the module after pass {pass_.name!r}")
 
     def output_resulting_program(self, prog: ModuleOp) -> str:
         printed_by_xdsl = self.args.print_op_generic or self.args.print_no_properties or self.args.syntax_highlight
@@ -100,10 +100,10 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE|MODULE",
-        help="import a Python file or module first, for the passes that it registers; can be given again",
+        help="import a Python file or module first, for the passes that it registers; may be repeated",
     )
     parser.add_argument(
-        "--list-passes", action="store_true", help="print every pass with its phase in the pipeline, and what it does"
+        "--list-passes", action="store_true", help="print every pass with its phase in the pipeline and what it does"
     )
 
 
@@ -111,12 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The console script; returns its exit status."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     _add_own(first)
-    asked, _ = first.parse_known_args(arguments)
+    args, _ = first.parse_known_args(arguments)
     try:
         options.check()
-        for source in asked.load:
+        for source in args.load:
             load(source)
-        if asked.list_passes:
+        if args.list_passes:
             print(catalogue())
         else:
             LazytpuOptMain(__doc__ or "", arguments).run()

@@ -1,22 +1,22 @@
-"""`lazytpu-show`: read dumps, and the cache on disk.
+"""`lazytpu-show`: inspect dumps and the cache on disk.
 
     lazytpu-show dump FILE|DIR...     the text, coloured on a terminal
     lazytpu-show stats FILE|DIR...    ops by kind, arguments, what is overwritten, bytes
-    lazytpu-show diff A B             what differs, whatever the numbering of values and the source lines
-    lazytpu-show cost FILE|DIR        what it would cost on a TPU that need not be there
-    lazytpu-show lines FILE|DIR       the source lines of a step, the dearest first
-    lazytpu-show graph FILE|DIR       who reads what of whom, by source line or cluster; --dot for GraphViz
+    lazytpu-show diff A B             what differs, regardless of value numbering and source lines
+    lazytpu-show cost FILE|DIR        the cost on a TPU, without having one
+    lazytpu-show lines FILE|DIR       the source lines of a step, most expensive first
+    lazytpu-show graph FILE|DIR       the data flow, by source line or cluster; --dot for GraphViz
     lazytpu-show path FILE|DIR        the chain of ops that takes longest
     lazytpu-show clusters FILE|DIR    the functions that a step calls
     lazytpu-show passes FILE|DIR      what each pass does to a module; --diff PASS for the lines
-    lazytpu-show why FILE|DIR...      why programs were made
+    lazytpu-show why FILE|DIR...      why programs were compiled
     lazytpu-show html FILE|DIR        all of it as one HTML file
     lazytpu-show cache                the compiled programs on disk; --verify, --clear
-    lazytpu-show pack FILE            the same in one file, for another machine
-    lazytpu-show unpack FILE          such a file into the cache
+    lazytpu-show pack FILE            write them to one file, for another machine
+    lazytpu-show unpack FILE          add the programs of such a file to the cache
 
-Files are modules as LAZYTPU_DUMP writes them, of the lazytpu dialect or of StableHLO; a folder is such a dump, of which
-commands for one module take the largest. `diff` returns 1 when they differ.
+Files are modules that LAZYTPU_DUMP wrote, in the lazytpu dialect or StableHLO. A folder is such a dump; commands for
+one module take its largest. `diff` returns 1 if the modules differ.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from lazytpu.inspection.files import modules
 from lazytpu.inspection.highlight import console, mlir
 from lazytpu.inspection.html import command as html
 from lazytpu.inspection.step import commands as step
-from lazytpu.inspection.textual import Stats, stats
+from lazytpu.inspection.textual import ModuleStats, stats
 from lazytpu.inspection.tpu import command as cost
 from lazytpu.options import options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script; returns its exit status."""
-    asked = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     try:
         options.check()
-        return asked.run(asked)
+        return args.run(args)
     except (OSError, ValueError) as error:
         print(f"lazytpu-show: {error}", file=sys.stderr)
         return 2
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     dump = commands.add_parser("dump", help="print modules")
     dump.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     dump.set_defaults(run=_dump)
-    counts = commands.add_parser("stats", help="count what is in modules")
+    counts = commands.add_parser("stats", help="count ops, arguments and bytes of modules")
     counts.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     counts.set_defaults(run=_stats)
     compare = commands.add_parser("diff", help="compare two modules")
@@ -75,8 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _dump(asked: argparse.Namespace) -> int:
-    out, paths = console(), modules(asked.paths)
+def _dump(args: argparse.Namespace) -> int:
+    out, paths = console(), modules(args.paths)
     for path in paths:
         if len(paths) > 1:
             out.print(Text(f"// {path}", style="bold"))
@@ -84,33 +84,33 @@ def _dump(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _stats(asked: argparse.Namespace) -> int:
+def _stats(args: argparse.Namespace) -> int:
     out = console()
-    for path in modules(asked.paths):
-        counted = stats(path.read_text())
-        out.print(_summary(path, counted), markup=False)
+    for path in modules(args.paths):
+        counts = stats(path.read_text())
+        out.print(_summary(path, counts), markup=False)
         table = Table("op", "count", "bytes of results", box=None, pad_edge=False)
         for column in table.columns[1:]:
             column.justify = "right"
-        for kind, (count, size) in sorted(counted.ops.items(), key=lambda item: (-item[1][0], item[0])):
+        for kind, (count, size) in sorted(counts.ops.items(), key=lambda item: (-item[1][0], item[0])):
             table.add_row(kind, f"{count:,}", f"{size:,}")
         out.print(table)
     return 0
 
 
-def _summary(path: Path, counted: Stats) -> str:
-    total = sum(count for count, _ in counted.ops.values())
+def _summary(path: Path, counts: ModuleStats) -> str:
+    total = sum(count for count, _ in counts.ops.values())
     return (
         f"{path}\n"
         f"ops        {total:,}\n"
-        f"arguments  {counted.arguments:,} ({counted.argument_bytes:,} bytes)\n"
-        f"overwritten by results  {counted.aliased:,} ({counted.aliased_bytes:,} bytes)\n"
-        f"results    {counted.results:,} ({counted.result_bytes:,} bytes)\n"
+        f"arguments  {counts.arguments:,} ({counts.argument_bytes:,} bytes)\n"
+        f"overwritten by results  {counts.aliased:,} ({counts.aliased_bytes:,} bytes)\n"
+        f"results    {counts.results:,} ({counts.result_bytes:,} bytes)\n"
     )
 
 
-def _diff(asked: argparse.Namespace) -> int:
-    lines = diff(asked.first.read_text(), asked.second.read_text())
+def _diff(args: argparse.Namespace) -> int:
+    lines = diff(args.first.read_text(), args.second.read_text())
     out = console()
     for line in with_context(lines):
         if line is None:

@@ -1,4 +1,4 @@
-"""Says on standard error what a work that takes minutes is doing now."""
+"""Progress of work that takes minutes, on standard error."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from lazytpu.options import options
 
 
 class Stages:
-    """A context manager that is called with the name of each stage as it begins. On a terminal it shows the stage and
-    its seconds in one line that disappears at the end; elsewhere it prints a line for each stage. `shown` switches it
-    on or off; by default it is on on terminals, and with LAZYTPU_DEBUG of at least 1."""
+    """A context manager to call with the name of each stage as it begins.
+
+    On a terminal it shows the stage and its seconds in one line, which disappears at the end; elsewhere it prints one
+    line per stage. `shown` switches it on or off; by default it is on for terminals and if LAZYTPU_DEBUG is at least 1.
+    """
 
     def __init__(self, shown: bool | None = None) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -29,7 +31,7 @@ class Stages:
                 console=Console(file=sys.stderr),
                 refresh_per_second=4,
                 transient=True,
-                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # not what goes to a file
+                redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # leave output to files alone
             )
             self._task = self._bar.add_task("begins")
 

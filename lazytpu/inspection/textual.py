@@ -1,5 +1,5 @@
-"""Reading MLIR text line by line: enough to count and compare modules of the dialect and of StableHLO alike, without
-parsing them (xDSL's parser takes 0.35 ms an op)."""
+"""MLIR text read line by line: enough to count and compare modules of the dialect or StableHLO without parsing them
+(xDSL's parser takes 0.35 ms per op)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALIAS = ("lazytpu.alias", "tf.aliasing_output")
 
 
 def without_locations(text: str) -> list[str]:
-    """The lines of a text, without source lines."""
+    """The lines of a text without source locations."""
     lines = (line for line in text.splitlines() if not _LOCATION_ALIAS.match(line))
     return [_LOCATION.sub("", line).rstrip() for line in lines]
 
@@ -38,13 +38,13 @@ def skeleton(line: str) -> str:
 
 def kind_of(line: str) -> str | None:
     """The op of a line ("lazytpu.add"); None for a brace or an empty line."""
-    found = _OP.match(line)
-    return found[1] if found else None
+    match = _OP.match(line)
+    return match[1] if match else None
 
 
 def tensor_bytes(text: str) -> int:
-    """Bytes of all tensor types in a text; a boolean takes one byte an element."""
-    return sum(_bytes(*found) for found in _TENSOR.findall(text))
+    """Bytes of all tensor types in a text, with one byte per boolean."""
+    return sum(_bytes(*groups) for groups in _TENSOR.findall(text))
 
 
 def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
@@ -53,8 +53,8 @@ def _bytes(dims: str, element: str, bits: str, part_bits: str) -> int:
 
 
 @dataclass
-class Stats:
-    """What a module holds. Bytes are those of logical arrays, without padding."""
+class ModuleStats:
+    """Counts of a module. Bytes are those of logical arrays, without padding."""
 
     arguments: int = 0
     argument_bytes: int = 0
@@ -63,29 +63,29 @@ class Stats:
     results: int = 0
     result_bytes: int = 0
     ops: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    "Kind of op -> how many, and the bytes of all their results."
+    "Kind of op -> (number of ops, bytes of all their results)."
 
 
-def stats(text: str) -> Stats:
-    """Count what is in the text of a module. Raises ValueError when it has no function @main."""
-    found = Stats()
+def stats(text: str) -> ModuleStats:
+    """Count arguments, results and ops in the text of a module. Raises ValueError if it has no function @main."""
+    counts = ModuleStats()
     lines = without_locations(text)
     signature = next((line for line in lines if "@main(" in line), None)
     if signature is None:
         raise ValueError("expected the text of a module with a function @main")
     for _, tensor, attributes in _ARGUMENT.findall(signature):
         size = tensor_bytes(tensor)
-        found.arguments += 1
-        found.argument_bytes += size
+        counts.arguments += 1
+        counts.argument_bytes += size
         if any(name in attributes for name in _ALIAS):
-            found.aliased += 1
-            found.aliased_bytes += size
+            counts.aliased += 1
+            counts.aliased_bytes += size
     outputs = signature.rsplit(" -> ", 1)[1] if " -> " in signature else ""
-    found.results, found.result_bytes = len(_TENSOR.findall(outputs)), tensor_bytes(outputs)
+    counts.results, counts.result_bytes = len(_TENSOR.findall(outputs)), tensor_bytes(outputs)
     for kind, size in _ops(lines):
-        count, total = found.ops.get(kind, (0, 0))
-        found.ops[kind] = count + 1, total + size
-    return found
+        count, total = counts.ops.get(kind, (0, 0))
+        counts.ops[kind] = count + 1, total + size
+    return counts
 
 
 def _ops(lines: list[str]) -> Iterator[tuple[str, int]]:

@@ -1,10 +1,10 @@
-"""How ops read as text: one op per line, all in one form.
+"""The assembly format of ops: one op per line, in the same form for all ops.
 
     %3 = lazytpu.reduce add %2 dims = [1] : (tensor<4x8xf32>) -> tensor<4xf32> loc("train.py":41:0)
          name         head  operands, properties | types                       source line
 
-The head is a property that is a word (`add`, `LT`); one other property may be bare, printed without its name (a
-permutation). Properties equal to their default are left out. When all operands and the only result have one type, it is
+The head is a property that is a keyword (`add`, `LT`). One other property may be bare, printed without its name (a
+permutation). Properties with their default value are omitted. A type shared by all operands and the only result is
 printed once.
 """
 
@@ -50,7 +50,7 @@ _Op = TypeVar("_Op", bound=AssembledOp)
 
 
 def print_value(value: Attribute, printer: Printer) -> None:
-    """A property: a list of integers, an integer, a truth value, a word or a quoted string."""
+    """Print a property: a list of integers, an integer, a boolean, a keyword or a quoted string."""
     if is_int_array(value):
         printer.print_string(str(list(ints(value))))
     elif is_integer_attr(value):
@@ -62,7 +62,7 @@ def print_value(value: Attribute, printer: Printer) -> None:
 
 
 def parse_value(parser: Parser) -> Attribute:
-    """A property that `print_value` printed."""
+    """Parse a property that `print_value` printed."""
     numbers = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
     if numbers is not None:
         return int_array(numbers)
@@ -74,7 +74,7 @@ def parse_value(parser: Parser) -> Attribute:
 
 
 def print_op(op: AssembledOp, printer: Printer) -> None:
-    """Prints all of an op after its name."""
+    """Print an op, after its name."""
     head, bare = op.HEAD, op.BARE
     if head in op.properties:
         printer.print_string(" ")
@@ -94,7 +94,7 @@ def print_op(op: AssembledOp, printer: Printer) -> None:
 
 
 def print_tail(op: AssembledOp, printer: Printer) -> None:
-    """The end of an op: attributes and types."""
+    """Print the end of an op: attributes and types."""
     printer.print_op_attributes(op.attributes)
     printer.print_string(" : ")
     if _has_one_type(op):
@@ -105,12 +105,12 @@ def print_tail(op: AssembledOp, printer: Printer) -> None:
 
 def _has_one_type(op: AssembledOp) -> bool:
     results = op.get_irdl_definition().results
-    fixed = len(results) == 1 and not isinstance(results[0][1], VarResultDef) and len(op.results) == 1
-    return fixed and all(operand.type == op.results[0].type for operand in op.operands)
+    one_result = len(results) == 1 and not isinstance(results[0][1], VarResultDef) and len(op.results) == 1
+    return one_result and all(operand.type == op.results[0].type for operand in op.operands)
 
 
 def parse_op(kind: type[_Op], parser: Parser) -> _Op:
-    """Parses what `print_op` printed."""
+    """Parse an op that `print_op` printed."""
     properties: dict[str, Attribute] = {}
     if kind.HEAD is not None:
         properties[kind.HEAD] = kind.parse_property(kind.HEAD, parser)
@@ -141,18 +141,18 @@ def parse_operands(parser: Parser) -> list[UnresolvedOperand]:
 def parse_tail(
     kind: type[_Op], parser: Parser, operands: Sequence[UnresolvedOperand], properties: dict[str, Attribute]
 ) -> _Op:
-    """Parses attributes and types and makes the op."""
+    """Parse attributes and types, and create the op."""
     attributes = parser.parse_optional_attr_dict()
     parser.parse_punctuation(":")
     position = parser.pos
     if (types := parser.parse_optional_function_type()) is not None:
         inputs, outputs = [canonical(t) for t in types.inputs], [canonical(t) for t in types.outputs]
     else:
-        only = canonical(parser.parse_type())
-        inputs, outputs = [only] * len(operands), [only]
-    for each in (*inputs, *outputs):
-        if not isinstance(each, TensorType):
-            parser.raise_error(f"{kind.name} expected tensors, got {each}", position)
+        shared = canonical(parser.parse_type())
+        inputs, outputs = [shared] * len(operands), [shared]
+    for value_type in (*inputs, *outputs):
+        if not isinstance(value_type, TensorType):
+            parser.raise_error(f"{kind.name} expected tensors, got {value_type}", position)
     return kind.create(
         operands=parser.resolve_operands(operands, inputs, position),
         result_types=outputs,

@@ -1,5 +1,7 @@
-"""What all ops of the dialect share: they are pure, operands and results are tensors, and the result types follow from
-operands and properties by one function that the builder and the verifier both use."""
+"""The base class of all ops of the dialect, and helpers for their verification.
+
+Ops are pure, and their operands and results are tensors. Result types are inferred from operands and properties by one
+function, which the builder and the verifier share."""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ TENSOR = AnyTensorTypeConstr
 INT = IntegerAttr.constr(eq(i64))
 "An integer property."
 FLAG = IntegerAttr.constr(eq(i1))
-"A truth value property."
+"A boolean property."
 INTS = DenseArrayBase.constr(eq(i64))
 "A property that is a list of integers."
 WORD = base(StringAttr)
-"A property that is one of a few words, or a name."
+"A property that is a keyword or a name."
 NONE = int_array(())
 ONE = IntegerAttr(1, i64)
 FALSE = IntegerAttr(0, i1)
@@ -43,13 +45,13 @@ class TensorOp(AssembledOp):
     traits = traits_def(Pure())
 
     def infer(self) -> Sequence[AnyTensorType]:
-        """The result types that operands and properties imply; raises ValueError when they contradict each other."""
+        """The result types, inferred from operands and properties. Raises ValueError when these are inconsistent."""
         raise NotImplementedError(f"{self.name} has no type rule")
 
     def verify_(self) -> None:
         try:
             for value in (*self.operands, *self.results):
-                shape_of(value)  # refuses dynamic shapes and foreign element types
+                shape_of(value)  # rejects dynamic shapes and foreign element types
             expected = list(self.infer())
         except ValueError as error:
             raise VerifyException(f"{self.name}: {error}") from error
@@ -65,20 +67,20 @@ class TensorOp(AssembledOp):
 
 
 def show(types: Iterable[Attribute]) -> str:
-    """Types as they read in an error message."""
+    """The text of types in error messages."""
     return ", ".join(str(t) for t in types) or "none"
 
 
 def integer(prop: Attribute) -> int:
-    """The number of an integer property (0 or 1 for a boolean one)."""
+    """The value of an integer property; 0 or 1 for a boolean one."""
     if not is_integer_attr(prop):
         raise ValueError(f"expected an integer, got {prop}")
-    # xDSL normalises a true i1 to -1.
+    # xDSL normalizes a true i1 to -1.
     return abs(prop.value.data) if prop.type == i1 else prop.value.data
 
 
 def one_of(prop: Attribute, allowed: Iterable[str], what: str) -> str:
-    """The text of a string property, checked against the words it may be."""
+    """The text of a string property. Raises ValueError unless it is one of the allowed keywords."""
     word = prop.data if isinstance(prop, StringAttr) else str(prop)
     if word not in allowed:
         raise ValueError(f"{what} must be one of {', '.join(allowed)}; got {word!r}")
@@ -91,14 +93,14 @@ def check_dtype(dtype: str, allowed: frozenset[str], what: str = "an operand") -
 
 
 def check_dim(dim: int, rank: int, what: str = "dim") -> int:
-    """A dimension counted from the front: 0 <= dim < rank."""
+    """The dimension, if 0 <= dim < rank. Raises ValueError otherwise."""
     if not 0 <= dim < rank:
         raise ValueError(f"{what} is {dim}; expected 0 <= {what} < {rank} (the rank)")
     return dim
 
 
 def check_dims(dims: Sequence[int], rank: int, what: str = "dims") -> None:
-    """Distinct dimensions, each 0 <= dim < rank."""
+    """Raises ValueError unless the dimensions are distinct and each is 0 <= dim < rank."""
     for dim in dims:
         check_dim(dim, rank, what)
     if len(set(dims)) != len(dims):
@@ -106,7 +108,7 @@ def check_dims(dims: Sequence[int], rank: int, what: str = "dims") -> None:
 
 
 def check_sorted(dims: Sequence[int], what: str) -> None:
-    """Dimension numbers whose order means nothing are written in ascending order, as StableHLO asks."""
+    """Raises ValueError unless dimension numbers ascend, which StableHLO requires where their order is arbitrary."""
     if list(dims) != sorted(dims):
         raise ValueError(f"{what} are {list(dims)}; expected ascending dimensions {sorted(dims)}")
 

@@ -1,4 +1,5 @@
-"""Elementwise ops of two operands of the same type. The result has that type except where a class says otherwise."""
+"""Elementwise ops on two operands of the same type, which is also the type of the result unless a class says
+otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from lazytpu.ir.types import BOOL, COMPLEX, COMPLEX_OF, FLOATS, INTEGERS, dtype_
 
 
 class BinaryOp(TensorOp):
-    """An elementwise op of two operands of the same type."""
+    """An elementwise op on two operands of the same type."""
 
     DOMAIN: ClassVar[frozenset[str]]
     "The dtypes the operands may have."
@@ -48,7 +49,7 @@ class RealBinaryOp(BinaryOp):
 
 
 class OrderedBinaryOp(BinaryOp):
-    """Defined where there is an order: not for complex numbers."""
+    """Defined for ordered dtypes, that is all but complex."""
 
     DOMAIN: ClassVar = BOOL | INTEGERS | FLOATS
 
@@ -169,14 +170,14 @@ class ShiftLeftOp(IntegerBinaryOp):
 
 @irdl_op_definition
 class ShiftRightArithmeticOp(IntegerBinaryOp):
-    """x >> y that copies the sign bit."""
+    """x >> y, shifting in copies of the sign bit."""
 
     name = "lazytpu.shift_right_arithmetic"
 
 
 @irdl_op_definition
 class ShiftRightLogicalOp(IntegerBinaryOp):
-    """x >> y that shifts zeros in."""
+    """x >> y, shifting in zeros."""
 
     name = "lazytpu.shift_right_logical"
 

@@ -1,4 +1,4 @@
-"""Builds ops with inferred result types."""
+"""The builder of ops, with inferred result types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lazytpu.ir.types import Shape, dtype_of, shape_of, string, tensor_type, typ
 
 
 class Materializable(Protocol):
-    """A number of the traced program: a constant, or one that arrives at run time."""
+    """A number in a trace: a constant or a run-time number."""
 
     def materialize(self, b: Builder, dtype: str, /) -> SSAValue: ...
 
@@ -28,31 +28,31 @@ class Materializable(Protocol):
 class Builder(
     PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMethods, AttentionMethods, CollectiveMethods
 ):
-    """Appends ops to a block (or inserts them before an op of it) and returns their results.
+    """Appends ops to a block, or inserts them before one of its ops, and returns their results.
 
-    Arguments are checked as ops are built: a contradiction raises ValueError that says what was expected and what came.
+    Arguments are checked as ops are built: ValueError says what was expected and what it got.
     """
 
     def __init__(self, block: Block, before: Operation | None = None):
         super().__init__(block, before)
         self.checks: list[tuple[SSAValue, str, str]] = []
-        "Registered checks of values: (0-d i1 that must be true, message, name of the exception)."
+        "Registered value checks: (0-d i1 that must be true, message, name of the exception)."
         self.out: list[tuple[str, Shape]] = []
         "(dtype, shape) expected of each result of the op now being imported."
         self.precision = "highest"
-        "Precision of f32 contractions that the program asked for."
+        "Precision of f32 contractions that the program requests."
 
     def scalar(self, number: Materializable, dtype: str) -> SSAValue:
-        """A recorded number as a 0-d tensor: a constant, or read from the pack of run-time numbers."""
+        """A recorded number as a 0-d tensor: a constant, or an element of the pack of run-time numbers."""
         return number.materialize(self, dtype)
 
     def random_bits(self, seed: SSAValue, offset: SSAValue, shape: Sequence[int], dtype: str = "ui32") -> SSAValue:
-        """Random bits that depend on (seed, offset) and each element's row-major index alone."""
+        """Random bits that depend only on (seed, offset) and the row-major index of each element."""
         result = random.random_bits_type(type_of(seed), type_of(offset), shape, dtype)
         return self.one(random.RandomBitsOp, (seed, offset), result)
 
     def sort(self, xs: Sequence[SSAValue], dim: int, descending: bool = False) -> list[SSAValue]:
-        """All of xs in the stable order that sorts the first along `dim`; NaN is the largest."""
+        """All of xs, reordered by the stable sort of the first along `dim`; NaN is the largest."""
         types = sorting.sort_types([type_of(x) for x in xs], dim)
         props = {"dim": integer_prop(dim), "descending": flag_prop(descending)}
         return list(self.op(sorting.SortOp, xs, types, props).results)
@@ -65,19 +65,19 @@ class Builder(
         results: Sequence[tuple[str, Sequence[int]]],
         **params: template.Param,
     ) -> list[SSAValue]:
-        """A call of the template `name`; `results` are the (dtype, shape) it returns for these operands and params."""
+        """A call of the template `name`; `results` are the (dtype, shape) that it returns for these arguments."""
         types = [tensor_type(dtype, shape) for dtype, shape in results]
-        made = DictionaryAttr({key: template.to_attribute(value) for key, value in params.items()})
-        props = {"name": string(name), "params": made}
+        attributes = DictionaryAttr({key: template.to_attribute(value) for key, value in params.items()})
+        props = {"name": string(name), "params": attributes}
         return list(self.op(template.TemplateOp, operands, types, props).results)
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
-        """Registers a check of values: a read of what depends on it raises `message` unless all of `ok` (i1) is true.
+        """Register a value check: unless all of `ok` (i1) is true, reading a value that depends on it raises `message`.
 
-        `error` names the exception: IndexError, RuntimeError, ValueError, ZeroDivisionError or LinAlgError (torch's).
+        `error` names the exception: IndexError, RuntimeError, ValueError, ZeroDivisionError or torch's LinAlgError.
         """
         if dtype_of(ok) != "i1":
-            raise ValueError(f"a check is i1; got {ok.type}")
+            raise ValueError(f"a check must be i1; got {ok.type}")
         passed = self.reduce("and", ok, range(len(shape_of(ok))))
         self.checks.append((passed, message, error))
 

@@ -1,7 +1,7 @@
-"""What devices exchange. Every device runs the same program on values of its own; device d is replica d of the program.
+"""Collectives. Every device runs the same program on values of its own; device d is replica d of the program.
 
-`groups` say who exchanges with whom: each group is a list of devices in the order of their parts, and a device is in
-exactly one. `mesh_groups` makes them from the axes of a mesh.
+`groups` partitions the devices: a device communicates within the one group it is in, and its place in that list is its
+rank. `mesh_groups` derives groups from the axes of a mesh.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Groups: TypeAlias = Sequence[Sequence[int]]
 
 
 def lists_attr(lists: Groups) -> Attribute:
-    """Lists of integers as a property."""
-    return ArrayAttr([int_array(each) for each in lists])
+    """The property that holds lists of integers."""
+    return ArrayAttr([int_array(values) for values in lists])
 
 
 def lists_of(prop: Attribute) -> tuple[tuple[int, ...], ...]:
-    """The lists of integers that a property holds."""
+    """The lists of integers of a property."""
     if not isa(prop, ArrayAttr[Attribute]):
         raise ValueError(f"expected a list of lists of integers, got {prop}")
-    return tuple(ints(each) for each in prop)
+    return tuple(ints(values) for values in prop)
 
 
 def mesh_groups(mesh: Mapping[str, int], axes: Iterable[str]) -> list[list[int]]:
-    """The groups of devices that differ in their places along `axes` of a mesh alone.
+    """The groups of devices that differ only in their coordinates along `axes` of a mesh.
 
-    `mesh` gives each axis its size, major first: device number is the row-major place, and in a group the last of
+    `mesh` maps each axis to its size, major first: devices are numbered in row-major order, and in a group the last of
     `axes` varies fastest. mesh_groups({"data": 2, "model": 2}, ["data"]) is [[0, 2], [1, 3]].
     """
     inside = list(axes)
@@ -53,20 +53,20 @@ def mesh_groups(mesh: Mapping[str, int], axes: Iterable[str]) -> list[list[int]]
     names = list(mesh)
     strides = {name: prod(list(mesh.values())[i + 1 :]) for i, name in enumerate(names)}
 
-    def places(chosen: Sequence[str]) -> list[int]:
-        spans = product(*(range(mesh[name]) for name in chosen))
-        return [sum(at * strides[name] for at, name in zip(place, chosen, strict=True)) for place in spans]
+    def offsets(chosen: Sequence[str]) -> list[int]:
+        points = product(*(range(mesh[name]) for name in chosen))
+        return [sum(i * strides[name] for i, name in zip(point, chosen, strict=True)) for point in points]
 
     outside = [name for name in names if name not in inside]
-    return [[first + offset for offset in places(inside)] for first in places(outside)]
+    return [[first + offset for offset in offsets(inside)] for first in offsets(outside)]
 
 
 class CollectiveOp(TensorOp):
-    """An op that all devices of a group take part in."""
+    """An op in which all devices of a group take part."""
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name in ("groups", "pairs"):
-            printer.print_string(str([list(each) for each in lists_of(self.properties[name])]))
+            printer.print_string(str([list(values) for values in lists_of(self.properties[name])]))
         else:
             super().print_property(name, printer)
 
@@ -84,7 +84,7 @@ class CollectiveOp(TensorOp):
 
 @irdl_op_definition
 class GroupRankOp(CollectiveOp):
-    """This device's place in its group (0-d i32), counted from 0."""
+    """The rank of this device in its group (0-d i32), from 0."""
 
     name = "lazytpu.group_rank"
     groups = prop_def(LISTS)
@@ -97,8 +97,8 @@ class GroupRankOp(CollectiveOp):
 
 @irdl_op_definition
 class AllReduceOp(CollectiveOp):
-    """The elementwise reduction of each operand over the devices of the group, on all of them. Several operands travel
-    as one message: a bucket."""
+    """The elementwise reduction of each operand over the devices of the group, available on all of them. Several
+    operands form a bucket, which is sent as one message."""
 
     name = "lazytpu.all_reduce"
     HEAD: ClassVar = "kind"
@@ -114,7 +114,7 @@ class AllReduceOp(CollectiveOp):
 
 @irdl_op_definition
 class AllGatherOp(CollectiveOp):
-    """The operands of all devices of the group, in its order, one after the other along `dim`."""
+    """The operands of all devices of the group, concatenated along `dim` in the order of the group."""
 
     name = "lazytpu.all_gather"
     operand = operand_def(TENSOR)
@@ -128,8 +128,8 @@ class AllGatherOp(CollectiveOp):
 
 @irdl_op_definition
 class ReduceScatterOp(CollectiveOp):
-    """The part of an `all_reduce` at this device's place in its group, of as many equal parts along `dim` as the group
-    has devices."""
+    """This device's part of an `all_reduce`, which is divided along `dim` into equal parts, one for each device of the
+    group, in rank order."""
 
     name = "lazytpu.reduce_scatter"
     HEAD: ClassVar = "kind"
@@ -146,8 +146,8 @@ class ReduceScatterOp(CollectiveOp):
 
 @irdl_op_definition
 class AllToAllOp(CollectiveOp):
-    """Each device cuts its operand along `split_dim` into equal parts, one for each device of the group, and joins what
-    it gets along `concat_dim`, in the group's order."""
+    """Each device splits its operand along `split_dim` into equal parts, one for each device of the group, and
+    concatenates the parts that it receives along `concat_dim`, in the order of the group."""
 
     name = "lazytpu.all_to_all"
     operand = operand_def(TENSOR)
@@ -163,8 +163,8 @@ class AllToAllOp(CollectiveOp):
 
 @irdl_op_definition
 class CollectivePermuteOp(CollectiveOp):
-    """For each of `pairs` [source, target] the target's result is the source's operand; a device that is no target
-    gets zeros."""
+    """For each pair [source, target], the operand of the source is the result of the target; a device that is not a
+    target gets zeros."""
 
     name = "lazytpu.collective_permute"
     operand = operand_def(TENSOR)
@@ -176,7 +176,8 @@ class CollectivePermuteOp(CollectiveOp):
 
 
 def check_groups(groups: Groups) -> int:
-    """The number of devices in a group. Groups have one size, and each of the devices 0 to n-1 is in one of them."""
+    """The number of devices in a group. Raises ValueError unless groups have equal sizes and partition the devices 0 to
+    n-1."""
     sizes = {len(group) for group in groups}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"groups are {_shown(groups)}; expected at least one, all of one size")
@@ -187,7 +188,7 @@ def check_groups(groups: Groups) -> int:
 
 
 def _shown(lists: Groups) -> list[list[int]]:
-    return [list(each) for each in lists]
+    return [list(values) for values in lists]
 
 
 def _check_kind(kind: str, operand: AnyTensorType) -> None:
@@ -212,11 +213,11 @@ def all_gather_type(operand: AnyTensorType, dim: int, groups: Groups) -> AnyTens
 
 
 def _part(operand: AnyTensorType, dim: int, groups: Groups, what: str) -> list[int]:
-    """The shape of one of the parts that a group cuts `operand` into along `dim`."""
+    """The shape of one part, when a group splits `operand` along `dim`."""
     shape, parts = list(shape_of(operand)), check_groups(groups)
     size = shape[check_dim(dim, len(shape), what)]
     if size % parts:
-        raise ValueError(f"dimension {dim} of {operand} does not divide into {parts} parts, one for each of a group")
+        raise ValueError(f"dimension {dim} of {operand} cannot be split into {parts} equal parts, one per device")
     shape[dim] = size // parts
     return shape
 
@@ -234,7 +235,7 @@ def all_to_all_type(operand: AnyTensorType, split_dim: int, concat_dim: int, gro
 
 def collective_permute_type(operand: AnyTensorType, pairs: Groups) -> AnyTensorType:
     if not pairs or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
-        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target], numbers of devices")
+        raise ValueError(f"pairs are {_shown(pairs)}; expected at least one [source, target] pair of devices")
     for what, devices in (("source", [p[0] for p in pairs]), ("target", [p[1] for p in pairs])):
         if len(set(devices)) != len(devices):
             raise ValueError(f"pairs are {_shown(pairs)}; expected each device as a {what} at most once")

@@ -1,4 +1,4 @@
-"""Values that no tensor operand feeds: constants, counters, and the run-time numbers of a pack."""
+"""Ops without tensor operands: constants, iotas, and run-time numbers, which are read from a pack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READABLE = 16
 @irdl_op_definition
 class ConstantOp(TensorOp):
     """A tensor whose elements are all `value`: a FloatAttr, an IntegerAttr (also for `i1`), or for a complex dtype an
-    ArrayAttr of two FloatAttrs. A scalar attribute, because xDSL's dense splats do not keep -inf and NaN."""
+    ArrayAttr of two FloatAttrs. It is a scalar attribute because xDSL's dense splats do not preserve -inf and NaN."""
 
     name = "lazytpu.constant"
     value = prop_def(Attribute)
@@ -44,7 +44,7 @@ class ConstantOp(TensorOp):
         value = self.properties.get("value")
         try:
             printer.print_string(f" {to_text(value)}" if value is not None else "")
-        except ValueError:  # an invalid module is printed to show what is wrong with it
+        except ValueError:  # invalid modules are printed too, for error messages
             printer.print_string(f" {value}")
         assembly.print_tail(self, printer)
 
@@ -52,9 +52,9 @@ class ConstantOp(TensorOp):
     def parse(cls, parser: Parser) -> Self:
         position = parser.pos
         literal = parse_literal(parser)
-        made = assembly.parse_tail(cls, parser, (), {})
-        made.properties["value"] = _read(literal, made.result_type(), parser, position)
-        return made
+        op = assembly.parse_tail(cls, parser, (), {})
+        op.properties["value"] = _read(literal, op.result_type(), parser, position)
+        return op
 
     def infer(self) -> Sequence[AnyTensorType]:
         check_scalar(self.value, dtype_of(self.result_type()))
@@ -63,7 +63,7 @@ class ConstantOp(TensorOp):
 
 @irdl_op_definition
 class DenseConstantOp(TensorOp):
-    """A small table: `data` is its bytes in hexadecimal, little-endian, row-major (one byte per element of `i1`)."""
+    """A small table. `data` is its bytes in hexadecimal, little-endian, row-major, one byte per element for `i1`."""
 
     name = "lazytpu.dense_constant"
     data = prop_def(WORD)
@@ -77,13 +77,13 @@ class DenseConstantOp(TensorOp):
         assembly.print_tail(self, printer)
 
     def _elements(self, data: str) -> list[Attribute] | None:
-        """The numbers of a table that is short enough to read, unless they are NaNs that numbers do not tell apart."""
+        """The numbers of a short table; None for long ones, and for NaNs whose bits the numbers do not preserve."""
         try:
             dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
             if numel(shape) > READABLE:
                 return None
             elements = from_bytes(bytes.fromhex(data), dtype)
-        except ValueError:  # an invalid module is printed to show what is wrong with it
+        except ValueError:  # invalid modules are printed too, for error messages
             return None
         return elements if b"".join(map(to_bytes, elements)).hex() == data else None
 
@@ -94,10 +94,10 @@ class DenseConstantOp(TensorOp):
             return assembly.parse_tail(cls, parser, (), {"data": StringAttr(data)})
         position = parser.pos
         numbers = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: parse_literal(parser))
-        made = assembly.parse_tail(cls, parser, (), {})
-        raw = b"".join(to_bytes(_read(number, made.result_type(), parser, position)) for number in numbers)
-        made.properties["data"] = StringAttr(raw.hex())
-        return made
+        op = assembly.parse_tail(cls, parser, (), {})
+        raw = b"".join(to_bytes(_read(number, op.result_type(), parser, position)) for number in numbers)
+        op.properties["data"] = StringAttr(raw.hex())
+        return op
 
     def infer(self) -> Sequence[AnyTensorType]:
         dtype, shape = dtype_of(self.result_type()), shape_of(self.result_type())
@@ -110,7 +110,7 @@ class DenseConstantOp(TensorOp):
 
 @irdl_op_definition
 class IotaOp(TensorOp):
-    """Each element is its own index along `dim`."""
+    """Each element is its index along `dim`."""
 
     name = "lazytpu.iota"
     dim = prop_def(INT)

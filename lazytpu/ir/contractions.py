@@ -32,8 +32,8 @@ PRECISIONS = ("default", "high", "highest")
 
 @irdl_op_definition
 class DotGeneralOp(TensorOp):
-    """Sums products over the contracted dims; result dims are batch, rest of lhs, rest of rhs. The result dtype may be
-    wider than the operands' (bf16 x bf16 accumulated and returned in f32)."""
+    """Sums products over the contracted dims; the result dims are batch, rest of lhs, rest of rhs. The result dtype may
+    be wider than the operands' (bf16 x bf16 accumulated and returned in f32)."""
 
     name = "lazytpu.dot_general"
     lhs = operand_def(TENSOR)
@@ -62,8 +62,8 @@ class DotGeneralOp(TensorOp):
 
 @irdl_op_definition
 class ConvolutionOp(TensorOp):
-    """StableHLO's convolution (a correlation: the kernel is not flipped unless `window_reversal` says so). `layout`
-    names the dimensions of input, kernel and result, as in "NC01,OI01,NC01"."""
+    """StableHLO's convolution, a correlation: the kernel is flipped only in dimensions where `window_reversal` is set.
+    `layout` names the dimensions of input, kernel and result, as in "NC01,OI01,NC01"."""
 
     name = "lazytpu.convolution"
     input = operand_def(TENSOR)
@@ -135,7 +135,7 @@ def dot_general_type(
 
 @dataclass(frozen=True)
 class ConvLayout:
-    """Where the dimensions of a convolution's operands and result are; spatial ones in the order of their digits."""
+    """The dimension numbers of a convolution's operands and result; spatial ones in the order of their digits."""
 
     input_batch: int
     input_feature: int
@@ -150,18 +150,18 @@ class ConvLayout:
 
 @lru_cache(maxsize=64)
 def conv_layout(text: str) -> ConvLayout:
-    """Reads a layout such as "NC01,OI01,NC01": N and C (batch, feature) and O and I (output and input feature), with
-    one digit for each spatial dimension."""
+    """Parse a layout such as "NC01,OI01,NC01": N and C are batch and feature, O and I output and input feature, digits
+    the spatial dimensions. Raises ValueError when it is malformed."""
     parts = text.split(",")
     if len(parts) != 3:
         raise ValueError(f'layout {text!r}: expected input, kernel and result, as in "NC01,OI01,NC01"')
     digits = "".join(str(d) for d in range(len(parts[0]) - 2))
-    found: list[int | tuple[int, ...]] = []
+    dims: list[int | tuple[int, ...]] = []
     for part, letters in zip(parts, ("NC", "OI", "NC"), strict=True):
         if sorted(part) != sorted(letters + digits):
             raise ValueError(f"layout {text!r}: expected the characters {letters + digits} in {part!r}")
-        found += [part.index(letters[0]), part.index(letters[1]), tuple(part.index(d) for d in digits)]
-    return ConvLayout(*found)  # type: ignore[arg-type]
+        dims += [part.index(letters[0]), part.index(letters[1]), tuple(part.index(d) for d in digits)]
+    return ConvLayout(*dims)  # type: ignore[arg-type]
 
 
 def convolution_type(
@@ -185,19 +185,20 @@ def convolution_type(
     check_dtype(dtype_of(x), NUMBERS, "an input")
     check_length(window_reversal, rank - 2, "window_reversal")
     batch, features = shape[layout.input_batch], shape[layout.input_feature]
-    out, taken = window[layout.kernel_out], window[layout.kernel_in]
+    out, kernel_features = window[layout.kernel_out], window[layout.kernel_in]
     if feature_groups < 1 or batch_groups < 1 or (feature_groups > 1 and batch_groups > 1):
         raise ValueError(f"expected one group count to be 1; got feature {feature_groups}, batch {batch_groups}")
-    if features != taken * feature_groups:
+    if features != kernel_features * feature_groups:
         raise ValueError(
-            f"{x} has {features} input features; the kernel {kernel} takes {taken} in each of {feature_groups} groups"
+            f"{x} has {features} input features; the kernel {kernel} takes {kernel_features} in each of "
+            f"{feature_groups} groups"
         )
     if out % feature_groups or out % batch_groups or batch % batch_groups:
         raise ValueError(
             f"{out} output features and a batch of {batch} do not divide into "
             f"{feature_groups} feature groups and {batch_groups} batch groups"
         )
-    places = windowed_shape(
+    spatial = windowed_shape(
         [shape[d] for d in layout.input_spatial],
         [window[d] for d in layout.kernel_spatial],
         strides,
@@ -209,6 +210,6 @@ def convolution_type(
     result = [0] * rank
     result[layout.output_batch] = batch // batch_groups
     result[layout.output_feature] = out
-    for dim, size in zip(layout.output_spatial, places, strict=True):
+    for dim, size in zip(layout.output_spatial, spatial, strict=True):
         result[dim] = size
     return tensor_type(dtype, result)

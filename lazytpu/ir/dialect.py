@@ -37,8 +37,8 @@ FAMILIES = (
 
 
 def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
-    found = [v for v in vars(family).values() if isinstance(v, type) and issubclass(v, TensorOp) and "name" in vars(v)]
-    return sorted(found, key=lambda op: op.name)
+    ops = [v for v in vars(family).values() if isinstance(v, type) and issubclass(v, TensorOp) and "name" in vars(v)]
+    return sorted(ops, key=lambda op: op.name)
 
 
 OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}

@@ -1,8 +1,7 @@
-"""Every value is made before it is used: what xDSL's verifier does not look at.
+"""Checks that every value is defined before it is used, which xDSL's verifier does not.
 
-An op may use results of ops that come before it in its block, arguments of the block, and, in a region of an op that is
-not isolated (a function is), what that op may use. In a region of several blocks it may also use what the blocks make
-that are passed through on every way to its own.
+An op may use the arguments of its block and the results of earlier ops in it; values of the blocks that dominate its
+block; and, in a region of an op that is not isolated from above (as functions are), whatever that op may use.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 @dataclass(frozen=True)
 class Misplaced:
-    """An op that uses a value which is not there yet: its operand of this number."""
+    """A use of a value that is not defined there: operand `index` of `op`."""
 
     op: Operation
     index: int
@@ -30,39 +29,40 @@ class Misplaced:
         if isinstance(owner, Block):
             return f"{start} is an argument of another function or region"
         if owner.parent is None:
-            return f"{start} is a result of {owner.name}, which is in no block: it was erased, or never inserted"
+            return f"{start} is a result of {owner.name}, which is not in a block: it was erased, or never inserted"
         if owner.parent is self.op.parent:
             return f"{start} is a result of {owner.name}, which comes after it"
         return f"{start} is a result of {owner.name}, which is in another function, region or block"
 
 
 def misplaced(module: Operation) -> Misplaced | None:
-    """The first op inside `module` that uses a value before it is made, or one that it cannot see. 1 us an op."""
+    """The first use inside `module` of a value before its definition or outside its scope; None if there is none. Takes
+    1 us per op."""
     for region in module.regions:
-        found = _in_region(region, set())
-        if found is not None:
-            return found
+        use = _in_region(region, set())
+        if use is not None:
+            return use
     return None
 
 
 def verify_order(module: Operation) -> None:
-    """Raises VerifyException for the op that `misplaced` finds."""
-    found = misplaced(module)
-    if found is not None:
-        raise VerifyException(str(found))
+    """Raises VerifyException for the use that `misplaced` returns."""
+    use = misplaced(module)
+    if use is not None:
+        raise VerifyException(str(use))
 
 
 def _in_region(region: Region, outer: set[int]) -> Misplaced | None:
-    """`outer` are the values around the region, by identity, that it may use; they become more."""
+    """The first misplaced use in a region. `outer` are the ids of the values that it may use; the set is extended."""
     blocks = list(region.blocks)
     if len(blocks) == 1:
         return _in_block(blocks[0], outer)
-    dominance, made = DominanceInfo(region), {block: _made(block) for block in blocks}
+    dominance, defined = DominanceInfo(region), {block: _defined(block) for block in blocks}
     for block in blocks:
-        before = (made[other] for other in blocks if dominance.strictly_dominates(other, block))
-        found = _in_block(block, outer.union(*before))
-        if found is not None:
-            return found
+        before = (defined[other] for other in blocks if dominance.strictly_dominates(other, block))
+        use = _in_block(block, outer.union(*before))
+        if use is not None:
+            return use
     return None
 
 
@@ -75,14 +75,14 @@ def _in_block(block: Block, visible: set[int]) -> Misplaced | None:
         if op.regions:
             isolated = op.has_trait(IsolatedFromAbove)
             for region in op.regions:
-                found = _in_region(region, set() if isolated else set(visible))
-                if found is not None:
-                    return found
+                use = _in_region(region, set() if isolated else set(visible))
+                if use is not None:
+                    return use
         for result in op.results:
             visible.add(id(result))
     return None
 
 
-def _made(block: Block) -> set[int]:
-    made: list[SSAValue] = [*block.args, *(result for op in block.ops for result in op.results)]
-    return set(map(id, made))
+def _defined(block: Block) -> set[int]:
+    values: list[SSAValue] = [*block.args, *(result for op in block.ops for result in op.results)]
+    return set(map(id, values))

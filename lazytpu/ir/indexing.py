@@ -1,4 +1,4 @@
-"""Reading and writing at computed indices, with StableHLO's dimension numbers."""
+"""Ops that read and write at run-time indices, with the dimension numbers of StableHLO."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCATTER_KINDS = ("set", "add", "mul", "max", "min")
 
 @irdl_op_definition
 class GatherOp(TensorOp):
-    """Slices of the operand at start indices. Starts are clamped so that slices lie inside."""
+    """Slices of the operand at start indices, which are clamped so that slices lie in bounds."""
 
     name = "lazytpu.gather"
     operand = operand_def(TENSOR)
@@ -63,8 +63,8 @@ class GatherOp(TensorOp):
 
 @irdl_op_definition
 class ScatterOp(TensorOp):
-    """The input with slices of `updates` written (or added, ...) at indices. Slices that do not fit are left out. With
-    several updates of one element the order is open for `set`."""
+    """The input with slices of `updates` written, added, ... at indices. Slices that are out of bounds are skipped. For
+    `set`, the order of several updates of one element is unspecified."""
 
     name = "lazytpu.scatter"
     HEAD: ClassVar = "kind"
@@ -101,7 +101,7 @@ class ScatterOp(TensorOp):
 
 @irdl_op_definition
 class DynamicSliceOp(TensorOp):
-    """The slice of `sizes` at run-time `starts` (0-d integers of one dtype), clamped so that it lies inside."""
+    """The slice of `sizes` at run-time `starts` (0-d integers of one dtype), clamped so that it lies in bounds."""
 
     name = "lazytpu.dynamic_slice"
     operand = operand_def(TENSOR)
@@ -116,7 +116,7 @@ class DynamicSliceOp(TensorOp):
 
 @irdl_op_definition
 class DynamicUpdateSliceOp(TensorOp):
-    """The operand with `update` written at run-time `starts` (0-d integers), clamped so that it lies inside."""
+    """The operand with `update` written at run-time `starts` (0-d integers), clamped so that it lies in bounds."""
 
     name = "lazytpu.dynamic_update_slice"
     operand = operand_def(TENSOR)
@@ -130,7 +130,8 @@ class DynamicUpdateSliceOp(TensorOp):
 
 
 def _batch_shape(indices: AnyTensorType, index_vector_dim: int, components: Sequence[int], what: str) -> Shape:
-    """The shape of `indices` without the dimension that holds index vectors, whose length is checked."""
+    """The shape of `indices` without the dimension of index vectors. Raises ValueError when that has the wrong
+    length."""
     check_dtype(dtype_of(indices), INTEGERS, "indices")
     shape = shape_of(indices)
     if not 0 <= index_vector_dim <= len(shape):
@@ -176,9 +177,9 @@ def gather_type(
     for what, dims in (("offset_dims", offset_dims), ("collapsed_slice_dims", collapsed_slice_dims)):
         check_sorted(dims, what)
     check_sorted(operand_batching_dims, "operand_batching_dims")
-    for dim, (size, taken) in enumerate(zip(shape, slice_sizes, strict=True)):
+    for dim, (size, slice_size) in enumerate(zip(shape, slice_sizes, strict=True)):
         removed = dim in collapsed_slice_dims or dim in operand_batching_dims
-        if not 0 <= taken <= size or (removed and taken > 1):
+        if not 0 <= slice_size <= size or (removed and slice_size > 1):
             raise ValueError(
                 f"slice_sizes is {list(slice_sizes)} for {operand}: dimension {dim} must be "
                 f"0 to {min(size, 1) if removed else size}"
@@ -208,7 +209,7 @@ def scatter_type(
     if kind not in SCATTER_KINDS:
         raise ValueError(f"kind must be one of {', '.join(SCATTER_KINDS)}; got {kind!r}")
     check_dtype(dtype_of(operand), DTYPES if kind == "set" else DTYPES - FLOATS8)
-    shape, written = shape_of(operand), shape_of(updates)
+    shape, update_shape = shape_of(operand), shape_of(updates)
     batch = _batch_shape(indices, index_vector_dim, scatter_dims_to_operand_dims, "scatter_dims_to_operand_dims")
     check_dims((*inserted_window_dims, *input_batching_dims), len(shape), "inserted and batching dims")
     check_dims(
@@ -220,16 +221,16 @@ def scatter_type(
     for what, dims in (("update_window_dims", update_window_dims), ("inserted_window_dims", inserted_window_dims)):
         check_sorted(dims, what)
     check_sorted(input_batching_dims, "input_batching_dims")
-    check_dims(update_window_dims, len(written), "update_window_dims")
+    check_dims(update_window_dims, len(update_shape), "update_window_dims")
     if dtype_of(updates) != dtype_of(operand):
         raise ValueError(f"updates must have the dtype of the input {operand}; got {updates}")
-    outer = tuple(size for dim, size in enumerate(written) if dim not in update_window_dims)
+    outer = tuple(size for dim, size in enumerate(update_shape) if dim not in update_window_dims)
     if outer != batch:
         raise ValueError(f"updates {updates} have batch shape {list(outer)}; the indices {indices} {list(batch)}")
-    kept = [d for d in range(len(shape)) if d not in inserted_window_dims and d not in input_batching_dims]
-    check_length(update_window_dims, len(kept), "update_window_dims")
-    for of_update, of_input in zip(update_window_dims, kept, strict=True):
-        if written[of_update] > shape[of_input]:
+    window_dims = [d for d in range(len(shape)) if d not in inserted_window_dims and d not in input_batching_dims]
+    check_length(update_window_dims, len(window_dims), "update_window_dims")
+    for of_update, of_input in zip(update_window_dims, window_dims, strict=True):
+        if update_shape[of_update] > shape[of_input]:
             raise ValueError(
                 f"updates {updates} are wider in dimension {of_update} than the input {operand} in dimension {of_input}"
             )
@@ -248,8 +249,8 @@ def dynamic_slice_type(operand: AnyTensorType, starts: Sequence[AnyTensorType], 
     shape = shape_of(operand)
     _check_starts(operand, starts)
     check_length(sizes, len(shape), "sizes")
-    for dim, (size, taken) in enumerate(zip(shape, sizes, strict=True)):
-        if not 0 <= taken <= size:
+    for dim, (size, slice_size) in enumerate(zip(shape, sizes, strict=True)):
+        if not 0 <= slice_size <= size:
             raise ValueError(f"sizes is {list(sizes)}: dimension {dim} of {operand} has only {size} elements")
     return tensor_type(dtype_of(operand), sizes)
 
@@ -261,7 +262,7 @@ def dynamic_update_slice_type(
     if dtype_of(update) != dtype_of(operand):
         raise ValueError(f"update must have the dtype of the operand {operand}; got {update}")
     check_length(shape_of(update), len(shape_of(operand)), "shape of update")
-    for dim, (size, written) in enumerate(zip(shape_of(operand), shape_of(update), strict=True)):
-        if written > size:
+    for dim, (size, update_size) in enumerate(zip(shape_of(operand), shape_of(update), strict=True)):
+        if update_size > size:
             raise ValueError(f"update {update} is wider than the operand {operand} in dimension {dim}")
     return operand

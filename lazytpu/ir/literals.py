@@ -1,8 +1,8 @@
-"""Numbers: from Python to scalar attributes, to text, to bytes, and back, without losing a bit.
+"""Conversions of numbers between Python, scalar attributes, text and bytes, exact to the bit.
 
-xDSL's own text is not used for numbers: its dense splats read -inf back as another number, and 0.1 as f32 gets nine
-digits. Here a float is written with the fewest digits that its dtype reads back to the same bits; infinities are
-`inf` and `-inf`, the usual NaN is `nan`, and every other NaN is its bits in hexadecimal (`0xffc00000`).
+xDSL's own text format is not used for numbers: its dense splats read -inf back as another number, and print 0.1 as f32
+with nine digits. Here a float is printed with the fewest digits that read back to the same bits in its dtype;
+infinities are `inf` and `-inf`, the default NaN is `nan`, and any other NaN is its bits in hexadecimal (`0xffc00000`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lazytpu.ir.types import REAL_OF, element_type, numpy_dtype
 
 Number: TypeAlias = bool | int | float | complex
 Literal: TypeAlias = bool | int | float | tuple["Literal", "Literal"]
-"A number as it was written: an int where a float is expected gives the float's bits; a pair is a complex number."
+"A parsed number: an int where a float is expected is the bits of the float; a pair is a complex number."
 
 
 def scalar(value: Number, dtype: str) -> Attribute:
-    """The attribute that holds a Python number as `dtype`: a FloatAttr, an IntegerAttr (also for `i1`), or for complex
-    dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even (beyond the largest: infinity). A number that
-    the dtype cannot hold, such as 0.5 as i32 or 300 as ui8, is a ValueError."""
+    """The attribute for a Python number of dtype `dtype`: a FloatAttr, an IntegerAttr (also for `i1`), or for complex
+    dtypes an ArrayAttr of two FloatAttrs. Floats round to nearest even, and overflow to infinity. Raises ValueError for
+    a number that the dtype cannot hold, such as 0.5 as i32 or 300 as ui8."""
     element = element_type(dtype)
     if (part := part_type(element)) is not None:
         number = complex(value)
@@ -40,7 +40,7 @@ def scalar(value: Number, dtype: str) -> Attribute:
     return _float(float(value), element)
 
 
-# xDSL's attributes are generic, and isinstance leaves their parameters open: these say what they are in the dialect.
+# xDSL's attributes are generic, and isinstance does not narrow their type parameters; these guards do.
 
 
 def is_float_attr(value: Attribute) -> TypeGuard[FloatAttr]:
@@ -101,12 +101,12 @@ def number_of(value: Attribute) -> Number:
 
 
 def check_scalar(value: Attribute, dtype: str) -> None:
-    """Raises ValueError unless `value` is what `scalar` makes for `dtype`."""
+    """Raises ValueError unless `value` is an attribute that `scalar` returns for `dtype`."""
     element = element_type(dtype)
     part = part_type(element)
     if part is not None:
         parts = parts_of(value)
-        fits = parts is not None and all(each.type == part for each in parts)
+        fits = parts is not None and all(value_part.type == part for value_part in parts)
     else:
         fits = (is_float_attr(value) or is_integer_attr(value)) and value.type == element
     if not fits:
@@ -114,7 +114,7 @@ def check_scalar(value: Attribute, dtype: str) -> None:
 
 
 def to_text(value: Attribute) -> str:
-    """A scalar attribute as it is printed; its type is not part of the text."""
+    """The text of a scalar attribute, without its type."""
     if is_float_attr(value):
         return _float_text(value.value.data, value.type)
     if is_integer_attr(value):
@@ -145,13 +145,13 @@ def _bits(value: float, kind: AnyFloat) -> bytes | None:
 
 
 def _with_point(text: str) -> str:
-    """Without a decimal point the text would be an integer."""
+    """The text with a decimal point, without which it would be an integer."""
     mantissa, exponent, power = text.partition("e")
     return text if "." in mantissa else f"{mantissa}.0{exponent}{power}"
 
 
 def parse_literal(parser: Parser) -> Literal:
-    """Reads a number that `to_text` printed, before its dtype is known."""
+    """Parse a number that `to_text` printed, before its dtype is known."""
     if parser.parse_optional_punctuation("("):
         real = parse_literal(parser)
         parser.parse_punctuation(",")
@@ -169,7 +169,7 @@ def parse_literal(parser: Parser) -> Literal:
 
 
 def from_literal(literal: Literal, dtype: str) -> Attribute:
-    """The attribute of dtype `dtype` for a number as it was written."""
+    """The attribute of dtype `dtype` for a parsed number. Raises ValueError when they do not match."""
     element = element_type(dtype)
     if dtype in REAL_OF:
         if not isinstance(literal, tuple):
@@ -180,7 +180,7 @@ def from_literal(literal: Literal, dtype: str) -> Attribute:
     if isinstance(element, AnyFloat) and isinstance(literal, int):
         if literal < 0 or literal.bit_length() > element.bitwidth:
             raise ValueError(
-                f"{literal} is not the bits of {dtype}, which has {element.bitwidth} of them; a float has a point"
+                f"{literal} is not a pattern of the {element.bitwidth} bits of {dtype}; write floats with a point"
             )
         return FloatAttr(element.unpack(literal.to_bytes(element.size, "little"), 1)[0], element)
     if is_integer_type(element) and isinstance(literal, float):
@@ -189,11 +189,11 @@ def from_literal(literal: Literal, dtype: str) -> Attribute:
 
 
 def to_bytes(value: Attribute) -> bytes:
-    """A scalar attribute in memory: little-endian, one byte for `i1`."""
+    """The bytes of a scalar attribute in memory: little-endian, one byte for `i1`."""
     if is_float_attr(value):
         return value.type.pack((value.value.data,))
     if is_integer_attr(value):
-        number = abs(value.value.data) if value.type == i1 else value.value.data  # xDSL keeps a true i1 as -1
+        number = abs(value.value.data) if value.type == i1 else value.value.data  # xDSL stores a true i1 as -1
         return (number % (1 << 8 * value.type.size)).to_bytes(value.type.size, "little")
     if (parts := parts_of(value)) is not None:
         return to_bytes(parts[0]) + to_bytes(parts[1])
@@ -201,7 +201,7 @@ def to_bytes(value: Attribute) -> bytes:
 
 
 def from_bytes(raw: bytes, dtype: str) -> list[Attribute]:
-    """The scalar attributes of a table's bytes."""
+    """The scalar attributes of a table, from its bytes."""
     element = element_type(dtype)
     if dtype in REAL_OF:
         parts = from_bytes(raw, REAL_OF[dtype])

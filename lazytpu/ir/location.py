@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import UNKNOWN_LOC, FileLineColLoc, IntAttr, Location
 BACKWARD = "backward"
 
 
-class Line(Protocol):
+class SourceLine(Protocol):
     """A line of the user's script."""
 
     @property
@@ -21,7 +21,7 @@ class Line(Protocol):
     def backward(self) -> bool: ...
 
 
-def location_of(line: Line | None) -> LocationAttr:
+def location_of(line: SourceLine | None) -> LocationAttr:
     """The location attribute of a source line; unknown for None."""
     return UNKNOWN_LOC if line is None else place(line.file, line.line, line.backward)
 
@@ -29,17 +29,17 @@ def location_of(line: Line | None) -> LocationAttr:
 @lru_cache(maxsize=4096)
 def place(file: str, line: int, backward: bool) -> LocationAttr:
     """The location attribute of a line of a file."""
-    found = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
-    return NameLoc(StringAttr(BACKWARD), found) if backward else found
+    location = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(0))
+    return NameLoc(StringAttr(BACKWARD), location) if backward else location
 
 
 def is_backward(location: LocationAttr) -> bool:
-    """Whether a backward pass recorded the op."""
+    """Whether the op was recorded by a backward pass."""
     return isinstance(location, NameLoc) and location.desc.data == BACKWARD
 
 
 def describe(location: LocationAttr) -> str | None:
-    """A location as a person reads it, "train.py:41 (backward)"; None when it is unknown."""
+    """A location for people to read, "train.py:41 (backward)"; None when it is unknown."""
     match location:
         case FileLineColLoc():
             return f"{location.filename.data}:{location.line.data}"

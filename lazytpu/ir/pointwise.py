@@ -1,4 +1,4 @@
-"""Elementwise ops: those of one operand (unary.py), of two (binary.py), and the rest here."""
+"""Elementwise ops: those on one operand (unary.py), those on two (binary.py), and the others, defined here."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 @irdl_op_definition
 class CompareOp(TensorOp):
-    """x `direction` y as `i1`. Floats compare as IEEE 754 (NaN is unequal to all); complex numbers only EQ and NE."""
+    """x `direction` y as `i1`. Floats compare as in IEEE 754 (NaN is unequal to all), complex numbers by EQ and NE
+    only."""
 
     name = "lazytpu.compare"
     HEAD: ClassVar = "direction"
@@ -106,7 +107,7 @@ class CompareOp(TensorOp):
 
 @irdl_op_definition
 class SelectOp(TensorOp):
-    """on_true where pred is true, else on_false; pred (`i1`) is 0-d or has the shape of the others."""
+    """on_true where pred is true, else on_false; pred (`i1`) is 0-d or has the shape of the other operands."""
 
     name = "lazytpu.select"
     pred = operand_def(TENSOR)
@@ -134,8 +135,8 @@ class ClampOp(TensorOp):
 
 @irdl_op_definition
 class ConvertOp(TensorOp):
-    """The same numbers in the result's dtype: floats round to nearest even, floats to integers truncate toward zero,
-    numbers to `i1` are x != 0, `i1` to numbers are 0 and 1, complex to real drops the imaginary part."""
+    """The same numbers in the dtype of the result: rounding to nearest even for floats, truncation toward zero from
+    floats to integers, x != 0 to `i1`, 0 and 1 from `i1`, and the real part from complex to real."""
 
     name = "lazytpu.convert"
     operand = operand_def(TENSOR)
@@ -147,8 +148,8 @@ class ConvertOp(TensorOp):
 
 @irdl_op_definition
 class BitcastConvertOp(TensorOp):
-    """The same bits read as the result's dtype. To a narrower dtype the result gains a last dimension (the ratio of the
-    bit widths, least significant part first); to a wider one the operand loses it."""
+    """The same bits as numbers of the result's dtype. A narrower dtype adds a last dimension (the ratio of the bit
+    widths, least significant part first); a wider one removes it."""
 
     name = "lazytpu.bitcast_convert"
     operand = operand_def(TENSOR)

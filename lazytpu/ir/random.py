@@ -1,4 +1,4 @@
-"""Random bits as a pure function."""
+"""Random bits, as a pure function of seed and offset."""
 
 from __future__ import annotations
 

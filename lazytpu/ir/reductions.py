@@ -1,4 +1,4 @@
-"""Reductions, windowed reductions and scans. None takes an initial value: it is the identity of its kind."""
+"""Reductions, windowed reductions and scans. The initial value is always the identity of the kind."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ KINDS: dict[str, frozenset[str]] = {
     "and": INTEGERS | BOOL,
     "or": INTEGERS | BOOL,
 }
-"The kinds of reduction, with the dtypes each is defined for."
+"The kinds of reduction, with the dtypes that each is defined for."
 ORDERED = ("max", "min")
 SCANS = ("add", "mul", "max", "min")
 
 
 @irdl_op_definition
 class ReduceOp(TensorOp):
-    """Folds `dims` away. max and min of an empty set are -inf and inf (the extreme numbers of an integer dtype); NaN
-    anywhere makes max and min NaN."""
+    """Reduces over `dims`, which are removed. max and min of no elements are -inf and inf (for integers, the extreme
+    numbers of the dtype); any NaN makes max and min NaN."""
 
     name = "lazytpu.reduce"
     HEAD: ClassVar = "kind"
@@ -54,7 +54,7 @@ class ReduceOp(TensorOp):
 
 @irdl_op_definition
 class ArgreduceOp(TensorOp):
-    """The extreme values along `dim` and their indices (i64). NaN wins over every number; of equals the first wins."""
+    """The extreme values along `dim` and their indices (i64). NaN wins over all numbers; of equals, the first wins."""
 
     name = "lazytpu.argreduce"
     HEAD: ClassVar = "kind"
@@ -70,7 +70,7 @@ class ArgreduceOp(TensorOp):
 
 @irdl_op_definition
 class ReduceWindowOp(TensorOp):
-    """Folds a window that slides over all dimensions, as StableHLO's reduce_window; padding holds the identity."""
+    """Reduces a sliding window over all dimensions, as StableHLO's reduce_window; the padding is the identity."""
 
     name = "lazytpu.reduce_window"
     HEAD: ClassVar = "kind"
@@ -101,7 +101,7 @@ class ReduceWindowOp(TensorOp):
 
 @irdl_op_definition
 class CumulativeOp(TensorOp):
-    """Inclusive scan along `dim`: element i folds elements 0..i."""
+    """Inclusive scan along `dim`: element i reduces elements 0..i."""
 
     name = "lazytpu.cumulative"
     HEAD: ClassVar = "kind"
@@ -161,7 +161,7 @@ def windowed_shape(
     base_dilations: Sequence[int],
     window_dilations: Sequence[int],
 ) -> list[int]:
-    """How many places a window has in each dimension, after dilating and padding the base; shared with convolution."""
+    """The number of window positions in each dimension, after dilating and padding the base; also for convolution."""
     rank = len(shape)
     named = {"window": window, "strides": strides, "low": low, "high": high}
     named |= {"base dilations": base_dilations, "window dilations": window_dilations}
@@ -169,7 +169,7 @@ def windowed_shape(
         check_length(values, rank, what)
         if what not in ("low", "high") and any(value < 1 for value in values):
             raise ValueError(f"{what} is {list(values)}; expected numbers >= 1")
-    places: list[int] = []
+    positions: list[int] = []
     for dim in range(rank):
         base = (shape[dim] - 1) * base_dilations[dim] + 1 if shape[dim] else 0
         padded = base + low[dim] + high[dim]
@@ -178,8 +178,8 @@ def windowed_shape(
                 f"padding ({low[dim]}, {high[dim]}) removes more than all of dimension {dim} of size {base}"
             )
         span = (window[dim] - 1) * window_dilations[dim] + 1
-        places.append((padded - span) // strides[dim] + 1 if padded >= span else 0)
-    return places
+        positions.append((padded - span) // strides[dim] + 1 if padded >= span else 0)
+    return positions
 
 
 def cumulative_type(kind: str, operand: AnyTensorType, dim: int) -> AnyTensorType:

@@ -1,4 +1,4 @@
-"""Ops that move elements and compute nothing."""
+"""Ops that only move elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lazytpu.ir.types import dtype_of, ints, numel, shape_of, tensor_type
 
 @irdl_op_definition
 class BroadcastInDimOp(TensorOp):
-    """Operand dimension i becomes result dimension dims[i]; one of size 1 is repeated, so are all other result dims."""
+    """Operand dimension i becomes result dimension dims[i], repeated if its size is 1. The operand is repeated along
+    all other result dimensions."""
 
     name = "lazytpu.broadcast_in_dim"
     operand = operand_def(TENSOR)
@@ -27,7 +28,7 @@ class BroadcastInDimOp(TensorOp):
 
 @irdl_op_definition
 class ReshapeOp(TensorOp):
-    """The same elements in row-major order under another shape."""
+    """The same elements, in row-major order, with another shape."""
 
     name = "lazytpu.reshape"
     operand = operand_def(TENSOR)
@@ -68,8 +69,8 @@ class SliceOp(TensorOp):
 
 @irdl_op_definition
 class PadOp(TensorOp):
-    """`low` and `high` copies of `value` (0-d) around each dimension (negative: cropped), `interior` between
-    elements."""
+    """Adds `low` and `high` copies of `value` (0-d) at the ends of each dimension (negative: crops), and `interior`
+    copies between elements."""
 
     name = "lazytpu.pad"
     operand = operand_def(TENSOR)
@@ -87,7 +88,7 @@ class PadOp(TensorOp):
 
 @irdl_op_definition
 class ConcatenateOp(TensorOp):
-    """The operands one after the other along `dim`."""
+    """The operands, concatenated along `dim`."""
 
     name = "lazytpu.concatenate"
     inputs = var_operand_def(TENSOR)
@@ -114,7 +115,7 @@ class ReverseOp(TensorOp):
 
 @irdl_op_definition
 class BarrierOp(TensorOp):
-    """The operand, which the compiler makes in full before it computes anything from it: nothing is fused across."""
+    """The operand, which the compiler materializes before any use of the result: nothing is fused across."""
 
     name = "lazytpu.barrier"
     operand = operand_def(TENSOR)
@@ -201,6 +202,6 @@ def concatenate_type(operands: Sequence[AnyTensorType], dim: int) -> AnyTensorTy
         if dtype_of(operand) != dtype_of(operands[0]) or len(shape) != len(first):
             raise ValueError(f"operands must have one dtype and rank; got {operands[0]} and {operand}")
         if shape[:dim] + shape[dim + 1 :] != first[:dim] + first[dim + 1 :]:
-            raise ValueError(f"operands may differ in dimension {dim} alone; got {operands[0]} and {operand}")
+            raise ValueError(f"operands may differ only in dimension {dim}; got {operands[0]} and {operand}")
         total += shape[dim]
     return tensor_type(dtype_of(operands[0]), (*first[:dim], total, *first[dim + 1 :]))

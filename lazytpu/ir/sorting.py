@@ -13,7 +13,7 @@ from lazytpu.ir.types import BOOL, FLOATS, INTEGERS, dtype_of, shape_of
 
 @irdl_op_definition
 class SortOp(TensorOp):
-    """All inputs reordered along `dim` so that the first is sorted: stably, NaN as the largest, -0.0 equal to 0.0."""
+    """All inputs, reordered along `dim` by a stable sort of the first. NaN is the largest; -0.0 equals 0.0."""
 
     name = "lazytpu.sort"
     inputs = var_operand_def(TENSOR)

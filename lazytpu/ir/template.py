@@ -1,4 +1,4 @@
-"""Calls of templates: JAX functions that emission lowers and splices in."""
+"""Calls of templates: JAX functions that are lowered and inlined by emit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from lazytpu.ir.literals import parse_literal, to_text
 
 @irdl_op_definition
 class TemplateOp(TensorOp):
-    """The function registered as `name` in lowering/templates, with static `params`. It returns the result types."""
+    """A call of the function registered as `name` in lowering/templates, with static `params`. The result types are
+    those that the function returns."""
 
     name = "lazytpu.template"
     HEAD: ClassVar = "name"
@@ -60,7 +61,7 @@ class TemplateOp(TensorOp):
 
 
 Param: TypeAlias = "bool | int | float | str | Sequence[Param]"
-"What a static parameter may be."
+"A static parameter."
 
 
 def to_attribute(value: Param) -> Attribute:
@@ -77,11 +78,11 @@ def to_attribute(value: Param) -> Attribute:
         case tuple() | list():  # a list reads back as a tuple
             return ArrayAttr([to_attribute(v) for v in value])
         case _:
-            raise ValueError(f"a template parameter is a bool, int, float, str or a tuple of them; got {value!r}")
+            raise ValueError(f"a template parameter must be a bool, int, float, str or a tuple of them; got {value!r}")
 
 
 def from_attribute(value: Attribute) -> Param:
-    """The parameter that `to_attribute` made an attribute of."""
+    """The inverse of `to_attribute`."""
     match value:
         case IntegerAttr():
             return bool(value.value.data) if value.type == IntegerType(1) else value.value.data

@@ -1,4 +1,4 @@
-"""Modules as text, and back."""
+"""Printing and parsing of modules."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lazytpu.ir.dominance import verify_order
 
 def context() -> Context:
     """An xDSL context with the dialects that a module may use: builtin, func, lazytpu."""
-    made = Context()
+    ctx = Context()
     for dialect in (Builtin, Func, LAZYTPU):
-        made.load_dialect(dialect)
-    return made
+        ctx.load_dialect(dialect)
+    return ctx
 
 
 def print_module(module: ModuleOp) -> str:
-    """The text of a module: one op per line, with the source lines that are known. `parse_module` reads it back to an
-    equal module, and that prints as the same text. Arguments with a `lazytpu.name` are called by it."""
+    """The text of a module: one op per line, with known source lines. `parse_module` reads it back to an equal module,
+    which prints as the same text. Arguments with a `lazytpu.name` are printed under that name."""
     for op in module.ops:
         if isinstance(op, FuncOp):
             _name_arguments(op)
@@ -36,10 +36,10 @@ def print_module(module: ModuleOp) -> str:
 
 
 def parse_module(text: str, name: str = "<module>") -> ModuleOp:
-    """The module of a text. `name` is what errors call the text (a file name).
+    """Parse a module. Errors refer to the text by `name`, such as a file name.
 
-    Raises xDSL's ParseError, which shows the line, when it cannot be read, and VerifyException when an op uses a value
-    that only a later one makes.
+    Raises xDSL's ParseError, which shows the line, for malformed text, and VerifyException when an op uses a value that
+    is defined after it.
     """
     module = Parser(context(), text, name).parse_module()
     verify_order(module)
@@ -47,7 +47,7 @@ def parse_module(text: str, name: str = "<module>") -> ModuleOp:
 
 
 class _Printer(Printer):
-    """Prints the location of an op when it is known; xDSL prints all or none."""
+    """Prints locations where they are known; xDSL prints all or none."""
 
     def print_op(self, op: Operation) -> None:
         outer = self.print_debuginfo
@@ -58,14 +58,14 @@ class _Printer(Printer):
         self.print_debuginfo = outer
 
     def print_string_literal(self, string: str) -> None:
-        # xDSL escapes the bytes of "é" and then reads them as bytes, not as a string that may name a file.
-        text = re.sub(r'[\x00-\x1f\x7f"]', lambda found: f"\\{ord(found[0]):02X}", string.replace("\\", "\\\\"))
+        # xDSL escapes the bytes of "é", but parses such escapes as a bytes literal, which is not valid as a file name.
+        text = re.sub(r'[\x00-\x1f\x7f"]', lambda match: f"\\{ord(match[0]):02X}", string.replace("\\", "\\\\"))
         self.print_string(f'"{text}"')
 
 
 def hint(name: str) -> str | None:
-    """A name as it may stand after `%`: "layers.0.weight" is `layers_0_weight`, "input 3" is `input3` (the parser takes
-    a number after an underscore at the end for a counter); None when nothing is left of it."""
+    """A name as a valid name hint, printed after `%`: "layers.0.weight" becomes `layers_0_weight`, and "input 3"
+    `input3`, because the parser takes a trailing underscore and number for a counter. None when nothing is left."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
     word = re.sub(r"(_\d+)+$", lambda end: end[0].replace("_", ""), word)
     return f"_{word}" if word[:1].isdigit() else word or None

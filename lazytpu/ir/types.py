@@ -1,7 +1,7 @@
-"""Names and shapes of tensor types.
+"""Dtypes and shapes of tensor types.
 
-Everywhere below the frontend a dtype is one of the strings in `DTYPES`. Signed integers are signless (`i32`), unsigned
-ones are `ui32`, booleans are `i1`, as in StableHLO; `c64` is `complex<f32>` and `c128` is `complex<f64>`.
+Everywhere below the frontend a dtype is one of the strings in `DTYPES`, as in StableHLO: signed integers are signless
+(`i32`), unsigned ones are `ui32`, booleans are `i1`; `c64` is `complex<f32>` and `c128` is `complex<f64>`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NAMES = {element: name for name, element in _ELEMENTS.items()}
 DTYPES = frozenset(_ELEMENTS)
 FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 FLOATS8 = frozenset(("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e8m0fnu"))
-"What numbers are kept in: ops move them and convert them, and compute with them nothing."
+"Storage dtypes: ops move and convert them, but do no arithmetic on them."
 COMPLEX = frozenset(("c64", "c128"))
 UNSIGNED = frozenset(("ui8", "ui16", "ui32", "ui64"))
 SIGNED = frozenset(("i8", "i16", "i32", "i64"))
@@ -77,12 +77,12 @@ _BITS = {
 REAL_OF = {"c64": "f32", "c128": "f64"}
 COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 
-# Types made here are interned and live as long as the process, so the identity of one is a key: looking a type up by
-# value costs a deep hash (about 5 us), by identity 0.1 us.
+# Types created here are interned and live as long as the process, so that their ids are keys: a lookup by value costs a
+# deep hash (about 5 us), a lookup by id 0.1 us.
 _KNOWN: dict[int, tuple[AnyTensorType, str, Shape]] = {}
 
 
-LARGEST = 1 << 42  # bytes of one array: no device has them, and far beyond them XLA ends the process
+LARGEST = 1 << 42  # bytes of one array: more than any device has; far larger sizes make XLA abort the process
 
 
 class TooLarge(ValueError):
@@ -90,8 +90,8 @@ class TooLarge(ValueError):
 
 
 def check_size(dtype: str, shape: Sequence[int]) -> None:
-    """Raise TooLarge for an array of more than `LARGEST` bytes: XLA counts bytes in 64 bits and aborts past them, and
-    what it can count may take it years to compute."""
+    """Raise TooLarge for an array of more than `LARGEST` bytes. XLA aborts where a byte count overflows 64 bits, and
+    may take years to compute on somewhat smaller arrays."""
     if prod(shape) * _BITS[dtype] > 8 * LARGEST:
         raise TooLarge(f"an array of {dtype}{list(shape)} is too large for any device")
 
@@ -101,14 +101,14 @@ def _intern(dtype: str, shape: Shape) -> AnyTensorType:
     _check_static(shape)
     element = element_type(dtype)
     check_size(dtype, shape)
-    made: AnyTensorType = TensorType(element, shape)
-    _KNOWN[id(made)] = (made, dtype, shape)
-    return made
+    interned: AnyTensorType = TensorType(element, shape)
+    _KNOWN[id(interned)] = (interned, dtype, shape)
+    return interned
 
 
 def _check_static(shape: Shape) -> None:
     if any(size < 0 for size in shape):
-        raise ValueError(f"shape {list(shape)} has a negative size; shapes are static, every size is at least 0")
+        raise ValueError(f"shape {list(shape)} has a negative size; shapes are static, and sizes must be at least 0")
 
 
 def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
@@ -116,20 +116,21 @@ def tensor_type(dtype: str, shape: Iterable[int]) -> AnyTensorType:
     return _intern(dtype, tuple(map(int, shape)))
 
 
-def canonical(found: Attribute) -> Attribute:
-    """The interned object for a type that was made elsewhere; what is no type of the dialect stays as it is."""
-    if not _is_tensor(found) or found.element_type not in _NAMES or found.encoding != NoneAttr():
-        return found
-    shape = found.get_shape()
-    return found if min(shape, default=0) < 0 else tensor_type(_NAMES[found.element_type], shape)
+def canonical(attribute: Attribute) -> Attribute:
+    """The interned object for a type that was created elsewhere. Anything but a type of the dialect is returned
+    unchanged."""
+    if not _is_tensor(attribute) or attribute.element_type not in _NAMES or attribute.encoding != NoneAttr():
+        return attribute
+    shape = attribute.get_shape()
+    return attribute if min(shape, default=0) < 0 else tensor_type(_NAMES[attribute.element_type], shape)
 
 
-def _is_tensor(found: Attribute) -> TypeGuard[AnyTensorType]:
-    return isinstance(found, TensorType)
+def _is_tensor(attribute: Attribute) -> TypeGuard[AnyTensorType]:
+    return isinstance(attribute, TensorType)
 
 
 def element_type(dtype: str) -> Attribute:
-    """The xDSL element type that a dtype name stands for."""
+    """The xDSL element type of a dtype name. Raises ValueError for an unknown name."""
     try:
         return _ELEMENTS[dtype]
     except KeyError:
@@ -137,12 +138,12 @@ def element_type(dtype: str) -> Attribute:
 
 
 def listed(dtypes: frozenset[str]) -> str:
-    """Dtype names as they read in an error message."""
+    """The text of dtype names in error messages."""
     return ", ".join(name for name in _ELEMENTS if name in dtypes)
 
 
 def element_name(element: Attribute) -> str:
-    """The dtype name of an xDSL element type."""
+    """The dtype name of an xDSL element type. Raises ValueError for a type outside the dialect."""
     try:
         return _NAMES[element]
     except KeyError:
@@ -150,22 +151,22 @@ def element_name(element: Attribute) -> str:
 
 
 def type_of(value: SSAValue | Attribute) -> AnyTensorType:
-    """The tensor type of a value (or the type itself)."""
-    found = value.type if isinstance(value, SSAValue) else value
-    if not _is_tensor(found):
-        raise ValueError(f"expected a tensor, got {found}")
-    return found
+    """The tensor type of a value, or the type itself. Raises ValueError for any other type."""
+    attribute = value.type if isinstance(value, SSAValue) else value
+    if not _is_tensor(attribute):
+        raise ValueError(f"expected a tensor, got {attribute}")
+    return attribute
 
 
 def _describe(value: SSAValue | Attribute) -> tuple[str, Shape]:
-    # Values are an abstract class, whose isinstance takes longer than all the rest here.
+    # getattr, because isinstance of SSAValue, an abstract class, takes longer than everything else here.
     known = _KNOWN.get(id(getattr(value, "type", value)))
     if known is not None:
         return known[1], known[2]
-    found = type_of(value)
-    shape = found.get_shape()
+    tensor = type_of(value)
+    shape = tensor.get_shape()
     _check_static(shape)
-    return element_name(found.element_type), shape
+    return element_name(tensor.element_type), shape
 
 
 def dtype_of(value: SSAValue | Attribute) -> str:
@@ -179,7 +180,7 @@ def shape_of(value: SSAValue | Attribute) -> Shape:
 
 
 def is_float(dtype: str) -> bool:
-    """True for all floats, those of 8 bits among them."""
+    """Whether a dtype is a float, including the 8-bit ones."""
     return dtype in FLOATS or dtype in FLOATS8
 
 
@@ -188,7 +189,7 @@ def is_complex(dtype: str) -> bool:
 
 
 def is_integer(dtype: str) -> bool:
-    """True for signed and unsigned integers; a boolean (`i1`) is not an integer."""
+    """Whether a dtype is a signed or unsigned integer; a boolean (`i1`) is not."""
     return dtype in INTEGERS
 
 
@@ -207,7 +208,7 @@ def numel(shape: Sequence[int]) -> int:
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy (or ml_dtypes) dtype with the same memory layout; `i1` is one byte per element."""
+    """The numpy (or ml_dtypes) dtype with the same memory layout; `i1` takes one byte per element."""
     import ml_dtypes
 
     names: dict[str, Any] = {
@@ -224,7 +225,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def array_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype of arrays on the device: of floats of 8 bits uint8, since programs take their bits."""
+    """The numpy dtype of arrays on the device; uint8 for 8-bit floats, which programs take as bits."""
     return np.dtype(np.uint8) if dtype in FLOATS8 else numpy_dtype(dtype)
 
 

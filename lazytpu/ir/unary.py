@@ -1,4 +1,4 @@
-"""Elementwise ops of one operand. The result has the operand's type except where a class says otherwise."""
+"""Elementwise ops on one operand. The result has the type of the operand unless a class says otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lazytpu.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, REAL_OF, SIGNED, d
 
 
 class UnaryOp(TensorOp):
-    """An elementwise op of one operand."""
+    """An elementwise op on one operand."""
 
     DOMAIN: ClassVar[frozenset[str]]
     "The dtypes the operand may have."
@@ -58,7 +58,7 @@ class BitUnaryOp(UnaryOp):
 
 
 class RealPartUnaryOp(UnaryOp):
-    """Takes complex (or real) numbers to real ones of the same precision."""
+    """Maps complex or real numbers to real ones of the same precision."""
 
     DOMAIN: ClassVar = FLOATS | COMPLEX
 
@@ -71,7 +71,7 @@ class RealPartUnaryOp(UnaryOp):
 
 @irdl_op_definition
 class AbsOp(SignedUnaryOp):
-    """|x|; the magnitude (a real number) of a complex one."""
+    """|x|; for a complex number its magnitude, a real number."""
 
     name = "lazytpu.abs"
 
@@ -91,7 +91,7 @@ class NegOp(NumberUnaryOp):
 
 @irdl_op_definition
 class SignOp(SignedUnaryOp):
-    """-1, 0 or 1 with the dtype of x; keeps NaN and -0.0; x / |x| of a complex number."""
+    """-1, 0 or 1 in the dtype of x; keeps NaN and -0.0; x / |x| for a complex number."""
 
     name = "lazytpu.sign"
 
@@ -308,7 +308,7 @@ class NotOp(BitUnaryOp):
 
 @irdl_op_definition
 class PopcountOp(IntegerUnaryOp):
-    """Number of set bits, with the dtype of x."""
+    """Number of set bits, in the dtype of x."""
 
     name = "lazytpu.popcount"
 

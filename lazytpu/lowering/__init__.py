@@ -1,7 +1,7 @@
-"""From the `lazytpu` dialect to StableHLO, by jaxlib's MLIR builders.
+"""Lowers the `lazytpu` dialect to StableHLO, with jaxlib's MLIR builders.
 
-`emit(module)` is the whole interface. One file per family of ops holds its lowering rules, named as in `lazytpu.ir`;
-`templates/` holds JAX functions for the long tail, lowered once for each use and spliced in as private functions.
+`emit(module)` is the whole interface. One file per op family, named as in `lazytpu.ir`, holds its lowering rules;
+`templates/` holds JAX functions for the long tail of ops, which are lowered and spliced in as private functions.
 """
 
 from lazytpu.lowering.emit import emit

@@ -1,4 +1,4 @@
-"""Attention: a pass has replaced it before a module is emitted."""
+"""Attention ops, which a pass replaces before a module is emitted."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from lazytpu.runtime.client import ir
 @lowers(ops.AttentionOp)
 @lowers(ops.AttentionBackwardOp)
 def attention(e: Emission, op: ops.AttentionOp | ops.AttentionBackwardOp, *operands: ir.Value) -> ir.Value:
-    raise ValueError("attention is written out by a pass before emission: run decompose-attention first")
+    raise ValueError("attention must be decomposed before a module is emitted: run the pass decompose-attention first")

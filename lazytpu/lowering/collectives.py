@@ -1,8 +1,8 @@
-"""What devices exchange: device d is XLA's replica d.
+"""Collectives. Device d is XLA's replica d.
 
-Not its partition d: partitions run one program on parts of the same values. XLA's partitioner would have to be told to
-leave every op alone, and it refuses an all_reduce of several operands (jaxlib 0.10.2). The TPU compiler makes the same
-code of both.
+It is not partition d: partitions run one program on parts of the same values. XLA's partitioner would have to be told
+to leave every op alone, and it rejects an all_reduce of several operands (jaxlib 0.10.2). The TPU compiler generates
+the same code for both.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lazytpu.runtime.client import stablehlo as hlo
 
 
 def _lists(e: Emission, prop: Attribute) -> tuple[tuple[int, ...], ...]:
-    """The groups or pairs of an op, all of them devices of the module."""
+    """The groups or pairs of an op. Raises ValueError for devices that the module does not run on."""
     lists = lists_of(prop)
-    devices = 1 + max(max(each) for each in lists)
+    devices = 1 + max(max(values) for values in lists)
     if devices > e.replicas:
         raise ValueError(
-            f"devices 0 to {devices - 1} take part, and the module is for {e.replicas}: "
-            f"expected its attribute {REPLICAS} to be {devices} or more"
+            f"devices 0 to {devices - 1} take part, but the module is for {e.replicas}: "
+            f"expected its attribute {REPLICAS} to be at least {devices}"
         )
     return lists
 
@@ -40,29 +40,29 @@ def _table(e: Emission, prop: Attribute) -> ir.DenseElementsAttr:
 
 @lowers(ops.GroupRankOp)
 def group_rank(e: Emission, op: ops.GroupRankOp) -> ir.Value:
-    """The number of the replica, or what a table of places says of it."""
+    """The number of the replica, mapped to its rank by a table unless they are equal."""
     groups = _lists(e, op.groups)
     device = e.convert(hlo.replica_id(results=[e.tensor("ui32")]), "i32")
     if groups == (tuple(range(len(groups[0]))),):
         return device
-    places = np.empty(sum(map(len, groups)), np.int32)
+    ranks = np.empty(sum(map(len, groups)), np.int32)
     for group in groups:
-        places[list(group)] = range(len(group))
-    table = hlo.constant(e.dense(places, "i32", places.shape))
+        ranks[list(group)] = range(len(group))
+    table = hlo.constant(e.dense(ranks, "i32", ranks.shape))
     return hlo.reshape(e.tensor("i32"), hlo.dynamic_slice(table, [device], [1]))
 
 
 @lowers(ops.AllReduceOp)
 def all_reduce(e: Emission, op: ops.AllReduceOp, *xs: ir.Value) -> list[ir.Value]:
-    """One op for the operands of each dtype, since its body has one."""
-    made: dict[int, ir.Value] = {}
+    """One op for the operands of each dtype, since the body of the op has one dtype."""
+    results: dict[int, ir.Value] = {}
     dtypes = [dtype_of(x.type) for x in op.operands]
     for dtype in dict.fromkeys(dtypes):
-        places = [i for i, each in enumerate(dtypes) if each == dtype]
-        reduced = hlo.AllReduceOp([xs[i].type for i in places], [xs[i] for i in places], _table(e, op.groups))
+        bucket = [i for i, operand_dtype in enumerate(dtypes) if operand_dtype == dtype]
+        reduced = hlo.AllReduceOp([xs[i].type for i in bucket], [xs[i] for i in bucket], _table(e, op.groups))
         e.combiner(reduced.computation, op.kind.data, dtype)
-        made.update(zip(places, reduced.results, strict=True))
-    return [made[i] for i in range(len(xs))]
+        results.update(zip(bucket, reduced.results, strict=True))
+    return [results[i] for i in range(len(xs))]
 
 
 @lowers(ops.AllGatherOp)
@@ -72,16 +72,16 @@ def all_gather(e: Emission, op: ops.AllGatherOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.ReduceScatterOp)
 def reduce_scatter(e: Emission, op: ops.ReduceScatterOp, x: ir.Value) -> ir.Value:
-    made = hlo.ReduceScatterOp(e.result(op), x, integer(op.dim), _table(e, op.groups))
-    e.combiner(made.computation, op.kind.data, dtype_of(op.operand_type(0)))
-    return made.result
+    scattered = hlo.ReduceScatterOp(e.result(op), x, integer(op.dim), _table(e, op.groups))
+    e.combiner(scattered.computation, op.kind.data, dtype_of(op.operand_type(0)))
+    return scattered.result
 
 
 @lowers(ops.AllToAllOp)
 def all_to_all(e: Emission, op: ops.AllToAllOp, x: ir.Value) -> ir.Value:
     parts = len(lists_of(op.groups)[0])
-    made = hlo.AllToAllOp([x], integer(op.split_dim), integer(op.concat_dim), parts, _table(e, op.groups))
-    return made.results[0]
+    exchanged = hlo.AllToAllOp([x], integer(op.split_dim), integer(op.concat_dim), parts, _table(e, op.groups))
+    return exchanged.results[0]
 
 
 @lowers(ops.CollectivePermuteOp)

@@ -1,4 +1,4 @@
-"""Constants, counters, and the run-time numbers of a pack."""
+"""Constants, iotas, and the run-time numbers of a pack."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Matrix products and convolutions.
 
-Products of f16 and bf16 are summed in f32 and rounded once. The operands stay narrow, as the matrix units want them;
-where the hardware has none for them (the CPU), XLA widens them itself.
+Products of f16 and bf16 are summed in f32 and rounded once. The operands stay narrow, as matrix units take them; on
+hardware without such units (the CPU), XLA widens them itself.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def _summed(
     left: tuple[ir.Value, Sequence[int], Sequence[int]],
     right: tuple[ir.Value, Sequence[int], Sequence[int]],
 ) -> ir.Value:
-    """The sum of all products of elements: the compiler of a TPU has no product of matrices of 64-bit integers."""
-    dtype, made = dtype_of(op.result_type()), shape_of(op.result_type())
+    """The product as a broadcast multiplication and a sum: the TPU compiler has no dot of 64-bit integers."""
+    dtype, result_shape = dtype_of(op.result_type()), shape_of(op.result_type())
     moved: list[ir.Value] = []
     for x, batch, contract in (left, right):
-        own = [d for d in range(ir.RankedTensorType(x.type).rank) if d not in (*batch, *contract)]
-        moved.append(hlo.transpose(e.convert(x, dtype), [*batch, *own, *contract]))
+        free = [d for d in range(ir.RankedTensorType(x.type).rank) if d not in (*batch, *contract)]
+        moved.append(hlo.transpose(e.convert(x, dtype), [*batch, *free, *contract]))
     batches, contracted = len(left[1]), len(left[2])
     shapes = [tuple(ir.RankedTensorType(x.type).shape) for x in moved]
-    whole = [*made, *shapes[0][len(shapes[0]) - contracted :]]
-    ends = range(len(made), len(whole))
-    starts = batches, len(shapes[0]) - contracted  # of the dims that each operand has alone
+    whole = [*result_shape, *shapes[0][len(shapes[0]) - contracted :]]
+    ends = range(len(result_shape), len(whole))
+    starts = batches, len(shapes[0]) - contracted  # of the free dims of each operand
     factors = [
         hlo.broadcast_in_dim(
             e.tensor(dtype, whole),
@@ -76,7 +76,7 @@ def _summed(
         for x, shape, start in zip(moved, shapes, starts, strict=True)
     ]
     product = e.binary("multiply", *factors)
-    total = hlo.ReduceOp([e.tensor(dtype, made)], [product], [e.constant(0, dtype)], list(ends))
+    total = hlo.ReduceOp([e.tensor(dtype, result_shape)], [product], [e.constant(0, dtype)], list(ends))
     e.combiner(total.body, "add", dtype)
     return total.results[0]
 
@@ -84,10 +84,10 @@ def _summed(
 def _batch_first(
     x: ir.Value, batch: Sequence[int], contract: Sequence[int]
 ) -> tuple[ir.Value, tuple[Sequence[int], Sequence[int]]]:
-    """An operand with its batch dims in front, and its batch and contracted dims then.
+    """An operand transposed so that its batch dims come first, with its new batch and contracted dims.
 
-    XLA:CPU (jaxlib 0.10.2) transposes it likewise, but too late: a product of bf16 over the dims {2} and {1} under the
-    batches {0,1} and {0,2} then misses the kernels for it, and fails when it runs ("Unsupported element type for
+    XLA:CPU (jaxlib 0.10.2) transposes it too, but too late: a product of bf16 that contracts dims {2} and {1}, with
+    batch dims {0,1} and {0,2}, then misses its kernels and fails at run time ("Unsupported element type for
     DotThunk::Execute: BF16 x BF16 = F32").
     """
     front = tuple(range(len(batch)))
@@ -116,8 +116,8 @@ def convolution(e: Emission, op: ops.ConvolutionOp, x: ir.Value, kernel: ir.Valu
     product = hlo.convolution(
         e.tensor(_accumulator(dtype), shape_of(op.result_type())),
         x,
-        # XLA:CPU hands a convolution to its fast kernels only when the window is not reversed; a reversed kernel is the
-        # same, and on the TPU it folds back.
+        # XLA:CPU uses its fast kernels only when the window is not reversed. Reversing the kernel is equivalent, and on
+        # a TPU it is folded back.
         hlo.reverse(kernel, flipped) if flipped else kernel,
         numbers,
         feature_group_count=integer(op.feature_groups),

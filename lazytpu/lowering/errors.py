@@ -1,7 +1,7 @@
-"""The exception of this room."""
+"""Errors of lowering."""
 
 from __future__ import annotations
 
 
 class LoweringError(Exception):
-    """An op could not be lowered, or the StableHLO it became is not valid: a fault of a rule, not of the user."""
+    """An op could not be lowered, or was lowered to invalid StableHLO: a bug in a rule, not in the user's program."""

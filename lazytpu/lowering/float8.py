@@ -1,7 +1,7 @@
-"""Floats of 8 bits to f32 and back, bit for bit as torch does it (torch/headeronly/util/Float8_*.h): XLA's own convert
-makes a NaN of what is too large for f8e4m3fn, where torch takes the largest number, and other bits of NaN.
+"""Conversion of 8-bit floats to f32 and back, bit for bit as in torch (torch/headeronly/util/Float8_*.h). XLA's own
+convert turns numbers that are too large for f8e4m3fn into NaN, where torch saturates, and has other bits for NaN.
 
-A program has them as their bits, ui8, and the arithmetic here is on ui32: it is the same on every platform.
+Programs hold them as bits, ui8, and the arithmetic here is on ui32, so that it is the same on every platform.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from lazytpu.lowering.emission import Emission
 
 _SIGN, _INFINITY = 0x80000000, 0x7F800000  # of f32
-_QUIET, _SIGNALLING = 0x400000, 0x7F800001  # the bit of a quiet NaN, and the NaN that torch makes of unsigned ones
+_QUIET, _SIGNALLING = 0x400000, 0x7F800001  # the bit of a quiet NaN, and torch's NaN of the unsigned formats
 
 
 @dataclass(frozen=True)
 class Format:
-    """A sign, an exponent with this bias, and so many bits of mantissa. `largest` are the bits of the largest finite
-    number, `overflow` those of what is larger, `nan` of NaN; a format with `signed` False has one NaN and one zero."""
+    """A format with a sign, an exponent with this bias, and this many bits of mantissa. `largest` are the bits of the
+    largest finite number, `overflow` of larger ones, `nan` of NaN. Without `signed`, it has one NaN and one zero."""
 
     mantissa: int
     bias: int
@@ -39,7 +39,7 @@ FORMATS = {
     "f8e5m2fnuz": Format(2, 16, 0x7F, overflow=0x80, nan=0x80, signed=False),
 }
 EXPONENT = "f8e8m0fnu"
-"An exponent alone: powers of two, and one NaN."
+"A format of an exponent alone: powers of two, and one NaN."
 
 
 class _Bits:
@@ -58,11 +58,11 @@ class _Bits:
         return self.e.compare(direction, x, self.constant(y), "ui32")
 
     def select(self, pred: ir.Value, on_true: ir.Value | int, on_false: ir.Value) -> ir.Value:
-        chosen = self.constant(on_true) if isinstance(on_true, int) else on_true
-        return self.e.create("stablehlo.select", [pred, chosen, on_false], on_false.type)
+        true_value = self.constant(on_true) if isinstance(on_true, int) else on_true
+        return self.e.create("stablehlo.select", [pred, true_value, on_false], on_false.type)
 
     def bits(self, x: ir.Value, dtype: str) -> ir.Value:
-        """The bits of x as an unsigned dtype, or bits as a float."""
+        """The bits of x as `dtype`: from float to unsigned, or back."""
         return hlo.bitcast_convert(self.e.tensor(dtype, self.shape), x)
 
     def number(self, x: ir.Value, dtype: str) -> ir.Value:
@@ -70,7 +70,7 @@ class _Bits:
 
 
 def decode(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
-    """x, the bits of `dtype`, as f32: exact."""
+    """The number in f32 whose bits in `dtype` are x; exact."""
     b = _Bits(e, x)
     bits = b.number(x, "ui32")
     if dtype == EXPONENT:
@@ -95,7 +95,7 @@ def decode(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
 
 
 def encode(e: Emission, x: ir.Value, dtype: str) -> ir.Value:
-    """x, of f32, as the bits of `dtype`: rounded to nearest even."""
+    """The bits of x, an f32, in `dtype`; rounds to nearest even."""
     b = _Bits(e, x)
     bits = b.bits(x, "ui32")
     code = _power(b, bits) if dtype == EXPONENT else _rounded(b, bits, FORMATS[dtype])
@@ -108,12 +108,12 @@ def _rounded(b: _Bits, bits: ir.Value, format: Format) -> ir.Value:
     odd = b.op("and", b.op("shift_right_logical", magnitude, shift), 1)
     half = (((format.bias - 127) << 23) + (1 << (shift - 1)) - 1) % (1 << 32)
     code = b.op("shift_right_logical", b.op("add", b.op("add", magnitude, half), odd), shift)
-    # Below the normal numbers the sum with a power of two, whose last bit is the least number, rounds.
+    # Subnormal numbers are rounded by adding a power of two whose last bit is the least number.
     power = (127 + 1 - format.bias + shift) << 23
     added = b.e.binary("add", b.bits(magnitude, "f32"), b.bits(b.constant(power), "f32"))
     tiny = b.op("subtract", b.bits(added, "ui32"), power)
     code = b.select(b.compare("LT", magnitude, (128 - format.bias) << 23), tiny, code)
-    # What rounds to more than the largest number is told by its code, what is far beyond it by its own bits.
+    # Numbers that round above the largest are recognized by their code, those far beyond by their own bits.
     beyond = b.e.binary(
         "or",
         b.compare("GT", code, format.largest),
@@ -126,7 +126,7 @@ def _rounded(b: _Bits, bits: ir.Value, format: Format) -> ir.Value:
 
 
 def _power(b: _Bits, bits: ir.Value) -> ir.Value:
-    """The exponent, rounded up from the half on; a sign is dropped."""
+    """The exponent, rounded up from one half on; the sign is dropped."""
     exponent = b.op("and", b.op("shift_right_logical", bits, 23), 0xFF)
     more = b.e.binary("or", b.compare("NE", b.op("and", bits, _QUIET - 1), 0), b.compare("GT", exponent, 0))
     up = b.e.binary("and", b.compare("NE", b.op("and", bits, _QUIET), 0), more)

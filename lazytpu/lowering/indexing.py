@@ -1,7 +1,7 @@
-"""Reading and writing at computed indices.
+"""Reads and writes at run-time indices.
 
-Out of bounds: `gather`, `dynamic_slice` and `dynamic_update_slice` clamp the start of a slice so that all of it lies
-inside; `scatter` leaves a slice out whole when any of it would lie outside.
+Out of bounds, `gather`, `dynamic_slice` and `dynamic_update_slice` clamp the start of a slice so that all of it is in
+bounds; `scatter` skips a slice of which any part is out of bounds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
         scattered_dims_to_operand_dims=ints(op.scatter_dims_to_operand_dims),
         index_vector_dim=integer(op.index_vector_dim),
     )
-    made = hlo.ScatterOp(
+    scattered = hlo.ScatterOp(
         [x.type],
         [x],
         indices,
@@ -49,8 +49,8 @@ def scatter(e: Emission, op: ops.ScatterOp, x: ir.Value, indices: ir.Value, upda
         indices_are_sorted=bool(integer(op.indices_are_sorted)),
         unique_indices=bool(integer(op.unique_indices)),
     )
-    e.combiner(made.update_computation, op.kind.data, dtype_of(op.operand_type(0)))
-    return made.results[0]
+    e.combiner(scattered.update_computation, op.kind.data, dtype_of(op.operand_type(0)))
+    return scattered.results[0]
 
 
 @lowers(ops.DynamicSliceOp)

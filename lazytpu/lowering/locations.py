@@ -1,4 +1,4 @@
-"""Source lines: xDSL locations as MLIR locations, which XLA carries into its own messages and profiles."""
+"""Source lines: converts xDSL locations to MLIR locations, which XLA uses in messages and profiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lazytpu.runtime.client import ir
 
 
 def to_mlir(location: Attribute) -> ir.Location:
-    """The same location in MLIR; unknown for kinds that neither has."""
+    """The same location in MLIR; unknown for any other kind."""
     match location:
         case FileLineColLoc():
             return ir.Location.file(location.filename.data, location.line.data, location.column.data)

@@ -1,4 +1,4 @@
-"""Elementwise ops. Most are one StableHLO or CHLO op of the same operands: those are a table."""
+"""Elementwise ops. Most are one StableHLO or CHLO op on the same operands, and are listed in a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lazytpu.lowering.rules import RULES, lowers
 from lazytpu.runtime.client import ir
 from lazytpu.runtime.client import stablehlo as hlo
 
-# Where StableHLO has no such function, CHLO does, and XLA expands it by platform and dtype.
+# Functions that StableHLO does not have are in CHLO; XLA expands them by platform and dtype.
 DIRECT = {
     "abs": "stablehlo.abs",
     "neg": "stablehlo.negate",
@@ -95,7 +95,7 @@ def compare(e: Emission, op: ops.CompareOp, lhs: ir.Value, rhs: ir.Value) -> ir.
 def bitcast_convert(e: Emission, op: ops.BitcastConvertOp, x: ir.Value) -> ir.Value:
     source, target = dtype_of(op.operand_type(0)), dtype_of(op.result_type())
     if (source, target) == ("f64", "i64") and e.target == "tpu":
-        # Directly, libtpu 0.0.42 takes the halves for unsigned and refuses what reads them.
+        # Via ui64: libtpu 0.0.42 takes the halves for unsigned, and rejects their users if they are signed.
         x = e.create("stablehlo.bitcast_convert", [x], e.tensor("ui64", shape_of(op.operand_type(0))))
     return e.create("stablehlo.bitcast_convert", [x], e.result(op))
 
@@ -115,8 +115,8 @@ def _converted(e: Emission, x: ir.Value, source: str, target: str) -> ir.Value:
     if is_complex(source) and target == "i1":
         return e.compare("NE", x, e.constant(0, source, shape), source)
     if source == "i1" and (is_float(target) or is_complex(target)):
-        # Not a convert: XLA makes `a * convert(p)` a select, and then infinity times false is 0.
-        one, none = (e.constant(number, target, shape) for number in (1, 0))
-        return e.create("stablehlo.select", [x, one, none], one.type)
-    # StableHLO leaves complex to real open; numbers to i1 are x != 0 in StableHLO itself.
+        # Not a convert: XLA turns `a * convert(p)` into a select, which makes infinity times false 0.
+        one, zero = (e.constant(number, target, shape) for number in (1, 0))
+        return e.create("stablehlo.select", [x, one, zero], one.type)
+    # StableHLO does not define complex to real; numbers to i1 are x != 0 in StableHLO itself.
     return e.convert(hlo.real(x) if is_complex(source) and target not in COMPLEX_OF.values() else x, target)

@@ -1,8 +1,8 @@
 """Random bits: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-Bits depend on seed, offset and each element's row-major index, and on nothing else: not on the shape's tiling, the
-sharding, or the program around. ui64 elements are the two output words (first word high), ui32 elements their xor, as
-jax does with `jax_threefry_partitionable`.
+Bits depend only on the seed, the offset and the row-major index of each element; not on tiling, sharding, or the rest
+of the program. ui64 elements are the two output words (first word high), ui32 elements their xor, as in jax with
+`jax_threefry_partitionable`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
 Words: TypeAlias = "tuple[ir.Value, ir.Value]"
-"""Two ui32 tensors: the high and the low half of 64 bits."""
+"""Two ui32 tensors: the high and low halves of 64 bits."""
 
 
 @lowers(ops.RandomBitsOp)
@@ -51,9 +51,9 @@ def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def _key(e: Emission, seed: ir.Value, offset: ir.Value) -> Words:
-    """The 0-d key of a stream. It is computed for the next offset as well, in a second element: XLA fuses no scalars on
-    a TPU, whose scalar unit would get each of these hundred ops as an op of the program (three dropouts: 389 scheduled
-    ops, so 43)."""
+    """The 0-d key of a stream. It is computed as one element of two, the other being the key of the next offset: on a
+    TPU, XLA does not fuse scalars, and would schedule each of these hundred ops on the scalar unit (three dropouts: 389
+    scheduled ops; in this way 43)."""
     (one, two), counter = _halves(e, seed, ()), _halves(e, offset, ())
     high, low = (hlo.broadcast_in_dim(e.tensor("ui32", (2,)), word, []) for word in counter)
     low = e.binary("add", low, hlo.iota(e.tensor("ui32", (2,)), 0))
@@ -63,10 +63,10 @@ def _key(e: Emission, seed: ir.Value, offset: ir.Value) -> Words:
 
 
 def threefry(e: Emission, key: Words, counter: Words, shape: Sequence[int]) -> Words:
-    """Threefry-2x32 of a 0-d key and a counter of this shape.
+    """Threefry-2x32 of a 0-d key and a counter of shape `shape`.
 
-    The 20 rounds are written out: XLA fuses them with what consumes the bits, and one million masked elements take 1.5
-    ms on XLA:CPU. As a loop (jax's choice for the CPU) they take 2.7 ms, and 8.9 MB of temporaries.
+    The 20 rounds are unrolled: XLA fuses them with the users of the bits, and one million masked elements take 1.5 ms
+    on XLA:CPU. As a loop (jax's choice for the CPU) they take 2.7 ms, and 8.9 MB of temporaries.
     """
 
     def spread(word: ir.Value) -> ir.Value:
@@ -95,7 +95,7 @@ def _halves(e: Emission, x: ir.Value, shape: Sequence[int]) -> Words:
 
 
 def _row_major_index(e: Emission, shape: Sequence[int]) -> Words:
-    """The position of each element, in 32-bit arithmetic unless there are more than 2^32."""
+    """The row-major index of each element, in 32-bit arithmetic unless there are more than 2^32 elements."""
     small = numel(shape) <= 1 << 32
     dtype = "ui32" if small else "ui64"
     index, stride = e.constant(0, dtype, shape), 1

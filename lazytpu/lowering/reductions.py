@@ -1,7 +1,7 @@
 """Reductions, windowed reductions, arg-reductions and scans.
 
-Sums and products of f16 and bf16 are taken in f32 and rounded once. max and min give NaN when an element is NaN, since
-StableHLO's maximum and minimum do. On i1, add and max are "or", mul and min are "and", as in StableHLO.
+Sums and products of f16 and bf16 are accumulated in f32 and rounded once. max and min propagate NaN, as StableHLO's
+maximum and minimum do. On i1, add and max are "or", mul and min are "and", as in StableHLO.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _accumulator(kind: str, dtype: str) -> str:
 
 
 def _reduce(e: Emission, kind: str, x: ir.Value, dtype: str, dims: Sequence[int]) -> ir.Value:
-    """x folded over dims; accumulates in `dtype`, which is also that of x."""
+    """x reduced over `dims`; accumulates in `dtype`, which is also that of x."""
     x = e.settled(x)
     shape = [size for dim, size in enumerate(ir.RankedTensorType(x.type).shape) if dim not in dims]
     start = e.constant(e.identity(kind, dtype), dtype)
@@ -45,19 +45,19 @@ def reduce(e: Emission, op: ops.ReduceOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.ArgreduceOp)
 def argreduce(e: Emission, op: ops.ArgreduceOp, x: ir.Value) -> list[ir.Value]:
-    """The extreme value, then the least index that holds it (or that holds NaN): two plain reductions, which XLA:CPU
-    vectorises; one reduction of (value, index) pairs takes 4 to 14 times as long there."""
+    """The extreme value, then the least index of an element equal to it (or of a NaN): two plain reductions, which
+    XLA:CPU vectorizes. One reduction of (value, index) pairs takes 4 to 14 times as long there."""
     kind, dim = op.kind.data, integer(op.dim)
     dtype, shape = dtype_of(op.operand_type(0)), shape_of(op.operand_type(0))
     counter = "i32" if shape[dim] <= np.iinfo(np.int32).max else "i64"
     value = _reduce(e, kind, x, dtype, [dim])
-    kept = [d for d in range(len(shape)) if d != dim]
-    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, kept), dtype)
+    rest = [d for d in range(len(shape)) if d != dim]
+    hit = e.compare("EQ", x, hlo.broadcast_in_dim(e.type(op.operand_type(0)), value, rest), dtype)
     if is_float(dtype):
         hit = e.binary("or", hit, e.compare("NE", x, x, dtype))
     index = hlo.iota(e.tensor(counter, shape), dim)
-    found = hlo.select(hit, index, e.constant(shape[dim], counter, shape))
-    return [value, e.convert(_reduce(e, "min", found, counter, [dim]), "i64")]
+    hit_index = hlo.select(hit, index, e.constant(shape[dim], counter, shape))
+    return [value, e.convert(_reduce(e, "min", hit_index, counter, [dim]), "i64")]
 
 
 def _reduce_window(
@@ -99,8 +99,8 @@ def reduce_window(e: Emission, op: ops.ReduceWindowOp, x: ir.Value) -> ir.Value:
 
 @lowers(ops.CumulativeOp)
 def cumulative(e: Emission, op: ops.CumulativeOp, x: ir.Value) -> ir.Value:
-    """A reduce_window over all that came before. XLA rewrites it into a tree of short scans: one million f32 take 3.3
-    ms on XLA:CPU (a chain of shifted additions 48 ms) and round no worse than the depth of the tree."""
+    """A reduce_window over all previous elements, which XLA rewrites into a tree of short scans: one million f32 take
+    3.3 ms on XLA:CPU (a chain of shifted additions 48 ms), and rounding errors grow with the depth of the tree only."""
     shape, dim = shape_of(op.operand_type(0)), integer(op.dim)
     if shape[dim] <= 1 or 0 in shape:
         return x

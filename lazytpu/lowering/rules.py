@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def lowers(kind: type[TensorOp]) -> Callable[[Function], Function]:
-    """Registers a function as the lowering rule of one op."""
+    """Register the decorated function as the lowering rule of an op class. Raises ValueError if it has one already."""
 
     def register(function: Function) -> Function:
         if kind in RULES:

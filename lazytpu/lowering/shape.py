@@ -1,4 +1,4 @@
-"""Ops that move elements and compute nothing: each is the StableHLO op of the same name, or nearly."""
+"""Ops that only move elements. Each is a StableHLO op of the same name, with few exceptions."""
 
 from __future__ import annotations
 

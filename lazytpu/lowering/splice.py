@@ -1,4 +1,4 @@
-"""Splicing: the functions of a lowered template as private functions of the module being emitted."""
+"""Splicing: copies the functions of a lowered template into the module being emitted, as private functions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lazytpu.runtime.client import func, ir
 
 
 def splice(e: Emission, instance: Instance) -> str:
-    """The symbol of the template's function in the module, spliced in at its first use."""
+    """The symbol of the template's function in the module, which is spliced in on first use."""
     return e.function(instance, instance.name, lambda symbol: _splice(e, instance, symbol))
 
 
 def _splice(e: Emission, instance: Instance, symbol: str) -> None:
     source = ir.Module.parse(instance.bytecode)
     functions = [op for op in source.body.operations if isinstance(op, func.FuncOp)]
-    # Every symbol gets a new name, helpers too: two templates may both have a @_where.
+    # All symbols are renamed, including helpers: two templates may both have a @_where.
     names = {
         f.name.value: symbol if f.name.value == "main" else e.symbol(f"{symbol}_{f.name.value}") for f in functions
     }
@@ -27,21 +27,21 @@ def _splice(e: Emission, instance: Instance, symbol: str) -> None:
         function.operation.walk(lambda op: _rename_references(op, names))
         function.attributes["sym_name"] = ir.StringAttr.get(names[function.name.value])
         function.attributes["sym_visibility"] = ir.StringAttr.get("private")
-        for attribute in ("arg_attrs", "res_attrs"):  # names of jax's own, and layouts of the whole module's arguments
+        for attribute in ("arg_attrs", "res_attrs"):  # jax's argument names, and layouts that only @main may have
             if attribute in function.attributes:
                 del function.attributes[attribute]
         e.module.body.append(function.operation.clone())
 
 
 def _check_sizes(op: ir.Operation) -> ir.WalkResult:
-    """Raise TooLarge for a template that makes what no device can hold."""
+    """Raise TooLarge for a template with an array that no device can hold."""
     for result in op.results:
         if isinstance(result.type, ir.RankedTensorType) and prod(result.type.shape) > LARGEST:
             raise TooLarge(f"an array of {result.type} is too large for any device")
     return ir.WalkResult.ADVANCE
 
 
-# Where an op names functions: calls and composites one, custom calls a list.
+# Attributes that refer to functions: one in calls and composites, a list in custom calls.
 _ONE = ("callee", "decomposition")
 _LIST = "called_computations"
 
@@ -49,9 +49,9 @@ _LIST = "called_computations"
 def _rename_references(op: ir.Operation, names: dict[str, str]) -> ir.WalkResult:
     for attribute in _ONE:
         if attribute in op.attributes:
-            found = ir.FlatSymbolRefAttr(op.attributes[attribute]).value
-            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(names[found])
+            symbol = ir.FlatSymbolRefAttr(op.attributes[attribute]).value
+            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(names[symbol])
     if _LIST in op.attributes:
-        found = [ir.FlatSymbolRefAttr(item).value for item in ir.ArrayAttr(op.attributes[_LIST])]
-        op.attributes[_LIST] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(names[name]) for name in found])
+        symbols = [ir.FlatSymbolRefAttr(item).value for item in ir.ArrayAttr(op.attributes[_LIST])]
+        op.attributes[_LIST] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(names[symbol]) for symbol in symbols])
     return ir.WalkResult.ADVANCE

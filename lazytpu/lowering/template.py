@@ -1,4 +1,4 @@
-"""Calls of templates: a JAX function, lowered once for these operand types and parameters, spliced in and called."""
+"""Calls of templates: a JAX function is lowered once for its operand types and parameters, spliced in and called."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lazytpu.runtime.client import ir
 @lowers(ops.TemplateOp)
 def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Value]:
     name = op.template_name.data
-    made = instance(
+    lowered = instance(
         name,
         tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands),
         {key: ops.from_attribute(value) for key, value in op.params.data.items()},
         e.platform,
     )
     declared = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.results)
-    if made.results != declared:
-        raise ValueError(f"template {name} returns {made.results}, and the op declares {declared}")
-    symbol = splice(e, made)
+    if lowered.results != declared:
+        raise ValueError(f"template {name} returns {lowered.results}, but the op declares {declared}")
+    symbol = splice(e, lowered)
     return e.call(symbol, [e.settled(x) for x in operands], [e.result(op, i) for i in range(len(declared))])

@@ -1,4 +1,4 @@
-"""StableHLO as text, for dumps."""
+"""The text of StableHLO modules, for dumps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from lazytpu.runtime.client import ir
 
 
 def stablehlo_text(module: ir.Module, *, locations: bool = False, elide_above: int | None = None) -> str:
-    """The module as MLIR text. Parameters are named as the program names them (`%layers.0.weight`).
+    """The module as MLIR text. Parameters keep the names of the program (`%layers.0.weight`).
 
-    With `locations` the text carries source lines. Constants of more than `elide_above` elements are left out, which
-    makes the text good for reading only; by default it is whole, and any StableHLO tool reads it.
+    With `locations` the text includes source lines. Constants of more than `elide_above` elements are elided, for
+    people to read; by default the text is complete, and can be parsed by any StableHLO tool.
     """
     return str(
         module.operation.get_asm(

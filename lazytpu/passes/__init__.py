@@ -1,8 +1,6 @@
-"""Passes over modules of the `lazytpu` dialect: one named pass per file, the file named as the pass; `phases.py` says
-the order in which a module goes through them.
+"""Passes over modules of the `lazytpu` dialect. Each pass has a file of its own name; `phases.py` has their order.
 
-`register` and `registered` are public: they are how a pass from elsewhere becomes part of the pipeline
-(docs/writing-a-pass.md).
+`register` and `registered` are public: they add a pass from another package to the pipeline (docs/writing-a-pass.md).
 """
 
 from lazytpu.passes.registry import register, registered, unregister

@@ -1,4 +1,4 @@
-"""`canonicalize`: algebraic simplification, one form for what can be written in several.
+"""`canonicalize`: simplify algebraically, and give equal computations one form.
 
     %0 = lazytpu.transpose %w [1, 0]
     %1 = lazytpu.dot_general %x, %0 lhs_contract = [1] rhs_contract = [0]
@@ -7,14 +7,14 @@
     ->
     %3 = lazytpu.dot_general %x, %w lhs_contract = [1] rhs_contract = [1]
 
-The patterns are in `patterns/`, by family. They are applied to every op, then to what they built and its users, until
-none matches; a dead op is erased on the way.
+The patterns are in `patterns/`, by family. They are applied to every op, then to the ops they build and their users,
+until none matches; dead ops are erased along the way.
 
-Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py says what exact means); ops built for
-an op carry its source line and its recompute mark; running it again changes nothing.
+Needs: nothing. Guarantees: the same bits for every input (patterns/__init__.py defines exactness); the ops that replace
+an op carry its source line and recompute mark; the pass is idempotent.
 
-The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op and by the classes of the ops
-that make its operands, so that few are tried: see `Pattern.MADE_BY`.
+The driver is xDSL's `PatternRewriteWalker`. Patterns are looked up by the class of the op and the classes of the ops
+that define its operands, so that few are tried: see `Pattern.MADE_BY`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from lazytpu.ir.base import TensorOp
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns import (
     algebra,
     broadcasts,
@@ -49,7 +49,7 @@ FAMILIES = (algebra, choice, conversions, shape, broadcasts, moves, reductions, 
 
 @dataclass(frozen=True)
 class CanonicalizePass(ModulePass):
-    """All patterns, until none matches."""
+    """Applies all patterns until none matches."""
 
     name = "canonicalize"
 
@@ -59,11 +59,11 @@ class CanonicalizePass(ModulePass):
 
 @cache
 def patterns() -> Table:
-    """Class of op -> its patterns, over all families."""
+    """Class of op -> its patterns, of all families."""
     table: Table = {}
     for family in FAMILIES:
-        for kind, of_kind in family.PATTERNS.items():
-            table[kind] = table.get(kind, ()) + of_kind
+        for kind, family_patterns in family.PATTERNS.items():
+            table[kind] = table.get(kind, ()) + family_patterns
     return table
 
 
@@ -77,14 +77,14 @@ class ByClass(RewritePattern):
         if isinstance(op, TensorOp) and all(result.first_use is None for result in op.results):
             rewriter.erase(op)
             return
-        makers = {type(x.owner) for x in op.operands}
+        definers = {type(x.owner) for x in op.operands}
         for pattern in self.table.get(type(op), ()):
-            if pattern.MADE_BY and pattern.MADE_BY.isdisjoint(makers):
+            if pattern.MADE_BY and pattern.MADE_BY.isdisjoint(definers):
                 continue
             try:
                 pattern.match_and_rewrite(op, rewriter)
             except Exception as error:
-                note(error, op)
+                note_op(error, op)
                 raise
             if rewriter.has_done_action:
                 return

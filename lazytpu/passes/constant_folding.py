@@ -1,17 +1,17 @@
-"""`constant-folding`: compute ops of constants now.
+"""`constant-folding`: evaluate ops whose operands are constants.
 
     %0 = lazytpu.constant 3.0 : tensor<8x8xf32>
     %1 = lazytpu.constant 4.0 : tensor<8x8xf32>     ->     %2 = lazytpu.constant 12.0 : tensor<8x8xf32>
     %2 = lazytpu.mul %0, %1 : tensor<8x8xf32>
 
-Elementwise ops of splats fold at any size, for they compute one number; the rest only to results of at most `limit`
-elements, because a table is part of the program's text and of its compiled code.
+Elementwise ops on splats fold at any size, since they compute one number; other ops fold only to results of at most
+`limit` elements, because a table is part of the program's text and of its compiled code.
 
-Needs: nothing. Guarantees: a folded value has the bits that the op gives in its own dtype by IEEE 754 arithmetic (the
-rules and what they leave alone are in `folding.py`). Functions that implementations round differently, such as exp,
-are not folded: the backend computes them, for constants and for data alike.
+Needs: nothing. Guarantees: a folded value has the bits that the op computes in its own dtype by IEEE 754 arithmetic
+(`folding.py` has the rules, and what they do not fold). Functions that implementations round differently, such as exp,
+are not folded: the backend computes them, for constants and data alike.
 
-One forward walk is enough: operands come before their users.
+One forward walk suffices, since operands come before their users.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.types import FLOATS8, Shape, dtype_of, is_float, numel, numpy_dtype, shape_of
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.folding import ELEMENTWISE, MOVES
 from lazytpu.passes.patterns.rewriting import replace, splat
 
 
 @dataclass(frozen=True)
 class ConstantFoldingPass(ModulePass):
-    """Ops of constants to constants of at most `limit` elements."""
+    """Folds ops on constants into constants of at most `limit` elements."""
 
     name = "constant-folding"
 
@@ -58,12 +58,12 @@ class ConstantFoldingPass(ModulePass):
                 try:
                     self._fold(op)
                 except Exception as error:
-                    note(error, op)
+                    note_op(error, op)
                     raise
 
     def _fold(self, op: TensorOp) -> None:
         if any(dtype_of(value) in FLOATS8 for value in (*op.operands, *op.results)):
-            return  # numpy converts them in another way than `lowering/float8.py`
+            return  # numpy converts them differently than `lowering/float8.py`
         small = all(numel(shape_of(value)) <= self.limit for value in (*op.operands, *op.results))
         splats = all(isinstance(x.owner, ConstantOp) for x in op.operands)
         elementwise, move = ELEMENTWISE.get(type(op)), MOVES.get(type(op))
@@ -76,14 +76,14 @@ class ConstantFoldingPass(ModulePass):
         if folded is not None:
             dtype, shape = dtype_of(op.results[0]), shape_of(op.results[0])
             values = folded.astype(numpy_dtype(dtype), copy=False)
-            if is_float(dtype):  # one NaN: processors differ in its sign
+            if is_float(dtype):  # one NaN for all: processors differ in its sign
                 values = np.where(np.isnan(values), values.dtype.type(np.nan), values)
             one = elementwise is not None and splats
             replace(op, PatternRewriter(op), lambda b: _constant(b, values, dtype, shape, one))
 
 
 def _constant(b: Builder, values: NDArray[Any], dtype: str, shape: Shape, one: bool) -> SSAValue:
-    """A table of `values`, or all elements the `one` number they hold."""
+    """A constant of these values; with `one`, a splat of the only number they hold."""
     return b.constant(values[0].item(), dtype, shape) if one else b.array(values.reshape(shape), dtype)
 
 
@@ -92,7 +92,7 @@ def is_constant(op: Operation | Block) -> bool:
 
 
 def array_of(op: Operation | Block, one: bool = False) -> NDArray[Any]:
-    """The elements of a constant; only `one` of them, in one dimension, when all are equal."""
+    """The elements of a constant; with `one`, only the number of a splat, as a 1-D array."""
     if isinstance(op, DenseConstantOp):
         kind = numpy_dtype(dtype_of(op.results[0]))
         return np.frombuffer(bytes.fromhex(op.data.data), kind).reshape(shape_of(op.results[0]))

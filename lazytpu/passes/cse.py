@@ -4,19 +4,20 @@
     %1 = lazytpu.exp %x                ->    %2 = lazytpu.add %0, %0
     %2 = lazytpu.add %0, %1
 
-Two ops are equal when they are of one class, use the same values (in any order for a commutative op), and have the same
-properties, attributes and result types. The first stays, with its source line.
+Two ops are equal when they have the same class, operands (in any order for a commutative op), properties, attributes
+and result types. The first one stays, with its source line.
 
-Needs: blocks in dataflow order. Guarantees: no two pure ops of a block are equal. Two are never merged
+Needs: blocks in dataflow order. Guarantees: no two pure ops of a block are equal. Ops are never merged
 
 - across blocks, since each region is a scope of its own;
 - across a recompute boundary: an op marked `lazytpu.recompute = N` merges only with ops of the same N. Activation
-  checkpointing computes values twice on purpose, and merging them would keep alive what it set out to free.
+  checkpointing computes values twice on purpose; merging them would keep alive what it frees.
 
-Random ops need no exception: two draws differ by their offset operands.
+Random ops need no special case: two draws differ in their offset operands.
 
-xDSL's own `cse` knows no recompute boundary, and hashes whole attribute trees: 20 us per op. Here each attribute is
-numbered once, by identity where possible: 7 us per op (tools/time_passes.py, 5,000 ops of which 2 in 5 are merged).
+xDSL's own `cse` has no notion of recompute boundaries, and hashes whole attribute trees: 20 us per op. Here each
+attribute is numbered once, by identity where possible: 7 us per op (tools/time_passes.py, 5,000 ops of which 2 in 5 are
+merged).
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ class _Merger:
             op = following
 
     def traits_of(self, kind: type[Operation]) -> tuple[bool, bool]:
-        found = self.traits.get(kind)
-        if found is None:
-            found = self.traits[kind] = (kind.has_trait(Pure), kind.has_trait(Commutative))
-        return found
+        traits = self.traits.get(kind)
+        if traits is None:
+            traits = self.traits[kind] = (kind.has_trait(Pure), kind.has_trait(Commutative))
+        return traits
 
     def key(self, op: Operation, commutative: bool) -> Hashable:
         numbers = self.numbers

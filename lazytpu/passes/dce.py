@@ -6,11 +6,11 @@
       func.return %0                   }
     }
 
-Needs: nothing. Guarantees: every pure op left has a used result; function arguments, results, and ops with effects
-stay.
+Needs: nothing. Guarantees: every remaining pure op has a used result; function arguments, results, and ops with side
+effects stay.
 
-One reverse walk of each block is enough, because a block of this dialect is in dataflow order: all users of an op come
-after it. So it costs 0.9 us per op, xDSL's iterated liveness 7 us (tools/time_passes.py, 5,000 ops).
+One reverse walk of each block suffices: blocks of this dialect are in dataflow order, so all users of an op come after
+it. It takes 0.9 us per op, against 7 us for xDSL's iterated liveness (tools/time_passes.py, 5,000 ops).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DcePass(ModulePass):
 
 
 def erase_dead(block: Block, pure: dict[type[Operation], bool]) -> None:
-    """Erase the dead ops of a block and of the regions in it; `pure` remembers what was found for each class of op."""
+    """Erase the dead ops of a block and of its nested regions; `pure` caches whether a class of ops is pure."""
     op = block.last_op
     while op is not None:
         previous = op.prev_op

@@ -1,4 +1,4 @@
-"""How a failing pass says which op it failed at."""
+"""Errors of passes, which name the op that a pass failed at."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ class PassError(RuntimeError):
 def describe(op: Operation) -> str:
     """One line: "at the op `%0 = lazytpu.add ...` from train.py:41"."""
     if op.regions:
-        shown = op.name
+        text = op.name
     else:
         results = ", ".join(str(t) for t in op.result_types)
         operands = ", ".join(str(value.type) for value in op.operands)
-        settings = ", ".join(f"{name} = {value}" for name, value in (op.properties | op.attributes).items())
-        shown = f"{op.name} ({operands}) {{{settings}}} -> {results}"
+        attributes = ", ".join(f"{name} = {value}" for name, value in (op.properties | op.attributes).items())
+        text = f"{op.name} ({operands}) {{{attributes}}} -> {results}"
     line = location.describe(op.location)
-    return f"at the op `{shown}`" + (f" from {line}" if line else "")
+    return f"at the op `{text}`" + (f" from {line}" if line else "")
 
 
-def note(error: Exception, op: Operation) -> None:
-    """Say on an error which op was being rewritten."""
+def note_op(error: Exception, op: Operation) -> None:
+    """Add a note to an error: the op that was being rewritten."""
     error.add_note(describe(op))
 
 
-def own_notes(error: Exception) -> list[str]:
-    """What `note` left on an error."""
+def op_notes(error: Exception) -> list[str]:
+    """The notes that `note_op` added to an error."""
     return [text for text in getattr(error, "__notes__", ()) if text.startswith("at the op ")]
 
 
 def without_notes(error: _Error) -> _Error:
-    """xDSL notes the whole module on an error; a step of 5,000 ops would bury the message."""
+    """The error without its notes: xDSL adds the whole module as one, and 5,000 ops would bury the message."""
     if hasattr(error, "__notes__"):
         del error.__notes__
     return error

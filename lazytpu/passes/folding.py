@@ -1,9 +1,9 @@
-"""How ops are computed on constants: op class -> function of the op and its operands as numpy arrays.
+"""Folding rules of `constant-folding`: op class -> function of the op and its operands as numpy arrays.
 
-The arrays have the op's own dtypes (bf16 by ml_dtypes), and every rule rounds as IEEE 754 says: f16 and bf16
-operations are computed in f32 and rounded once, which for +, -, *, / and sqrt is the correctly rounded result because
-f32 has more than twice their precision. A rule returns None where the dialect leaves the result open (division of an
-integer by 0, shifts beyond the width, floats outside an integer's range) or where it would round twice.
+The arrays have the op's own dtypes (bf16 from ml_dtypes), and every rule rounds as IEEE 754 requires: f16 and bf16
+operations are computed in f32 and rounded once, which is the correctly rounded result for +, -, *, / and sqrt because
+f32 has more than twice their precision. A rule returns None where the dialect leaves the result undefined (integer
+division by 0, shifts beyond the width, floats outside an integer's range) or where it would round twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rule: TypeAlias = Callable[..., Array | None]
 
 
 def _always(function: Callable[..., Any]) -> Rule:
-    """The numpy function of the operands."""
+    """A rule that applies a numpy function to the operands."""
 
     def rule(op: TensorOp, *operands: Array) -> Array:
         return function(*operands)
@@ -32,7 +32,7 @@ def _always(function: Callable[..., Any]) -> Rule:
 
 
 def _unless_complex(function: Callable[..., Any]) -> Rule:
-    """The numpy function of the operands, for real numbers: complex products and quotients round in several ways."""
+    """A rule that applies a numpy function to real operands; implementations round complex arithmetic differently."""
 
     def rule(op: TensorOp, *operands: Array) -> Array | None:
         return None if is_complex(dtype_of(op.operands[0])) else function(*operands)
@@ -46,7 +46,7 @@ def _divide(op: TensorOp, x: Array, y: Array) -> Array | None:
         return x / y
     if not is_integer(dtype) or _undefined_quotient(x, y):
         return None
-    # x - fmod(x, y) divides evenly, so that rounding down is rounding toward zero.
+    # y divides x - fmod(x, y) evenly, so floor division truncates toward zero.
     return (x - np.fmod(x, y)) // y
 
 
@@ -62,7 +62,7 @@ def _undefined_quotient(x: Array, y: Array) -> bool:
 
 
 def _maximum(op: TensorOp, x: Array, y: Array) -> Array:
-    # numpy returns either of 0.0 and -0.0; IEEE 754's maximum is 0.0, which their sum is.
+    # Of 0.0 and -0.0 numpy returns either one; the maximum of IEEE 754 is 0.0, which is their sum.
     return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
 
 
@@ -126,9 +126,9 @@ def _clamp(op: TensorOp, low: Array, x: Array, high: Array) -> Array:
 
 
 def _complex(op: TensorOp, x: Array, y: Array) -> Array:
-    made = np.empty(np.broadcast(x, y).shape, numpy_dtype(dtype_of(op.results[0])))
-    made.real, made.imag = x, y
-    return made
+    result = np.empty(np.broadcast(x, y).shape, numpy_dtype(dtype_of(op.results[0])))
+    result.real, result.imag = x, y
+    return result
 
 
 def _bitcast(op: TensorOp, x: Array) -> Array | None:
@@ -144,12 +144,12 @@ def _convert(op: TensorOp, x: Array) -> Array | None:
     if is_complex(source) and not is_complex(target):
         x, source = np.real(x), "f32" if source == "c64" else "f64"
     if is_float(source) and is_integer(target):
-        # f64 holds the bounds of every integer dtype but the largest of 64 bits, for which < is right.
+        # f64 represents the bounds of every integer dtype exactly, except 2^63 - 1 and 2^64 - 1, hence < of max + 1.
         info, wide = np.iinfo(kind), np.trunc(x.astype(np.float64))
         fits = np.isfinite(wide) & (wide >= float(info.min)) & (wide < float(info.max) + 1.0)
         return wide.astype(kind) if bool(np.all(fits)) else None
     if target in ("f16", "bf16") and source not in ("f16", "bf16", "f32", "i1"):
-        # Through f32 only where that step is exact, or two roundings may differ from one.
+        # Through f32 only where that step is exact: rounding twice may differ from rounding once.
         middle = x.astype(np.float32)
         exact = np.array_equal(middle.astype(x.dtype), x, equal_nan=is_float(source))
         return middle.astype(kind) if exact and np.all(np.isfinite(middle)) else None
@@ -188,7 +188,7 @@ ELEMENTWISE: dict[type[TensorOp], Rule] = {
     pointwise.ConvertOp: _convert,
     pointwise.BitcastConvertOp: _bitcast,
 }
-"Ops that compute each element of the result from the elements at its place."
+"Ops that compute each element of the result from the operands' elements at the same index."
 
 
 def _broadcast(op: shape.BroadcastInDimOp, x: Array) -> Array:
@@ -239,4 +239,4 @@ MOVES: dict[type[TensorOp], Rule] = {
     shape.ConcatenateOp: _concatenate,
     shape.ReverseOp: _reverse,
 }
-"Ops that move elements."
+"Ops that only move elements."

@@ -1,12 +1,12 @@
-"""`gather-first`: take one element of each row before computing on the rows.
+"""`gather-first`: gather one element of each row before computing on the rows.
 
     %0 = lazytpu.broadcast_in_dim %r dims = [0]
     %1 = lazytpu.sub %x, %0                          %3 = lazytpu.gather %x, %i
     %2 = lazytpu.gather %1, %i                 ->    %2 = lazytpu.sub %3, %r
 
-The loss of a classifier picks the target's log-probability out of each row of log-probabilities. Picked out of the
-logits instead, nothing but elementwise ops and sums use the rows any more, and the TPU's compiler computes them again
-from the logits where they are used rather than keep them: [tokens, words] in f32.
+The loss of a classifier gathers the target's log-probability from each row of log-probabilities. When it is gathered
+from the logits instead, only elementwise ops and sums use the rows, so the TPU compiler recomputes them from the logits
+at each use and never stores them: [tokens, words] in f32.
 
 Needs: nothing. Guarantees: the same bits, since each element is computed by the same ops.
 """
@@ -34,16 +34,16 @@ MOVED = (AddOp, SubOp, MulOp)
 
 @dataclass(frozen=True)
 class GatherFirstPass(ModulePass):
-    """Gathers of one element a row, of the operands of elementwise ops."""
+    """Moves gathers of one element per row before elementwise ops."""
 
     name = "gather-first"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        PatternRewriteWalker(OfElementwise()).rewrite_module(op)
+        PatternRewriteWalker(GatherOfElementwise()).rewrite_module(op)
 
 
-class OfElementwise(RewritePattern):
-    """gather(f(x, y)) -> f(gather(x), gather(y)), and gather(rows) -> the row's number."""
+class GatherOfElementwise(RewritePattern):
+    """gather(f(x, y)) -> f(gather(x), gather(y)), and gather(broadcast(r)) -> r for one number r per row."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: GatherOp, rewriter: PatternRewriter, /) -> None:
@@ -56,16 +56,16 @@ class OfElementwise(RewritePattern):
             if ints(spread.dims) == rows and shape_of(spread.operands[0]) == shape_of(op.results[0]):
                 rewriter.replace(op, (), (spread.operands[0],))
         elif (converted := defined_by(source, ConvertOp)) is not None:
-            taken = _gather(b, op, converted.operands[0])
-            rewriter.replace(op, (), (b.convert(taken, dtype_of(source)),))
+            gathered = _gather(b, op, converted.operands[0])
+            rewriter.replace(op, (), (b.convert(gathered, dtype_of(source)),))
         elif isinstance(source.owner, MOVED):
-            made = source.owner
-            x, y = (_gather(b, op, operand) for operand in made.operands)
-            rewriter.replace(op, (), (b.binary(made.name.removeprefix("lazytpu."), x, y),))
+            producer = source.owner
+            x, y = (_gather(b, op, operand) for operand in producer.operands)
+            rewriter.replace(op, (), (b.binary(producer.name.removeprefix("lazytpu."), x, y),))
 
 
 def _one_of_each_row(op: GatherOp) -> bool:
-    """Whether the result has one element of each row, a row being what the last dimension runs along."""
+    """Whether the result has one element of each row; rows run along the last dimension."""
     shape = shape_of(op.operands[0])
     last = len(shape) - 1
     rows = tuple(range(last))

@@ -1,6 +1,6 @@
-"""Generations of TPUs: what a pass may reckon with.
+"""Hardware figures of TPU generations.
 
-Figures are those that Google publishes, per chip, in decimal units; `source` is the page.
+The figures are per chip and in decimal units, as Google publishes them on the page `source`.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ TERA = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation of TPUs; `name` as topologies spell it ("v6e:2x2").
+    """One generation of TPUs, with the `name` that topologies use ("v6e:2x2").
 
-    XLA's device is a chip, but on a tpu7x half of one: `devices` per chip. Where the chip's figures are shared by its
-    devices, the properties `device_...` give one device's part.
+    A device of XLA is a chip, or half of one on a tpu7x: there are `devices` per chip. The properties `device_...` give
+    one device's share of the chip's figures.
     """
 
     name: str
     kinds: tuple[str, ...]
-    "What XLA calls the device, in lower case."
+    "XLA's names of the device, in lower case."
     flops: float
-    "Peak bfloat16 operations a second; a multiplication and its addition are two."
+    "Peak bfloat16 operations per second; a multiply-add counts as two."
     hbm_bytes: int
     hbm_bandwidth: float
-    "Bytes a second."
+    "Bytes per second."
     ici_bandwidth: float
-    "Bytes a second of all links between chips, both directions together."
+    "Bytes per second over all links between chips, in both directions together."
     ici_links: int
     matrix_unit: int
     "Rows and columns of one matrix unit."
     cores: int
     "TensorCores per chip."
     clock: float
-    "Cycles a second of a TensorCore."
+    "Cycles per second of a TensorCore."
     vmem_bytes: int
-    "Vector memory of one TensorCore, as jax's Pallas has it for each generation (`pltpu.get_tpu_info`)."
+    "Vector memory of one TensorCore, from jax's Pallas (`pltpu.get_tpu_info`)."
     source: str
     devices: int = 1
     tile: tuple[int, int] = (8, 128)
-    "Sublanes and lanes of a vector register of 32-bit elements: the last two dimensions of an array are padded to it."
+    "Sublanes and lanes of a vector register of 32-bit elements; the last two dimensions of an array are padded to it."
 
     @property
     def device_flops(self) -> float:
-        """Peak bfloat16 operations a second of one device."""
+        """Peak bfloat16 operations per second of one device."""
         return self.flops / self.devices
 
     @property
@@ -57,24 +57,24 @@ class Generation:
 
     @property
     def device_hbm_bandwidth(self) -> float:
-        """Bytes a second between one device and its memory."""
+        """Bytes per second between one device and its memory."""
         return self.hbm_bandwidth / self.devices
 
     @property
     def lane_rate(self) -> float:
-        """Elements a second of one device that each lane of a vector unit takes one of in a cycle."""
+        """Elements per second of one device, when each lane of its vector units processes one per cycle."""
         return self.tile[0] * self.tile[1] * self.clock * self.cores / self.devices
 
     def tile_of(self, bits: int) -> tuple[int, int]:
-        """The tile of elements of this many bits: narrower ones are packed along sublanes, (16, 128) for bfloat16."""
+        """The tile for elements of `bits` bits. Narrow elements are packed along sublanes: (16, 128) for bfloat16."""
         return self.tile[0] * max(1, 32 // max(bits, 8)), self.tile[1]
 
 
-# Clocks: v5e and v5p are flops / (2 * cores * 4 matrix units * 128 * 128). v6e: 4,096 cycles are the least in which a
-# product of 1024^3 can be done at peak, and the compiler's own simulation takes 4,440; tpu7x likewise from its flops.
+# Clocks of v5e and v5p are flops / (2 * cores * 4 matrix units * 128 * 128). v6e: a product of 1024^3 takes at least
+# 4,096 cycles at peak, and 4,440 in the compiler's own simulation; tpu7x likewise from its flops.
 GENERATIONS: dict[str, Generation] = {
-    each.name: each
-    for each in (
+    generation.name: generation
+    for generation in (
         Generation(
             "v5e", ("tpu v5 lite", "tpu v5e"), 197 * TERA, 16 * GB, 819 * GB, 400 * GB, 4, 128, 1, 1.5e9, 128 * MIB,
             "https://cloud.google.com/tpu/docs/v5e",
@@ -97,5 +97,5 @@ GENERATIONS: dict[str, Generation] = {
 
 
 def generation_of(kind: str) -> str | None:
-    """The name of the generation that XLA calls "TPU v6 lite"; None for another."""
-    return next((each.name for each in GENERATIONS.values() if kind.strip().lower() in each.kinds), None)
+    """The generation of a device kind of XLA: "v6e" for "TPU v6 lite". None for an unknown kind."""
+    return next((g.name for g in GENERATIONS.values() if kind.strip().lower() in g.kinds), None)

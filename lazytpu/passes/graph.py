@@ -1,9 +1,9 @@
-"""A block as a graph: what the passes that look further than from an op to its operands share.
+"""A block as a graph, for passes that look beyond an op and its operands.
 
-Nodes are the ops of a block in their order, numbered from 0; the terminator is none of them. An edge leads from an op
-to each user of its results. Sets of ops are Python integers, one bit an op: union, intersection and "is there any" are
-single operations on all ops at once, so that reachability of a step of 5,000 ops takes 20 ms and 3 MB, which sets of
-objects could not do. `networkx` has the quotient graph, where nodes are few and its algorithms are wanted.
+The nodes are the ops of a block in order, numbered from 0, without the terminator. An edge leads from an op to each
+user of its results. A set of ops is a Python integer with one bit per op: union, intersection and emptiness tests are
+single operations, so that reachability in a step of 5,000 ops takes 20 ms and 3 MB, out of reach for sets of objects.
+The quotient graph has few nodes and is a `networkx` graph, for its algorithms.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ Bits = int
 """A set of ops: bit i is op i."""
 
 Quotient: TypeAlias = Any
-"""A `networkx.DiGraph` whose nodes are the numbers of parts."""
+"""A `networkx.DiGraph` whose nodes are part numbers."""
 
 
 def bits(members: Iterable[int]) -> Bits:
-    """The set of these ops."""
-    found = 0
+    """The set of the ops with these numbers."""
+    ops = 0
     for member in members:
-        found |= 1 << member
-    return found
+        ops |= 1 << member
+    return ops
 
 
-def members(found: Bits) -> Iterator[int]:
-    """The ops of a set, in their order."""
-    while found:
-        lowest = found & -found
+def members(ops: Bits) -> Iterator[int]:
+    """The numbers of the ops in a set, in ascending order."""
+    while ops:
+        lowest = ops & -ops
         yield lowest.bit_length() - 1
-        found ^= lowest
+        ops ^= lowest
 
 
 def nbytes(value: SSAValue) -> int:
-    """Bytes of a value, without padding; what is smaller than a byte takes one an element."""
+    """Bytes of a value without padding; an element takes at least one byte."""
     return numel(shape_of(value)) * max(1, bitwidth(dtype_of(value)) // 8)
 
 
 def sources(op: Operation, copied: Collection[Operation]) -> list[SSAValue]:
-    """The values that an op takes, each once, in order of use; of an operand that an op of `copied` makes, what that
-    one takes."""
-    found: dict[SSAValue, None] = {}
+    """The distinct values that an op uses, in order of use. An operand defined by an op in `copied` is replaced by the
+    sources of that op."""
+    values: dict[SSAValue, None] = {}
     pending = list(reversed(op.operands))
     while pending:
         value = pending.pop()
@@ -57,15 +57,15 @@ def sources(op: Operation, copied: Collection[Operation]) -> list[SSAValue]:
             assert isinstance(value.owner, Operation)
             pending.extend(reversed(value.owner.operands))
         else:
-            found[value] = None
-    return list(found)
+            values[value] = None
+    return list(values)
 
 
-class Graph:
-    """The ops of a block and the values between them. It is a picture: rewriting the block does not change it.
+class OpGraph:
+    """A snapshot of the ops of a block and their data flow: rewriting the block does not update it.
 
-    `ops` are the nodes, `index` the number of each, `sources` the values that each takes; `before[i]` and `after[i]`
-    are the ops that op i uses and that use it. Ops in `copied` are no nodes: who uses one takes what it is made of.
+    `ops` are the nodes, `index` their numbers, `sources` the values that each uses; `before[i]` and `after[i]` are the
+    direct producers and users of op i. Ops in `copied` are not nodes: their users use the sources of the op instead.
     """
 
     def __init__(self, block: Block, copied: Collection[Operation] = frozenset()):
@@ -77,13 +77,13 @@ class Graph:
         self.after: list[Bits] = [0] * len(self.ops)
         for i, values in enumerate(self.sources):
             for value in values:
-                maker = self.maker(value)
-                if maker is not None:
-                    self.before[i] |= 1 << maker
-                    self.after[maker] |= 1 << i
+                producer = self.producer(value)
+                if producer is not None:
+                    self.before[i] |= 1 << producer
+                    self.after[producer] |= 1 << i
 
-    def maker(self, value: SSAValue) -> int | None:
-        """The op that makes a value; None for arguments."""
+    def producer(self, value: SSAValue) -> int | None:
+        """The number of the op that defines a value; None for block arguments."""
         return self.index.get(value.owner) if isinstance(value.owner, Operation) else None
 
     @property
@@ -93,28 +93,28 @@ class Graph:
 
     @cached_property
     def ancestors(self) -> list[Bits]:
-        """For each op all that it depends on, itself not among them."""
-        found: list[Bits] = []
+        """For each op, all ops that it depends on, without itself."""
+        ancestors: list[Bits] = []
         for direct in self.before:
             reached = direct
-            for maker in members(direct):
-                reached |= found[maker]
-            found.append(reached)
-        return found
+            for producer in members(direct):
+                reached |= ancestors[producer]
+            ancestors.append(reached)
+        return ancestors
 
     @cached_property
     def descendants(self) -> list[Bits]:
-        """For each op all that depend on it, itself not among them."""
-        found = [0] * len(self.ops)
+        """For each op, all ops that depend on it, without itself."""
+        descendants = [0] * len(self.ops)
         for i in range(len(self.ops) - 1, -1, -1):
             reached = self.after[i]
             for user in members(self.after[i]):
-                reached |= found[user]
-            found[i] = reached
-        return found
+                reached |= descendants[user]
+            descendants[i] = reached
+        return descendants
 
     def between(self, part: Bits) -> Bits:
-        """The ops outside a part that lie on a path from one op of it to another: none when it is convex."""
+        """The ops outside a part on a path between two of its ops; empty when the part is convex."""
         below = above = 0
         for i in members(part):
             below |= self.descendants[i]
@@ -122,48 +122,47 @@ class Graph:
         return below & above & ~part
 
     def is_convex(self, part: Bits) -> bool:
-        """Whether no path leaves the part and comes back: only then can it run as one program."""
+        """Whether no path leaves the part and returns to it: only then can it run as one program."""
         return not self.between(part)
 
     def quotient(self, parts: Sequence[Bits]) -> Quotient:
-        """The graph whose nodes are the numbers of the parts, and whose edges carry `values`, the number of values that
-        one part makes and the other uses, and `nbytes`, their bytes. It has a cycle unless all parts are convex, and
-        may have one even then.
+        """The graph of part numbers, whose edges carry `values`, the number of values that one part defines and the
+        other uses, and `nbytes`, their bytes. It has a cycle unless all parts are convex, and may have one even then.
 
         Raises ValueError when an op is in no part or in several.
         """
         nx = _networkx()
         part_of = self._parts(parts)
-        made = nx.DiGraph()
-        made.add_nodes_from(range(len(parts)))
-        taken: set[tuple[SSAValue, int]] = set()
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(len(parts)))
+        counted: set[tuple[SSAValue, int]] = set()
         for i, values in enumerate(self.sources):
             for value in values:
-                maker, part = self.maker(value), part_of[i]
-                if maker is None or part_of[maker] == part or (value, part) in taken:
+                producer, part = self.producer(value), part_of[i]
+                if producer is None or part_of[producer] == part or (value, part) in counted:
                     continue
-                taken.add((value, part))
-                known = made.get_edge_data(part_of[maker], part, {"values": 0, "nbytes": 0})
-                many, size = known["values"] + 1, known["nbytes"] + nbytes(value)
-                made.add_edge(part_of[maker], part, values=many, nbytes=size)
-        return made
+                counted.add((value, part))
+                edge = graph.get_edge_data(part_of[producer], part, {"values": 0, "nbytes": 0})
+                values_between, size = edge["values"] + 1, edge["nbytes"] + nbytes(value)
+                graph.add_edge(part_of[producer], part, values=values_between, nbytes=size)
+        return graph
 
     def _parts(self, parts: Sequence[Bits]) -> list[int]:
-        """The part of each op."""
-        found = [-1] * len(self.ops)
+        """The part number of each op."""
+        part_of = [-1] * len(self.ops)
         for number, part in enumerate(parts):
             for i in members(part):
-                if found[i] >= 0:
-                    raise ValueError(f"op {i} ({self.ops[i].name}) is in the parts {found[i]} and {number}")
-                found[i] = number
-        if -1 in found:
-            i = found.index(-1)
+                if part_of[i] >= 0:
+                    raise ValueError(f"op {i} ({self.ops[i].name}) is in the parts {part_of[i]} and {number}")
+                part_of[i] = number
+        if -1 in part_of:
+            i = part_of.index(-1)
             raise ValueError(f"op {i} ({self.ops[i].name}) is in none of the {len(parts)} parts")
-        return found
+        return part_of
 
     def critical_path(self, cost: Callable[[Operation], float]) -> tuple[float, list[Operation]]:
-        """The dependent ops whose costs sum to most, and their sum: no machine is faster than that. Of paths that cost
-        the same, the one whose ops come first."""
+        """(total cost, ops) of the costliest chain of dependent ops, a lower bound for any machine. Of chains of equal
+        cost, the one whose ops come first."""
         if not self.ops:
             return 0.0, []
         total: list[float] = []
@@ -181,12 +180,12 @@ class Graph:
 
 
 def _networkx() -> Any:
-    # When it is needed: importing it takes 0.15 s. Any, since half of its functions have no types.
+    # Imported on demand, because that takes 0.15 s. Any, because half of its functions have no types.
     return import_module("networkx")
 
 
 def cycle_of(quotient: Quotient) -> list[int]:
-    """The parts of a cycle of a quotient graph; none when the parts can run one after the other."""
+    """The parts on a cycle of a quotient graph; empty when the parts can run one after the other."""
     nx = _networkx()
     if nx.is_directed_acyclic_graph(quotient):
         return []

@@ -1,14 +1,14 @@
-"""`limit-memory`: let the compiler compute values again rather than keep them, until a program fits a limit.
+"""`limit-memory`: have the compiler rematerialize values until the program fits a memory limit.
 
     builtin.module { ... }
     -> builtin.module attributes {lazytpu.compile_options = {xla_tpu_max_hbm_size_mib = 4096 : i64}} { ... }
 
-The TPU's compiler counts what lies in HBM at once, after fusion and with the padding of tiles, and computes again what
-is cheapest until that is no more than the chip has; here it is told that the chip has less. A limit out of its reach is
-an error of the compilation. A pass on this IR that did the same made programs larger (docs/passes.md): it does not know
-what the compiler fuses, and so never keeps.
+The TPU compiler computes the peak use of HBM, after fusion and with tile padding, and rematerializes the cheapest
+values until that fits the chip; this pass tells it that the chip has less. A limit that it cannot meet is a compilation
+error. A pass that rematerialized on this IR made programs larger (docs/passes.md): it cannot know what the compiler
+fuses, and so never keeps.
 
-Needs: a program that is compiled for a TPU. Guarantees: the ops are not touched.
+Needs: a program for a TPU. Guarantees: the ops are unchanged.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from xdsl.passes import ModulePass
 from lazytpu.ir.module import add_options
 
 LIMIT = "xla_tpu_max_hbm_size_mib"
-"The option of libtpu 0.0.42.1. It counts all that a program has in HBM, arguments and results included."
+"Option of libtpu 0.0.42.1. It limits all of a program's HBM, arguments and results included."
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class LimitMemoryPass(ModulePass):
-    """The most bytes of HBM that a program may take."""
+    """Limits the HBM that a program may use."""
 
     name = "limit-memory"
     limit: int = 0
-    "Bytes, of which the compiler is told whole MiB; 0 for what the chip has."
+    "Bytes, rounded down to whole MiB; 0 for all that the chip has."
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.limit:

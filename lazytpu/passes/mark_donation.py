@@ -1,20 +1,20 @@
-"""`mark-donation`: pair each donated argument with the result that takes its buffer.
+"""`mark-donation`: pair each donated argument with the result that reuses its buffer.
 
     func.func @main(%w : T {lazytpu.donate, lazytpu.successor = 1 : i64}, %g : T) -> (U, T)
     ->
     func.func @main(%w : T {lazytpu.alias = 1 : i64}, %g : T) -> (U, T)
 
-The importer marks an argument `lazytpu.donate` when nothing needs its buffer after the run, and names with
-`lazytpu.successor` the result that replaces it, if one does (the new value of a parameter). Arguments with a
-successor of their own type are paired first; the rest go in order, each to the first free result of its type. A
-result that *is* an argument is that argument's buffer: it is paired with that argument or with none.
+The importer marks an argument `lazytpu.donate` when its buffer is dead after the run; `lazytpu.successor` is the number
+of the result that replaces it, if any (the new value of a parameter). Arguments with a successor of the same type are
+paired first; the others follow in order, each with the first free result of its type. A result that *is* an argument
+lives in that argument's buffer: it is paired with that argument or with none.
 
-Needs: `lazytpu.donate` only on arguments whose buffer is dead. Guarantees: each result is the alias of at most one
-argument, types agree, and no `lazytpu.donate` or `lazytpu.successor` is left.
+Needs: `lazytpu.donate` only on arguments whose buffer is dead. Guarantees: each result aliases at most one argument,
+types agree, and no `lazytpu.donate` or `lazytpu.successor` is left.
 
-Why an unpaired donation is dropped (measured with jaxlib 0.10.2 on the CPU client): given `jax.buffer_donor` and no
-result of the same bytes XLA neither uses nor frees the buffer; with a result of the same bytes but another type it
-aliases the two, then adds a temporary of that size and a copy, so nothing is saved either.
+Unpaired donations are dropped because they save nothing (measured with jaxlib 0.10.2 on the CPU client): given
+`jax.buffer_donor` and no result of the same size, XLA neither uses nor frees the buffer; with a result of the same size
+but another type it aliases the two, then adds a temporary of that size and a copy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALIAS = "lazytpu.alias"
 
 @dataclass(frozen=True)
 class MarkDonationPass(ModulePass):
-    """Donated arguments to buffers of results."""
+    """Aliases donated arguments to results."""
 
     name = "mark-donation"
 
@@ -45,23 +45,23 @@ class MarkDonationPass(ModulePass):
 
 
 def _mark(function: FuncOp, attributes: list[dict[str, Attribute]]) -> None:
-    returned = function.body.block.last_op
-    if not isinstance(returned, ReturnOp):
+    terminator = function.body.block.last_op
+    if not isinstance(terminator, ReturnOp):
         return
-    aliases = pair(function, list(returned.operands), attributes)
-    for index, of_argument in enumerate(attributes):
-        of_argument.pop(DONATE, None)
-        of_argument.pop(SUCCESSOR, None)
+    aliases = pair(function, list(terminator.operands), attributes)
+    for index, argument_attributes in enumerate(attributes):
+        argument_attributes.pop(DONATE, None)
+        argument_attributes.pop(SUCCESSOR, None)
         if index in aliases:
-            of_argument[ALIAS] = IntegerAttr(aliases[index], i64)
-    function.arg_attrs = ArrayAttr(DictionaryAttr(of_argument) for of_argument in attributes)
+            argument_attributes[ALIAS] = IntegerAttr(aliases[index], i64)
+    function.arg_attrs = ArrayAttr(DictionaryAttr(argument_attributes) for argument_attributes in attributes)
 
 
 def pair(function: FuncOp, results: list[SSAValue], attributes: list[dict[str, Attribute]]) -> dict[int, int]:
-    """Argument number -> number of the result that may take its buffer."""
+    """Argument number -> number of the result that may reuse its buffer."""
     arguments = function.body.block.args
-    aliases = {i: _number(named[ALIAS]) for i, named in enumerate(attributes) if ALIAS in named}
-    donated = [i for i, named in enumerate(attributes) if DONATE in named and i not in aliases]
+    aliases = {i: _number(attrs[ALIAS]) for i, attrs in enumerate(attributes) if ALIAS in attrs}
+    donated = [i for i, attrs in enumerate(attributes) if DONATE in attrs and i not in aliases]
     free = dict.fromkeys(range(len(results)))
     for result in aliases.values():
         free.pop(result, None)
@@ -70,13 +70,13 @@ def pair(function: FuncOp, results: list[SSAValue], attributes: list[dict[str, A
         aliases[argument] = result
         del free[result]
 
-    returned: dict[SSAValue, int] = {}
+    result_of: dict[SSAValue, int] = {}
     for r in reversed(free):
-        returned[results[r]] = r
+        result_of[results[r]] = r
     for i in donated:
         # An argument that is returned unchanged keeps its buffer.
-        if arguments[i] in returned:
-            take(i, returned[arguments[i]])
+        if arguments[i] in result_of:
+            take(i, result_of[arguments[i]])
     for r in list(free):
         if isinstance(results[r], BlockArgument):
             del free[r]

@@ -1,4 +1,4 @@
-"""Numbers for attributes, so that equal ones are found without hashing a tree each time."""
+"""Numbers for attributes, so that comparing them does not hash a tree each time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from xdsl.ir import Attribute
 
 @dataclass
 class AttributeNumbers:
-    """Equal attributes have equal numbers. Found by identity where possible: hashing an attribute takes 5 us."""
+    """Gives equal attributes equal numbers. Looks them up by identity where possible: hashing one takes 5 us."""
 
     by_value: dict[Attribute, int] = field(default_factory=dict[Attribute, int])
-    # The attribute is kept beside its number: an id is only unique among living objects.
+    # Holds the attribute too: an id is unique only among living objects.
     by_identity: dict[int, tuple[Attribute, int]] = field(default_factory=dict[int, tuple[Attribute, int]])
 
     def __getitem__(self, attribute: Attribute) -> int:

@@ -1,4 +1,4 @@
-"""The driver that runs passes over a module, as a pipeline's text or a target says."""
+"""The driver that runs a pipeline, given as text or by a target, over a module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.dominance import misplaced
 from lazytpu.ir.text import context, print_module
-from lazytpu.passes.errors import PassError, describe, own_notes, without_notes
+from lazytpu.passes.errors import PassError, describe, op_notes, without_notes
 from lazytpu.passes.registry import for_target
 from lazytpu.passes.registry import passes as known_passes
 from lazytpu.passes.target import NAMES, Target
@@ -31,9 +31,9 @@ Keep = Literal["nothing", "ends", "all"]
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What one pass did: wall seconds, numbers of ops, and the text of the module after it if it was kept.
+    """What one pass did: wall seconds, op counts, and the text of the module after it if `keep` asked for that.
 
-    Pass `number` of `total`; number 0 is the module as it came in, under the name "input"."""
+    This is pass `number` of `total`; number 0, named "input", is the module before the first pass."""
 
     name: str
     number: int
@@ -51,24 +51,23 @@ Observer = Callable[[PassRecord, ModuleOp], None]
 
 
 def expand(pipeline: str) -> str:
-    """A pipeline's text in which the name of a target ("v6e") is replaced by that target's pipeline."""
+    """The text of a pipeline with each target name ("v6e") replaced by that target's pipeline."""
     specs = parse_pipeline(pipeline)
     return ",".join(for_target(Target.parse(spec.name)) if spec.name in NAMES else str(spec) for spec in specs)
 
 
 def parse(pipeline: str) -> tuple[ModulePass, ...]:
-    """The passes that a text such as "cse,constant-folding{limit=64},dce" names; the name of a target stands for its
-    pipeline.
+    """The passes of a pipeline such as "cse,constant-folding{limit=64},dce"; a target name stands for its pipeline.
 
-    Raises ValueError that lists the known passes when one is not known, or the options of a pass given a wrong one.
+    Raises ValueError for an unknown pass, listing the known ones, and for an unknown option, listing the options.
     """
-    made: list[ModulePass] = []
+    sequence: list[ModulePass] = []
     known = known_passes()
     for spec in parse_pipeline(expand(pipeline)):
         if spec.name not in known:
             raise ValueError(f"there is no pass named {spec.name!r}; the passes are {', '.join(known)}")
-        made.append(known[spec.name].load().from_spec(spec))
-    return tuple(made)
+        sequence.append(known[spec.name].load().from_spec(spec))
+    return tuple(sequence)
 
 
 def run_pipeline(
@@ -79,73 +78,71 @@ def run_pipeline(
     keep: Keep = "nothing",
     observer: Observer | None = None,
 ) -> list[PassRecord]:
-    """Run `passes`, the text of a pipeline or the target whose pipeline it is, over `module` in place, and say what
-    each did.
+    """Run `passes`, the text of a pipeline or a target, over `module` in place; returns a record of each pass.
 
-    The module is verified before the first pass and after the last, with `verify` after each; that every value is made
-    before it is used is looked at after each in any case. `keep` says whose text
-    the records hold ("ends": the input's and the last pass's). `observer` is called after each pass, and first with
-    the input.
+    The module is verified before the first pass and after the last, and with `verify` after every pass. That values are
+    defined before they are used is checked after every pass in any case. `keep` selects the records that hold the text
+    of the module ("ends": the input and the last pass). `observer` is called with the input and after each pass.
 
-    Raises PassError, which names the pass, the op and the user's source line, when a pass fails or the module is
-    invalid; the module is then half rewritten and of no further use.
+    Raises PassError, which names the pass, the op and the user's source line, when a pass fails or leaves an invalid
+    module; the module is then partly rewritten and must be discarded.
     """
     sequence = parse(passes if isinstance(passes, str) else for_target(passes))
     ctx = context()
     records: list[PassRecord] = []
 
     def record(name: str, seconds: float) -> None:
-        number, after = len(records), count_ops(module)
-        before = records[-1].ops_after if records else after
-        wanted = keep == "all" or (keep == "ends" and number in (0, len(sequence)))
-        text = print_module(module) if wanted else None
-        records.append(PassRecord(name, number, len(sequence), seconds, before, after, text))
+        number, ops_after = len(records), count_ops(module)
+        ops_before = records[-1].ops_after if records else ops_after
+        has_text = keep == "all" or (keep == "ends" and number in (0, len(sequence)))
+        text = print_module(module) if has_text else None
+        records.append(PassRecord(name, number, len(sequence), seconds, ops_before, ops_after, text))
         if observer is not None:
             observer(records[-1], module)
 
     check(module, "the module given to the pipeline")
     record("input", 0.0)
-    for each in sequence:
+    for module_pass in sequence:
         start = time.perf_counter()
-        apply(each, ctx, module)
+        apply(module_pass, ctx, module)
         seconds = time.perf_counter() - start
-        after = f"the module after pass {each.name!r}"
-        if verify or each is sequence[-1]:
-            check(module, after)
+        what = f"the module after pass {module_pass.name!r}"
+        if verify or module_pass is sequence[-1]:
+            check(module, what)
         else:
-            check_order(module, after)
-        record(each.name, seconds)
+            check_order(module, what)
+        record(module_pass.name, seconds)
     return records
 
 
 def count_ops(module: Operation) -> int:
-    """Number of ops inside a module, functions and terminators included."""
+    """The number of ops in a module, functions and terminators included."""
     return sum(1 + (count_ops(op) if op.regions else 0) for r in module.regions for b in r.blocks for op in b.ops)
 
 
-def apply(each: ModulePass, ctx: Context, module: ModuleOp) -> None:
-    """Run one pass; whatever goes wrong is raised as PassError that names it."""
+def apply(module_pass: ModulePass, ctx: Context, module: ModuleOp) -> None:
+    """Run one pass. Any error is raised as a PassError that names the pass."""
     try:
-        each.apply(ctx, module)
-    except Exception as error:  # noqa: BLE001  (whatever a pass raises is told with its name)
-        place = "".join(f"\n  {line}" for line in own_notes(error))
+        module_pass.apply(ctx, module)
+    except Exception as error:  # noqa: BLE001  (any error of a pass is reported with the pass's name)
+        notes = "".join(f"\n  {note}" for note in op_notes(error))
         raise PassError(
-            f"pass {each.name!r} failed with {type(error).__name__}: {error}{place}\n"
-            f"This is a bug of the pass. LAZYTPU_DUMP=DIR keeps the module as it came in; "
-            f"`lazytpu-opt -p {each.pipeline_pass_spec()} FILE` runs the pass alone on it."
+            f"pass {module_pass.name!r} failed with {type(error).__name__}: {error}{notes}\n"
+            f"This is a bug in the pass. LAZYTPU_DUMP=DIR writes the input module to a file; "
+            f"`lazytpu-opt -p {module_pass.pipeline_pass_spec()} FILE` runs the pass alone on it."
         ) from without_notes(error)
 
 
 def check_order(module: ModuleOp, what: str) -> None:
-    """Raises PassError that shows the first op that uses a value before it is made. Cheap enough (1 us an op, where
-    verifying takes 50) to be done after every pass, so that the pass is known."""
-    found = misplaced(module)
-    if found is not None:
-        raise PassError(f"{what} is not valid: {found}\n  {describe(found.op)}")
+    """Raises PassError for the first op that uses a value before it is defined. At 1 us per op, against 50 for
+    verification, it can run after every pass, so that the error names the right one."""
+    use = misplaced(module)
+    if use is not None:
+        raise PassError(f"{what} is not valid: {use}\n  {describe(use.op)}")
 
 
 def check(module: ModuleOp, what: str) -> None:
-    """Verify a module; raises PassError that shows the first invalid op and its source line."""
+    """Verify a module. Raises PassError, which shows the first invalid op and its source line."""
     check_order(module, what)
     try:
         module.verify()

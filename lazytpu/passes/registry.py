@@ -1,4 +1,4 @@
-"""The passes by name: those of lazytpu, and those that others register.
+"""The registry of passes: the built-in ones, and those that other packages register.
 
     from lazytpu.passes import register
 
@@ -6,9 +6,9 @@
     @dataclass(frozen=True)
     class CubesPass(ModulePass): ...
 
-A package registers the passes of its modules by an entry point of the group `lazytpu.passes` that names such a module;
-it is imported before the first program is made. Nothing here imports xDSL or a pass: a process that finds all of its
-programs on disk needs neither.
+A package names the module that registers its passes in an entry point of the group `lazytpu.passes`; the module is
+imported before the first program is compiled. Nothing here imports xDSL or a pass: a process that finds all of its
+programs in the disk cache needs neither.
 """
 
 from __future__ import annotations
@@ -32,44 +32,43 @@ GROUP = "lazytpu.passes"
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """A pass: where in the pipeline it runs (None: only where it is named), and for which targets (none: for all).
+class RegisteredPass:
+    """A pass, the phase it runs in (None: only where a pipeline names it), and its targets (empty: all).
 
-    `given` are fields of Target that it takes as options of the same name. `ours` says whether it is lazytpu's own.
+    `target_options` are the fields of Target that are passed to it as options of the same name.
     """
 
     name: str
     load: Callable[[], type[ModulePass]]
     phase: str | None = None
     targets: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
-    ours: bool = False
+    target_options: tuple[str, ...] = ()
+    built_in: bool = False
 
     def text(self, target: Target) -> str:
-        """The pass as a pipeline names it, with the options that it is given."""
-        values = {name: getattr(target, name) for name in self.given}
+        """The pass and its options in pipeline syntax."""
+        values = {name: getattr(target, name) for name in self.target_options}
         options = " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
         return f"{self.name}{{{options}}}" if options else self.name
 
 
 def _built_in(
-    path: str, phase: str | None = None, targets: tuple[str, ...] = (), given: tuple[str, ...] = ()
-) -> Registered:
-    """The pass called `folder/some-name`: the class SomeNamePass of folder/some_name.py, imported when it is first
-    run."""
+    path: str, phase: str | None = None, targets: tuple[str, ...] = (), target_options: tuple[str, ...] = ()
+) -> RegisteredPass:
+    """The pass `folder/some-name`: the class SomeNamePass of folder/some_name.py, imported on first use."""
     *folder, name = path.split("/")
 
     def load() -> type[ModulePass]:
         module = import_module(".".join(["lazytpu.passes", *folder, name.replace("-", "_")]))
         return getattr(module, name.title().replace("-", "") + "Pass")
 
-    return Registered(name, load, phase, targets, given, ours=True)
+    return RegisteredPass(name, load, phase, targets, target_options, built_in=True)
 
 
-# In the order in which those of one phase run.
-BUILT_IN: Mapping[str, Registered] = {
-    each.name: each
-    for each in (
+# Passes of one phase run in this order.
+BUILT_IN: Mapping[str, RegisteredPass] = {
+    entry.name: entry
+    for entry in (
         _built_in("canonicalize"),
         _built_in("clusters/cluster-fusion"),
         _built_in("constant-folding"),
@@ -81,55 +80,54 @@ BUILT_IN: Mapping[str, Registered] = {
         _built_in("attention/flash-attention", "patterns", targets=("tpu",)),
         _built_in("layout/split-tokens", "layout", targets=("tpu",)),
         _built_in("layout/pack-scalars", "layout", targets=("tpu",)),
-        _built_in("layout/assign-layout", "layout", targets=("tpu",), given=("generation",)),
+        _built_in("layout/assign-layout", "layout", targets=("tpu",), target_options=("generation",)),
         _built_in("fusions/keep-compared", "final", targets=("cpu",)),
         _built_in("fusions/bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),
         _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
-        _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), given=("generation",)),
-        _built_in("resident-storage"),
+        _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), target_options=("generation",)),
         _built_in("limit-memory"),
     )
 }
-"The passes of lazytpu. One line each; a line with a phase puts the pass into the pipeline of its targets."
+"The built-in passes, one line each. A phase puts the pass into the pipelines of its targets."
 
-_registered: dict[str, Registered] = {}  # by others, in the order in which they came
+_registered: dict[str, RegisteredPass] = {}  # by other packages, in order of registration
 _watchers: list[Callable[[], None]] = []
 
 Pass = TypeVar("Pass", bound="type[ModulePass]")
 
 
 def register(name: str, *, phase: str | None = None, targets: Iterable[str] = ()) -> Callable[[Pass], Pass]:
-    """Make the decorated class, a subclass of xDSL's `ModulePass`, the pass `name`.
+    """Register the decorated class, a subclass of xDSL's `ModulePass`, as the pass `name`.
 
-    With a `phase`, one of `lazytpu.passes.phases.PHASES`, it is part of every program that is made from then on for one
-    of the `targets`: names of platforms ("tpu") and generations ("v6e"), all when none are named. In one phase, passes
-    run in the order in which they were registered, after lazytpu's own. Without a phase it runs where a pipeline names
-    it: `lazytpu-opt -p`.
+    With a `phase`, one of `lazytpu.passes.phases.PHASES`, it runs in the pipeline of every program that is compiled
+    from then on for one of `targets`: names of platforms ("tpu") and generations ("v6e"), by default all. Passes of
+    one phase run in the order of registration, after the built-in ones. Without a phase, it runs only where a pipeline
+    names it: `lazytpu-opt -p`.
 
-    A class that is defined again, in a notebook, takes the place of its former self. Raises ValueError when the name
-    is another pass's, and for unknown phases and targets.
+    A class that is defined again, in a notebook, replaces its earlier definition. Raises ValueError when another pass
+    has the name, and for unknown phases and targets.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]  (used without parentheses)
-        raise TypeError(f'register is called with the name of the pass: @register("my-pass"), not {name!r}')
-    wanted = (targets,) if isinstance(targets, str) else tuple(targets)
+        raise TypeError(f'register takes the name of the pass, as in @register("my-pass"); got {name!r}')
+    target_names = (targets,) if isinstance(targets, str) else tuple(targets)
     if phase is not None and phase not in PHASES:
         raise ValueError(f"there is no phase {phase!r} in the pipeline; the phases are {', '.join(PHASES)}")
-    for target in wanted:
+    for target in target_names:
         if target not in NAMES:
             raise ValueError(f"there is no target {target!r}; targets are {', '.join(NAMES)}")
 
-    def decorate(made: Pass) -> Pass:
-        own = vars(made).get("name")
-        if own is not None and own != name:
-            raise ValueError(f"{made.__qualname__} is registered as {name!r}, but its `name` is {own!r}")
-        former = BUILT_IN.get(name) or _registered.get(name)
-        if former is not None and (former.ours or not _same(former.load(), made)):
-            raise ValueError(f"there is a pass named {name!r} already, in {former.load().__module__}")
-        made.name = name
-        _registered[name] = Registered(name, lambda: made, phase, wanted)
+    def decorate(pass_class: Pass) -> Pass:
+        own_name = vars(pass_class).get("name")
+        if own_name is not None and own_name != name:
+            raise ValueError(f"{pass_class.__qualname__} is registered as {name!r}, but its `name` is {own_name!r}")
+        registered = BUILT_IN.get(name) or _registered.get(name)
+        if registered is not None and (registered.built_in or not _same(registered.load(), pass_class)):
+            raise ValueError(f"there is a pass named {name!r} already, in {registered.load().__module__}")
+        pass_class.name = name
+        _registered[name] = RegisteredPass(name, lambda: pass_class, phase, target_names)
         _changed()
-        return made
+        return pass_class
 
     return decorate
 
@@ -139,71 +137,71 @@ def _same(one: type[ModulePass], other: type[ModulePass]) -> bool:
 
 
 def unregister(name: str) -> None:
-    """Take a pass that was registered out again. Raises KeyError when there is none of that name."""
+    """Remove a registered pass. Raises KeyError when no pass is registered under the name."""
     del _registered[name]
     _changed()
 
 
 @contextmanager
 def registered(
-    made: type[ModulePass], *, phase: str | None = None, targets: Iterable[str] = ()
+    pass_class: type[ModulePass], *, phase: str | None = None, targets: Iterable[str] = ()
 ) -> Generator[None, None, None]:
-    """Inside the block a pass is registered by its `name`, as `register` does; after it no longer. For tests."""
-    register(made.name, phase=phase, targets=targets)(made)
+    """Register a pass under its `name`, as `register` does, for the duration of the block. For tests."""
+    register(pass_class.name, phase=phase, targets=targets)(pass_class)
     try:
         yield
     finally:
-        unregister(made.name)
+        unregister(pass_class.name)
 
 
 def watch(changed: Callable[[], None]) -> None:
-    """Call `changed` whenever the passes are others from then on."""
+    """Call `changed` whenever a pass is registered or removed."""
     _watchers.append(changed)
 
 
 def _changed() -> None:
-    for changed in _watchers:
-        changed()
+    for notify in _watchers:
+        notify()
 
 
 @cache
 def _discover() -> None:
-    """Import what the entry points name, once. Raises RuntimeError that names the package when that fails."""
+    """Import the modules that entry points name, once. Raises RuntimeError naming the package when one fails."""
     for point in entry_points(group=GROUP):
         try:
             point.load()
         except Exception as error:
             package = point.dist.name if point.dist is not None else "an installed package"
             raise RuntimeError(
-                f"{package} brings passes for lazytpu by its entry point {point.name} = {point.value}, which fails to "
-                f"load: {type(error).__name__}: {error}. Mend or uninstall it."
+                f"{package} provides passes for lazytpu through its entry point {point.name} = {point.value}, which "
+                f"fails to load: {type(error).__name__}: {error}. Fix or uninstall the package."
             ) from error
 
 
-def passes() -> Mapping[str, Registered]:
-    """All passes by name: lazytpu's own, then those of others as they came."""
+def passes() -> Mapping[str, RegisteredPass]:
+    """All passes by name: the built-in ones, then the registered ones in order of registration."""
     _discover()
     return {**BUILT_IN, **_registered}
 
 
-def at(phase: str, target: Target) -> list[Registered]:
+def at(phase: str, target: Target) -> list[RegisteredPass]:
     """The passes that run in a phase of the pipeline for a target, in order."""
-    return [each for each in passes().values() if each.phase == phase and target.among(each.targets)]
+    return [entry for entry in passes().values() if entry.phase == phase and target.among(entry.targets)]
 
 
 def for_target(target: Target) -> str:
-    """The pipeline that makes programs for a target, in the syntax of `lazytpu-opt -p`: the passes that all share, and
-    in each phase those that are registered there for this target."""
+    """The pipeline of a target, in the syntax of `lazytpu-opt -p`: the passes of every target, and in each phase those
+    registered there for this one."""
     names: list[str] = []
-    for entry in ORDER:
-        if entry.startswith("<"):
-            names += [each.text(target) for each in at(entry.strip("<>"), target)]
+    for step in ORDER:
+        if step.startswith("<"):
+            names += [entry.text(target) for entry in at(step.strip("<>"), target)]
         else:
-            names.append(entry)
+            names.append(step)
     return ",".join(names)
 
 
 def foreign(target: Target) -> list[str]:
-    """The passes from outside lazytpu that are part of the pipeline for a target."""
-    found = passes().values()
-    return [each.name for each in found if not each.ours and each.phase is not None and target.among(each.targets)]
+    """The names of the passes in the pipeline of a target that are not built in."""
+    known = passes().values()
+    return [p.name for p in known if not p.built_in and p.phase is not None and target.among(p.targets)]

@@ -1,4 +1,4 @@
-"""What a program is made for, as far as passes care."""
+"""The target of a program: what passes know about the hardware it runs on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A platform, and of a TPU its generation: a name of `generations.GENERATIONS`, None when it is not known.
+    """A platform and, for a TPU, its generation: a name in `generations.GENERATIONS`, or None when it is not known.
 
-    Raises ValueError for a platform or a generation that there is not.
+    Raises ValueError for an unknown platform or generation.
     """
 
     platform: str
@@ -27,24 +27,24 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target that a name stands for: a platform, a generation, or a topology such as "v6e:2x2", which is that
-        of its generation. Raises ValueError."""
+        """The target of a platform, a generation, or a topology such as "v6e:2x2", which stands for its generation.
+        Raises ValueError for any other name."""
         name = text.strip().lower().partition(":")[0]
         return cls("tpu", name) if name in GENERATIONS else cls(name)
 
     @property
     def facts(self) -> Generation | None:
-        """Figures of the generation; None when it is not known."""
+        """The figures of the generation; None when it is not known."""
         return None if self.generation is None else GENERATIONS[self.generation]
 
     def among(self, names: Iterable[str]) -> bool:
-        """Whether it is one of these platforms and generations; no names at all stand for every target."""
-        wanted = tuple(names)
-        return not wanted or self.platform in wanted or self.generation in wanted
+        """Whether this is one of the named platforms and generations; no names mean every target."""
+        targets = tuple(names)
+        return not targets or self.platform in targets or self.generation in targets
 
     def __str__(self) -> str:
         return self.generation or self.platform
 
 
 NAMES = (*PLATFORMS, *GENERATIONS)
-"What `Target.parse` takes."
+"The names that `Target.parse` accepts."

@@ -1,6 +1,6 @@
-"""What `xdsl-opt` and `xdsl-gui` see of lazytpu through the entry point `xdsl.universe`: the dialect and the passes.
+"""The dialect and the passes for `xdsl-opt` and `xdsl-gui`, through the entry point `xdsl.universe`.
 
-There the passes are called `lazytpu-cse` and so on, because xDSL has a cse, a dce and a canonicalize of its own.
+The passes are named `lazytpu-cse` and so on there, because xDSL has a cse, a dce and a canonicalize of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def _dialect() -> Dialect:
 
 
 def _passes() -> dict[str, Callable[[], type[ModulePass]]]:
-    return {PREFIX + name: _renamed(PREFIX + name, built_in.load) for name, built_in in BUILT_IN.items()}
+    return {PREFIX + name: _renamed(PREFIX + name, entry.load) for name, entry in BUILT_IN.items()}
 
 
 def _renamed(name: str, factory: Callable[[], type[ModulePass]]) -> Callable[[], type[ModulePass]]:
-    """A pass class whose own name is the one it is offered under; the pass driver compares the two."""
+    """A pass class whose `name` is the one it is registered under, as the driver of xDSL requires."""
 
     def make() -> type[ModulePass]:
         plain = factory()

@@ -1,1 +1,1 @@
-"""Steps that are recorded as they would run, and nothing runs; what they would cost on a TPU (`lazytpu.tpu_report`)."""
+"""Rehearsals: steps are recorded but not run, to report what they would cost on a TPU (`lazytpu.tpu_report`)."""

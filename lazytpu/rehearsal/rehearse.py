@@ -1,11 +1,11 @@
-"""Rehearsals: a step is recorded as it would run, and nothing runs.
+"""Rehearsals: a step is recorded as if it ran, but nothing runs.
 
-The step's Python runs in full, in a loop such as `result = step()`. Where its trace would be cut, the program is noted,
-and what it would have made stands on the device as zeros. A program that the loop would launch in the next call, since
-an optimizer only marks the end, is noted there: by then a `zero_grad()` may have freed the gradients. A read in the
-middle that depends on little is computed, since a step may decide by it, as transformers do by their masks. After the
-step, everything that it overwrote is what it was before, and so are the modules, optimizers and schedulers of the
-process (`keeping`).
+The step's Python runs in full, in a loop such as `result = step()`. Wherever its trace would be cut, the program is
+noted, and its results become zeros on the device. A program that the loop would launch in the next call, because an
+optimizer only marks the end, is noted in that call: by then a `zero_grad()` may have freed the gradients. A read inside
+the step that depends on little data is computed, since the step may branch on it, as transformers do on their masks.
+Afterwards everything that the step overwrote has its old value, and so have the modules, optimizers and schedulers of
+the process (`snapshot`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lazytpu.frontend.recording.names import slot_names
 from lazytpu.frontend.recording.tensors import STASH, recorder
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.types import array_dtype
-from lazytpu.rehearsal.keeping import Kept
+from lazytpu.rehearsal.snapshot import Snapshot
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.trace.cuts import MARK, STEP, SYNC
@@ -34,17 +34,18 @@ from lazytpu.trace.trie import CutPlan, Ended, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
 
 LITTLE = 1 << 20
-"Bytes of inputs that a read may depend on to be computed."
+"A read is computed if it depends on at most this many bytes of inputs."
 CALLS = 5
-"""How often the step is called until two calls are alike: a first step makes an optimizer's state as well, and what a
-call leaves pending runs in the next."""
+"""The step is called at most this often until two calls are alike. A first step also creates an optimizer's state, and
+what one call leaves pending runs in the next."""
 ENDS = (MARK, STEP, SYNC)
-"Causes of cuts that come again in each call of a step. Whether others do depends on what is pending when it begins."
+"Causes of cuts that recur in every call of a step. Whether others do depends on what is pending when it begins."
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One program of the step: where its trace ended, the slots alive then and the inputs dead, and names of slots."""
+class RehearsedProgram:
+    """A program of the step: the state where its trace ended, the slots alive and the inputs dead then, and names of
+    slots."""
 
     state: State
     live: tuple[int, ...]
@@ -53,14 +54,14 @@ class Part:
 
     @property
     def records(self) -> list[Record]:
-        """The ops that were recorded for it."""
+        """The ops recorded for it."""
         return self.state.records()
 
 
 class Imagined(Buffer):
-    """Memory that a rehearsed program would have made: zeros, should somebody read it, or what was computed after all.
-    `original` is what its storage held before the rehearsal, None for what was made in it; `shared` when another value
-    holds that as well."""
+    """The buffer of a rehearsed program's result: zeros if it is read, or the computed value if there is one.
+    `original` is the storage's buffer before the rehearsal, None if the storage was created in it. `shared` says
+    whether another value has the same buffer."""
 
     __slots__ = ("_array", "_layout", "original", "shared")
 
@@ -71,24 +72,24 @@ class Imagined(Buffer):
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Zeros, made when somebody asks."""
+        """The value; zeros are created on first use."""
         if self._array is None:
             dtype = array_dtype(dtypes.name(self._layout.dtype))
             self._array = client.to_device(np.zeros(self._layout.memory_shape, dtype))
         return self._array
 
     def release(self) -> None:
-        """Nothing to give up."""
+        """Does nothing: there is no memory to release."""
 
 
 class RehearsalRecorder(Recorder):
-    """Records the calls of a step in the mode of `outer`, and notes their programs instead of running them."""
+    """Records the calls of a step in the mode of `outer` and notes their programs instead of running them."""
 
-    __slots__ = ("_begun_before", "_engine", "_late", "_made", "_parts", "_reading", "_recurs")
+    __slots__ = ("_begun_before", "_engine", "_late", "_made", "_programs", "_reading", "_recurs")
 
     def __init__(self, engine: Engine, outer: Recorder, platform: str) -> None:
-        self._parts: list[Part] = []
-        self._late: list[Part] = []
+        self._programs: list[RehearsedProgram] = []
+        self._late: list[RehearsedProgram] = []
         self._begun_before: int | None = None
         self._recurs = False
         self._engine = engine
@@ -99,43 +100,43 @@ class RehearsalRecorder(Recorder):
         self.choose_mode("fused" if outer.eager else outer.own_mode)  # programs of one op each say nothing about a TPU
 
     def begin_call(self) -> None:
-        """The step is called, with or without something pending from the call before."""
-        self._parts, self._late, self._recurs = [], [], False
+        """Start a call of the step. Ops of the previous call may be pending."""
+        self._programs, self._late, self._recurs = [], [], False
         self._begun_before = None if self.state is self.root else self.epoch
 
-    def end_call(self) -> list[Part]:
-        """The programs of the call, those last that the call before began. A step that nothing cuts is cut here; of
-        one that is cut in each call, what is pending runs in the next."""
+    def end_call(self) -> list[RehearsedProgram]:
+        """The programs of the call; those that the previous call began come last. A step without cuts is cut here. If a
+        cut recurs in every call, what is pending runs in the next one."""
         if not self._recurs and not isinstance(self.state, Ended):
             self.cut(MARK)
-        return self._parts + self._late
+        return self._programs + self._late
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
-        """As any recorder; a cut that comes in each call is remembered."""
+        """Cut as any recorder does, and note whether the cut recurs in every call."""
         self._recurs = self._recurs or cause in ENDS or isinstance(self.state, Ended)
         super().cut(cause, place)
 
     def read(self, value: Value, place: Any = None) -> None:
-        self._reading = not isinstance(self.state, Ended)  # after the step, nothing is decided by what is read
+        self._reading = not isinstance(self.state, Ended)  # after the step, no decision depends on the value
         try:
             super().read(value, place)
         finally:
             self._reading = False
 
     def _note(self, trace: Trace) -> None:
-        """In place of running a trace."""
+        """Note a trace's program and give its results imagined buffers, instead of running it."""
         plan = CutPlan.of(trace.state)
-        held = [(slot, value) for slot in plan.results if (value := trace.values[slot]()) is not None]
-        live = tuple([slot for slot, _ in held])
+        results = [(slot, value) for slot in plan.results if (value := trace.values[slot]()) is not None]
+        live = tuple([slot for slot, _ in results])
         buffers = trace.buffers
         dead = [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and buffers[i].pins == 1]
         if live:
-            parts = self._late if trace.epoch == self._begun_before else self._parts
-            parts.append(Part(trace.state, live, tuple(dead), slot_names(trace.epoch)))
+            programs = self._late if trace.epoch == self._begun_before else self._programs
+            programs.append(RehearsedProgram(trace.state, live, tuple(dead), slot_names(trace.epoch)))
         contents, predecessors = before_trace(trace)
         if self._reading:
             self._compute(trace)
-        for slot, value in held:
+        for slot, value in results:
             root = root_of(slot, predecessors)
             before = contents.get(root)
             shared = before is not None and trace.values[root]() is not None
@@ -148,12 +149,12 @@ class RehearsalRecorder(Recorder):
             buffer.pins -= 1
 
     def _compute(self, trace: Trace) -> None:
-        """Run a trace after all, if it takes little of what was there before; it overwrites nothing."""
+        """Run a trace after all if it depends on little data from before the rehearsal. It overwrites nothing."""
         buffers = trace.buffers
         if any(isinstance(buffer, Imagined) for buffer in buffers) or sum(b.nbytes for b in buffers) > LITTLE:
             return
         for buffer in buffers:
-            buffer.pins += 2  # one for the cut, and one that keeps it from being donated
+            buffer.pins += 2  # one for the cut, one to prevent donation
         try:
             self._engine.cut_trace(trace)
         finally:
@@ -161,8 +162,8 @@ class RehearsalRecorder(Recorder):
                 buffer.pins -= 1
 
     def put_back(self) -> None:
-        """Give every storage that is still there what it held before; what was made in the rehearsal has nothing."""
-        alive = [value for each in self._made if (value := each()) is not None and isinstance(value.buffer, Imagined)]
+        """Give every live storage its buffer from before; storages created in the rehearsal get none."""
+        alive = [value for ref in self._made if (value := ref()) is not None and isinstance(value.buffer, Imagined)]
         users: dict[int, int] = {}
         for value in alive:
             users[id(value.buffer.original)] = users.get(id(value.buffer.original), 0) + 1
@@ -170,57 +171,57 @@ class RehearsalRecorder(Recorder):
             before, shared = value.buffer.original, value.buffer.shared
             if before is None:
                 value.buffer = lost = Buffer(None, 0)
-                lost.error = RuntimeError("this tensor was made while lazytpu rehearsed a step: it never had a value")
+                lost.error = RuntimeError("this tensor was created in a rehearsal of a step and never had a value")
                 continue
             value.buffer = before
             if before is not EMPTY and (shared or users[id(before)] > 1):
-                before.pins += 1  # that one of its values is dead proves nothing (R5)
+                before.pins += 1  # one of its values being dead does not allow donation (R5)
 
 
-def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[Part]:
-    """The programs of one call, in lazy mode, of a function that changes nothing but what it makes: one, unless it
-    reads. What was recorded before is run first. Raises what the call raises, and NotImplementedError for an op that
-    `platform` lacks."""
+def rehearse_once(call: Callable[[], Any], platform: str = "tpu") -> list[RehearsedProgram]:
+    """The programs of one call, in lazy mode, of a function that only changes what it creates: one program, unless it
+    reads. Pending ops run first. Raises what the call raises, and NotImplementedError for an op that `platform`
+    lacks."""
     engine, outer = wiring.start(), recorder()
     outer.cut(MARK)
-    mine = RehearsalRecorder(engine, outer, platform)
-    mine.choose_mode("lazy")
-    stash_in_thread(STASH, mine)
+    inner = RehearsalRecorder(engine, outer, platform)
+    inner.choose_mode("lazy")
+    stash_in_thread(STASH, inner)
     result: Any = None
     try:
-        mine.begin_call()
+        inner.begin_call()
         result = call()
-        return mine.end_call()
+        return inner.end_call()
     finally:
         del result
         stash_in_thread(STASH, outer)
-        mine.put_back()
+        inner.put_back()
 
 
-def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[Part]:
-    """The programs of a step that is called again and again, as they are when two calls are alike. Its caller holds
-    what the last call returned. What was recorded before is run first. Raises what the step raises, with everything as
-    it was before, and NotImplementedError for an op that `platform` lacks."""
+def rehearse(step: Callable[[], Any], platform: str = "tpu") -> list[RehearsedProgram]:
+    """The programs of a step that is called repeatedly, once two calls are alike. Its caller holds what the last call
+    returned. Pending ops run first. Raises what the step raises, with everything restored, and NotImplementedError for
+    an op that `platform` lacks."""
     outer = recorder()
     outer.cut(MARK)
-    kept, mine = Kept(), RehearsalRecorder(wiring.start(), outer, platform)
-    stash_in_thread(STASH, mine)
+    snapshot, inner = Snapshot(), RehearsalRecorder(wiring.start(), outer, platform)
+    stash_in_thread(STASH, inner)
     before: list[tuple[State, Any, Any]] | None = None
-    parts: list[Part] = []
+    programs: list[RehearsedProgram] = []
     result: Any = None
     try:
         for _ in range(CALLS):
-            mine.begin_call()
-            result = step()  # until it returns, the last result is held
-            parts = mine.end_call()
-            now = [(part.state, part.live, part.dead) for part in parts]
+            inner.begin_call()
+            result = step()  # the last result stays alive until it returns
+            programs = inner.end_call()
+            now = [(part.state, part.live, part.dead) for part in programs]
             if now == before:
                 break
             before = now
-        return parts
+        return programs
     finally:
         del result
         stash_in_thread(STASH, outer)
-        mine.cut()  # what the last call left
-        kept.restore()
-        mine.put_back()
+        inner.cut()  # what the last call left pending
+        snapshot.restore()
+        inner.put_back()

@@ -1,4 +1,4 @@
-"""`lazytpu.tpu_report`: what a step would cost on a TPU, from a rehearsal of it."""
+"""`lazytpu.tpu_report`: what a step would cost on a TPU, by rehearsing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from lazytpu.engine.compiling.translate import Translated, translate
 from lazytpu.engine.recompiles.wording import program_name
-from lazytpu.inspection.graphs import Graph
+from lazytpu.inspection.graphs import ProgramGraph
 from lazytpu.inspection.stages import Stages
 from lazytpu.inspection.tpu.compiling import report_stablehlo, report_text
 from lazytpu.inspection.tpu.program import ProgramReport
@@ -16,15 +16,15 @@ from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.target import Target
-from lazytpu.rehearsal.rehearse import Part, rehearse
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.runtime.tpu_compiler import Topology
 
 
 def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs: Any) -> TpuReport:
-    """The report of a step (a function, called with the arguments) or of a program of `lazytpu.graphs()`."""
+    """The report of a step, a function that is called with the arguments, or of a program of `lazytpu.graphs()`."""
     topology = str(Topology.parse(topology))  # before the work begins
     with Stages(progress) as tell:
-        if isinstance(work, Graph):
+        if isinstance(work, ProgramGraph):
             tell(f"compiling {work.name} for {topology}")
             return report_text(work.text(), topology, name=work.name)
         if not callable(work):
@@ -35,30 +35,32 @@ def report(work: Any, topology: str, progress: bool | None, *args: Any, **kwargs
             tell(f"recording {name}, call {next(calls)}")
             return work(*args, **kwargs)
 
-        parts = rehearse(step)
-        if not parts:
+        programs = rehearse(step)
+        if not programs:
             raise ValueError(f"{name} leaves nothing on the device that a program would compute")
-        return TpuReport(topology, tuple(_of_part(i, parts, topology, tell) for i in range(len(parts))))
+        return TpuReport(topology, tuple(_report_of(i, programs, topology, tell) for i in range(len(programs))))
 
 
-def _of_part(index: int, parts: Sequence[Part], topology: str, tell: Callable[[str], None]) -> ProgramReport:
-    part = parts[index]
-    name = program_name(part.records)
-    about = f"program {index + 1} of {len(parts)} ({name}, {len(part.records):,} ops)"
+def _report_of(
+    index: int, programs: Sequence[RehearsedProgram], topology: str, tell: Callable[[str], None]
+) -> ProgramReport:
+    program = programs[index]
+    name = program_name(program.records)
+    about = f"program {index + 1} of {len(programs)} ({name}, {len(program.records):,} ops)"
     tell(f"{about}: passes")
-    module = translated(part, Target.parse(topology)).module
+    module = translated(program, Target.parse(topology)).module
     tell(f"{about}: compiling for {topology}")
     return report_stablehlo(stablehlo_text(module, locations=True), topology, name=name)
 
 
-def translated(part: Part, target: Target) -> Translated:
-    """A rehearsed program, as it is made for a generation of TPUs."""
+def translated(program: RehearsedProgram, target: Target) -> Translated:
+    """A rehearsed program translated for a TPU generation."""
     return translate(
-        part.records,
-        part.live,
-        part.dead,
-        part.names,
-        name=program_name(part.records),
+        program.records,
+        program.live,
+        program.dead,
+        program.names,
+        name=program_name(program.records),
         bounds_check=options.bounds_check,
         target=target,
         platform="tpu",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from harness import TOLERANCE, to_numpy, to_torch
+from harness import QUICK, TOLERANCE, to_numpy, to_torch
 from torch._ops import OpOverload
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -22,8 +22,6 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
-
-QUICK = {"xla_backend_optimization_level": 0}  # a third of the time; what is computed is the same
 
 
 @dataclass(frozen=True)
@@ -75,21 +73,21 @@ class Importer:
     def _operand(self, op: OpOverload, name: str, value: Any) -> Any:
         s, found = signature(op), registry.load().get(str(op))
         if isinstance(value, torch.Tensor):
-            self.inputs.append(to_numpy(value))
+            self.inputs.append(to_numpy(value).copy())  # a test may write it before the program runs
             kind = tensor_type(dtypes.name(value.dtype), tuple(value.shape))
             return self.block.insert_arg(kind, len(self.block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [self._operand(op, name, v) for v in value]
-        runtime = found is not None and name in found.numbers
-        if type(value) in KINDS and (name in s.numbers or name in s.tensors or runtime):
-            if not (self.numbers and runtime):
+        varying = found.numbers | found.promotable if found else frozenset()
+        if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
+            if not (self.numbers and name in varying and (type(value) is not bool or name in found.numbers)):
                 return Scalar(KINDS[type(value)], value)
             self.values.append(value)
             return Scalar(KINDS[type(value)], None, self.plan, len(self.values) - 1)
         return value
 
-    def run(self) -> list[torch.Tensor]:
-        """Compile, run, and fetch every result."""
+    def run(self, options: Mapping[str, bool | int | str] = QUICK) -> list[torch.Tensor]:
+        """Compile with these options of XLA, run, and fetch every result."""
         self.block.add_op(ReturnOp(*self.results))
         packer = self.plan.packer()
         packs = dict(zip(packer.packs, packer(self.values), strict=True))
@@ -101,13 +99,17 @@ class Importer:
         types = [a.type for a in self.block.args], [r.type for r in self.results]
         module = ModuleOp([FuncOp("main", types, Region(self.block))])
         module.verify()
-        program = Program.compile(emit(module), options=QUICK)
+        program = Program.compile(emit(module), options=options)
         arrays = [packs[pack] for pack in PACKS if pack in packs] + self.inputs
         made = program.run([client.to_device(a) for a in arrays])
         return [to_torch(client.to_host(m), dtype_of(r)) for m, r in zip(made, self.results, strict=True)]
 
 
-def check_all(cases: Iterable[Case], numbers: tuple[bool, ...] = (False, True)) -> int:
+def check_all(
+    cases: Iterable[Case],
+    numbers: tuple[bool, ...] = (False, True),
+    options: Mapping[str, bool | int | str] = QUICK,
+) -> int:
     """Assert that every case gives what the CPU gives; returns how many the CPU can compute.
 
     All run twice: with numbers as constants of the program, and as run-time numbers.
@@ -117,7 +119,7 @@ def check_all(cases: Iterable[Case], numbers: tuple[bool, ...] = (False, True)) 
         importer = Importer(runtime)
         for case, reference in references:
             importer.add(case, reference)
-        got = iter(importer.run())
+        got = iter(importer.run(options))
         for case, reference in references:
             for expected in reference:
                 _compare(case, next(got), expected, runtime)

@@ -1,19 +1,14 @@
-"""The checks that a test put off (deferred.py) are part of the test."""
+"""The checks that the tests of a file put off (deferred.py) are made when its last one has run."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterator
 
 import deferred
 import pytest
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Flush after the test function, drop what is left when it failed."""
-    try:
-        result = yield
-        deferred.flush()
-        return result
-    finally:
-        deferred.forget()
+@pytest.fixture(autouse=True, scope="module")
+def checks_are_made() -> Iterator[None]:
+    yield
+    deferred.finish()

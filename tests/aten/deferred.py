@@ -1,16 +1,20 @@
-"""`check` as harness.check, but put off: all checks of a test are compiled as one program when its function returns.
+"""`check` as harness.check, but put off: the checks of a test file are compiled together when its last test has run.
 
-A compilation takes 70 ms whatever it compiles; conftest.py calls `flush` at the end of every test.
+A compilation takes 20 ms whatever it compiles, and most checks are of one small op. conftest.py calls `finish` at the
+end of every file; what it raises names the op, its arguments and the test, though pytest shows it as an error of the
+last one.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from batch import Importer
 from harness import TOLERANCE, clone
+from harness import check as check_now
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
@@ -19,88 +23,122 @@ from lazytpu.aten.expansion import tensors
 from lazytpu.aten.expansion import values as flat_values
 from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.runtime.errors import CompileError
+
+MOST = 100
+"""Checks in one program: XLA takes longer than in proportion for thousands of results."""
 
 
 @dataclass
 class Pending:
     """One check: its results are those of the program from `start` on, with those of its bounds checks after them."""
 
-    text: str
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     expected: list[torch.Tensor]
-    start: int
-    messages: list[str]
     rtol: float | None
     atol: float | None
+    test: str
+    start: int = 0
+    messages: list[str] | None = None
 
-    def compare(self, made: list[torch.Tensor]) -> None:
+    def compare(self, results: list[torch.Tensor]) -> None:
         """Assert that the results are the CPU's."""
         stop = self.start + len(self.expected)
-        for ok, message in zip(made[stop:], self.messages, strict=False):
-            assert bool(ok), f"{self.text}: {message}"
-        for got, want in zip(made[self.start : stop], self.expected, strict=True):
-            assert got.dtype == want.dtype, f"{self.text}: {got.dtype}, expected {want.dtype}"
+        for ok, message in zip(results[stop:], self.messages or (), strict=False):
+            assert bool(ok), f"{self}: {message}"
+        for got, want in zip(results[self.start : stop], self.expected, strict=True):
+            assert got.dtype == want.dtype, f"{self}: {got.dtype}, expected {want.dtype}"
             rtol, atol = TOLERANCE.get(want.dtype, (0.0, 0.0))
             rtol, atol = rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol
             try:
                 torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True)
             except AssertionError as error:
-                raise AssertionError(f"{self.text}\ngot {got}\nexpected {want}\n{error}") from None
+                raise AssertionError(f"{self}\ngot {got}\nexpected {want}\n{error}") from None
+
+    def __str__(self) -> str:
+        shown = [f"{a.dtype}{list(a.shape)}" if isinstance(a, torch.Tensor) else repr(a) for a in self.args]
+        return f"{self.test}: {self.op}({', '.join(shown)}, {self.kwargs})"
 
 
 class Program(Importer):
-    """The checks of one test."""
+    """Checks that are compiled together."""
 
     def __init__(self, numbers: bool):
         super().__init__(numbers)
         self.pending: list[Pending] = []
 
-    def expect(self, op: OpOverload, bound: dict[str, Any], fresh: list[torch.Tensor], pending: Pending) -> None:
+    def expect(self, bound: dict[str, Any], fresh: list[torch.Tensor], pending: Pending) -> None:
         """Import one call, whose new results must look like `fresh`."""
-        operands = {name: self._operand(op, name, value) for name, value in bound.items()}
+        operands = {name: self._operand(pending.op, name, value) for name, value in bound.items()}
         metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in fresh]
         before = len(self.b.checks)
-        outcome = evaluate(self.b, op, operands, metas)
+        outcome = evaluate(self.b, pending.op, operands, metas)
         returned = flat_values(outcome.returns)
         got = [(dtype_of(v), shape_of(v)) for v in returned]
-        assert got == metas, f"{pending.text}: {got}, expected {metas}"
+        assert got == metas, f"{pending}: {got}, expected {metas}"
         pending.start = len(self.results)
         self.results += returned + flat_values(list(outcome.writes.values()))
         pending.messages = [message for _, message, *_ in self.b.checks[before:]]
         self.results += [ok for ok, *_ in self.b.checks[before:]]
         self.pending.append(pending)
 
+    def wrong(self) -> list[str]:
+        """Compile and run all; what is not as on the CPU."""
+        wrong: list[str] = []
+        try:
+            results = self.run()
+        except (CompileError, ValueError) as error:
+            return [*_alone(self.pending), f"{len(self.pending)} checks in one program: {error}"]
+        for pending in self.pending:
+            try:
+                pending.compare(results)
+            except AssertionError as error:
+                wrong.append(str(error))
+        return wrong
+
+
+def _alone(checks: list[Pending]) -> list[str]:
+    """Those that cannot be compiled by themselves, when they could not be together."""
+    wrong: list[str] = []
+    for pending in checks:
+        try:
+            check_now(pending.op, *pending.args, rtol=pending.rtol, atol=pending.atol, **pending.kwargs)
+        except (AssertionError, CompileError, ValueError) as error:
+            wrong.append(f"{pending}: {error}")
+    return wrong
+
 
 _programs: dict[bool, Program] = {}
+_wrong: list[str] = []
 
 
 def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any) -> None:
-    """Assert, at the end of the test, that `op` gives on lazytpu what it gives on torch's CPU: values, dtypes, shapes;
+    """Assert, at the end of the file, that `op` gives on lazytpu what it gives on torch's CPU: values, dtypes, shapes;
     numbers static and run-time alike."""
     s, bound = signature(op), bind(op, args, kwargs)
-    copies = [clone(a) for a in args], {k: clone(v) for k, v in kwargs.items()}
+    copies = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
+    untouched = tuple(clone(a) for a in args), {k: clone(v) for k, v in kwargs.items()}
     reference = op(*copies[0], **copies[1])
     after = bind(op, *copies)
     returned = list(reference or ()) if len(s.returned) != 1 else [reference]
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + tensors([after[name] for name in s.written])
-    shown = [f"{a.dtype}{list(a.shape)}" if isinstance(a, torch.Tensor) else repr(a) for a in args]
-    text = f"{op}({', '.join(shown)}, {kwargs})"
+    test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
     found = registry.load().get(str(op))
-    for numbers in (False, True) if found and found.numbers else (False,):
+    for numbers in (False, True) if found and (found.numbers or found.promotable) else (False,):
         program = _programs.setdefault(numbers, Program(numbers))
-        program.expect(op, bound, fresh, Pending(text, expected, 0, [], rtol, atol))
+        program.expect(bound, fresh, Pending(op, *untouched, expected, rtol, atol, test))
+        if len(program.pending) >= MOST:
+            _wrong.extend(_programs.pop(numbers).wrong())
 
 
-def flush() -> None:
-    """Compile and compare what the checks of this test put off."""
-    programs = list(_programs.values())
+def finish() -> None:
+    """Compile and compare what the checks of this file put off."""
+    programs, wrong = list(_programs.values()), list(_wrong)
     _programs.clear()
+    _wrong.clear()
     for program in programs:
-        made = program.run()
-        for pending in program.pending:
-            pending.compare(made)
-
-
-def forget() -> None:
-    """Drop what a failed test put off."""
-    _programs.clear()
+        wrong += program.wrong()
+    assert not wrong, f"{len(wrong)} checks failed\n" + "\n\n".join(wrong)

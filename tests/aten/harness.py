@@ -23,9 +23,7 @@ from lazytpu.lowering.emit import emit
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
-
-PLAIN = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""What is tested is what a rule says, not how well XLA compiles it, which takes a sixth of the time of these tests."""
+from tests.compiling import QUICK
 
 TOLERANCE = {
     torch.float64: (1e-10, 1e-12),
@@ -117,7 +115,7 @@ def run(
     module = ModuleOp([FuncOp("main", ([a.type for a in block.args], types), Region(block))])
     module.verify()
     run_pipeline(module, passes="decompose-attention", verify=False)
-    program = Program.compile(emit(module), options=PLAIN)
+    program = Program.compile(emit(module), options=QUICK)
     made = program.run([client.to_device(a) for a in arrays])
     for ok, (_, message, *_) in zip(made[len(results) :], b.checks, strict=True):
         if not bool(client.to_host(ok)):

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from batch import Case, check_all
-from harness import check
+from deferred import check
 from samples import ALL, finite, normal
 
 A = torch.ops.aten

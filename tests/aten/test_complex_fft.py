@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check
+from deferred import check
 
 A = torch.ops.aten
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 from torch._ops import OpOverload
 
 A = torch.ops.aten

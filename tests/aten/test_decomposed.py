@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 from lazytpu.aten.dispatch import supported
 

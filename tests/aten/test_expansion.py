@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 from lazytpu.aten import dispatch, registry
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check
+from deferred import check
 
 from lazytpu.aten import registry
 from lazytpu.aten.dispatch import supported

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 from samples import FLOATS
 
 from lazytpu.aten import registry

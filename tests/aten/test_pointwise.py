@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from batch import Case, check_all
-from harness import check, run
+from deferred import check
+from harness import run
 from samples import ALL, FLOATS, INTEGERS, finite, nonzero, normal, sample
 
 from lazytpu.aten import registry
@@ -305,7 +306,8 @@ def test_powers_of_tensors() -> None:
     found += [Case(A.pow.Tensor_Tensor, (sample(d), other(d))) for d in FLOATS]
     found.append(Case(A.pow.Tensor_Tensor, (sample(torch.complex64)[1:], other(torch.complex64)[1:])))
     unsigned = torch.tensor([2, 3, 5], dtype=torch.uint8), torch.tensor([200, 253, 7], dtype=torch.uint8)
-    check_all([*found, Case(A.pow.Tensor_Tensor, unsigned)], numbers=(False,))
+    # Without the emitters of fusions, XLA:CPU computes (-1)**-1 of integers as 0.
+    check_all([*found, Case(A.pow.Tensor_Tensor, unsigned)], numbers=(False,), options={})
 
 
 SPECIAL = """i0 special_i0e special_i1 special_i1e special_modified_bessel_i0 special_modified_bessel_i1

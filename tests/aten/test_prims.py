@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 from lazytpu.aten import registry
 from lazytpu.aten.prims import SAME

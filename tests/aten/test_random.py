@@ -6,7 +6,8 @@ from math import inf, pi
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 A = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

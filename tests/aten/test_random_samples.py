@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check, run
+from deferred import check
+from harness import run
 
 A = torch.ops.aten
 N = 20000

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.views.access import Base, View, read, write
-from lazytpu.aten.views.gathers import gathers
+from lazytpu.aten.views.gather_count import gathers
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import tensor_type
 from lazytpu.lowering.emit import emit

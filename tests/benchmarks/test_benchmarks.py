@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 SHARED = ("common", "table", "workloads")
@@ -16,14 +16,14 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHA
 
 def run(*arguments: str, status: int = 0) -> str:
     """Standard output of a script of benchmarks/."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=FOLDER.parent, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = zygote.run(arguments, cwd=FOLDER.parent, timeout=600)
     assert done.returncode == status, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "control_flow" else pytest.mark.long) for name in NAMES]
+)
 def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
     file = tmp_path / "made" / f"{name}.json"
     shown = run(f"benchmarks/{name}.py", "--quick", "--json", str(file))

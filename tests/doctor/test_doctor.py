@@ -64,7 +64,7 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
     assert found["raises"]["detail"] == "ValueError: 1 is not 2" and "injected.py" in found["raises"]["said"]
     assert found["leaves"]["detail"] == "SystemExit: leaving"
     assert "SIGABRT; F0000" in found["aborts"]["detail"] and "buffer != nullptr" in found["aborts"]["detail"]
-    assert "ended after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
+    assert "killed after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
     assert _ended(int(found["hangs"]["said"].split()[1]))
     assert "crashed  aborts" in report and "hung     hangs" in report
 

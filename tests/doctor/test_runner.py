@@ -11,11 +11,11 @@ import pytest
 
 from lazytpu.doctor.__main__ import environment
 from lazytpu.doctor.advice import advice
-from lazytpu.doctor.check import Check, load
+from lazytpu.doctor.check import DoctorCheck, load
 from lazytpu.doctor.checks import machine
-from lazytpu.doctor.outcome import BROKEN, CRASHED, HUNG, LEFT_OUT, WORKS, Outcome
+from lazytpu.doctor.outcome import BROKEN, CRASHED, HUNG, LEFT_OUT, WORKS, CheckOutcome
 from lazytpu.doctor.report import NO_DEVICE, Report
-from lazytpu.doctor.runner import CLIENT, Runner
+from lazytpu.doctor.runner import CLIENT, CheckRunner
 
 
 class Scripted:
@@ -39,17 +39,17 @@ class Scripted:
         self.alive = False
 
 
-def run(*checks: Check, **answers: list[str]) -> tuple[list[str], list[Outcome], Runner]:
+def run(*checks: DoctorCheck, **answers: list[str]) -> tuple[list[str], list[CheckOutcome], CheckRunner]:
     log: list[str] = []
     told = {key.replace("__", "."): list(statuses) for key, statuses in answers.items()}
     known = {each.key: each for each in (*checks, of(CLIENT))}
-    runner = Runner(known, lambda: Scripted(log, told), patience=2)  # pyright: ignore[reportArgumentType]
+    runner = CheckRunner(known, lambda: Scripted(log, told), patience=2)  # pyright: ignore[reportArgumentType]
     return log, list(runner.run(checks)), runner
 
 
-def of(key: str, **rest: Any) -> Check:
+def of(key: str, **rest: Any) -> DoctorCheck:
     family, _, name = key.partition(".")
-    return Check(family, name, "", 30, lambda: "", **rest)
+    return DoctorCheck(family, name, "", 30, lambda: "", **rest)
 
 
 def test_one_process_for_all_and_a_client_first() -> None:
@@ -87,8 +87,8 @@ def test_what_is_left_out_is_one_line() -> None:
     out = io.StringIO()
     report = Report(out)
     for name in "xyz":
-        report.add(Outcome("a", name, "", LEFT_OUT, "no client"))
-    report.add(Outcome("b", "x", "", LEFT_OUT, "no client"))
+        report.add(CheckOutcome("a", name, "", LEFT_OUT, "no client"))
+    report.add(CheckOutcome("b", "x", "", LEFT_OUT, "no client"))
     assert report.end(device=False, seconds=1) == NO_DEVICE
     lines = [line.split() for line in out.getvalue().splitlines() if "no client" in line]
     assert [line[:4] for line in lines] == [["not", "run", "3", "checks"], ["not", "run", "x", "0.0"]]
@@ -96,10 +96,10 @@ def test_what_is_left_out_is_one_line() -> None:
 
 def test_advice_is_given_once_and_for_what_is_wrong() -> None:
     text = "Failed to open x.so"
-    wrong = [Outcome("a", name, "", BROKEN, text) for name in "xy"]
+    wrong = [CheckOutcome("a", name, "", BROKEN, text) for name in "xy"]
     assert len(advice(wrong)) == 1 and "PJRT_NAMES_AND_LIBRARY_PATHS" in advice(wrong)[0]
-    assert advice([Outcome("a", "x", "", WORKS, text)]) == []
-    (waiting,) = advice([Outcome("machine", "client", "", HUNG, "ended after 90 s")])
+    assert advice([CheckOutcome("a", "x", "", WORKS, text)]) == []
+    (waiting,) = advice([CheckOutcome("machine", "client", "", HUNG, "killed after 90 s")])
     assert "TPU_SKIP_MDS_QUERY=1" in waiting
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lazytpu.runtime import client, topologies
 from lazytpu.runtime.cache import ahead
 from lazytpu.runtime.cache.store import Store
 from lazytpu.runtime.errors import CompileError, PlatformError
+from tests import zygote
 
 SCRIPT = """
 import torch
@@ -35,8 +34,7 @@ print(loss.item(), lazytpu.metrics()["compiles"], lazytpu.metrics()["cache_hits"
 
 def run(**environment: str) -> list[float]:
     told = {**os.environ, "LAZYTPU_BACKGROUND_COMPILE": "0", **environment}
-    done = subprocess.run([sys.executable, "-c", f"import torch; torch.manual_seed(0); {SCRIPT}"], env=told,
-                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    done = zygote.run(["-c", f"import torch; torch.manual_seed(0); {SCRIPT}"], env=told)
     assert done.returncode == 0, done.stderr
     return [float(word) for word in done.stdout.split()]
 

@@ -14,9 +14,9 @@ from xdsl.dialects.func import FuncOp
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine.compiling.compiled import Compiled
+from lazytpu.engine.compiling import clusters
 from lazytpu.engine.compiling.compiler import Compiler
-from lazytpu.engine.launching import clusters
+from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering import emit

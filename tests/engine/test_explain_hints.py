@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from lazytpu.engine.recompiles.history import Recompiles
 from lazytpu.engine.recompiles.reasons import CODES
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.recorder import Trace
+from tests import zygote
 from tests.engine.explained import made, on_tpu
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
@@ -213,8 +212,7 @@ print(explained[-1].source, explained[-1].code, explained.compiles, lazytpu.metr
 def test_what_was_found_in_the_cache_is_told_apart(tmp_path: Path) -> None:
     def run(**settings: str) -> str:
         environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path / "cache"), **settings}
-        command = [sys.executable, "-c", SCRIPT]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
+        return zygote.run(["-c", SCRIPT], env=environment, check=True).stdout
 
     assert run().split() == ["compiled", "first", "1", "1"]
     assert run().split() == ["index", "first", "0", "0"]

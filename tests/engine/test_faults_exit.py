@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
+
+from tests import zygote
 
 # What every script begins with. `hang` makes compilations take minutes, in XLA; a script that hangs is ended with the
 # stacks of all its threads.
@@ -45,7 +45,7 @@ def hang():
 def run(script: str, status: int = 0) -> tuple[str, str]:
     """Standard output and error of a script, which ends with `status` and has nothing to say about its threads."""
     code = PRELUDE + textwrap.dedent(script)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    done = zygote.run(["-c", code], timeout=240)
     assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     for word in ("terminate called", "Fatal", "Exception ignored", "Aborted"):
         assert word not in done.stderr, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from lazytpu import wiring
 from lazytpu.aten import registry
 from lazytpu.engine.compiling import environment
 from lazytpu.engine.compiling.translate import Translated, translate
-from lazytpu.engine.trace_cache import index
-from lazytpu.engine.trace_cache import lookup as recall
+from lazytpu.engine.trace_cache import index, lookup
 from lazytpu.engine.trace_cache.index import Malformed
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.options import options
@@ -86,12 +86,12 @@ def _indices() -> Any:
 def test_an_entry_says_what_the_program_is(function: Callable[[], Any]) -> None:
     state = recorded(function)
     dead = tuple(range(state.inputs))
-    made, live = translated(state, dead)
-    entry = made.entry(PROGRAM, live)
-    assert index.decode(index.encode(entry), state, live, dead) == entry
-    with made.module.context:
-        assert index.signature(entry, state.records()) == signature(made.module)
-    assert len(entry.checks) == len(made.checks)
+    result, live = translated(state, dead)
+    program, binding = index.decode(index.encode(PROGRAM, result.binding), state, live, dead)
+    assert program == PROGRAM and binding.packer.entries == result.binding.packer.entries
+    assert replace(binding, packer=result.binding.packer) == result.binding
+    with result.module.context:
+        assert binding.signature(state.records()) == signature(result.module)
 
 
 MALFORMED: list[tuple[str, Any]] = [
@@ -126,8 +126,8 @@ MALFORMED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("field", "value"), MALFORMED)
 def test_a_field_that_does_not_fit_the_trace_is_refused(field: str, value: Any) -> None:
     state = recorded(_numbers_and_indices)
-    made, live = translated(state, (1,))
-    fields = json.loads(index.encode(made.entry(PROGRAM, live)))
+    result, live = translated(state, (1,))
+    fields = json.loads(index.encode(PROGRAM, result.binding))
     assert fields[field] != value if field in fields else field == "extra"
     fields[field] = value
     with pytest.raises(Malformed):
@@ -150,13 +150,13 @@ def test_what_changes_the_code_changes_the_digest(monkeypatch: pytest.MonkeyPatc
     records = recorded(_numbers_and_indices).records()
 
     def digest() -> str | None:
-        return recall.content(records, (1, 2), (0,))
+        return lookup.content(records, (1, 2), (0,))
 
     found = {
         digest(),
-        recall.content(records, (1,), (0,)),
-        recall.content(records, (1, 2), ()),
-        recall.content(records, (1,), (2, 0)),
+        lookup.content(records, (1,), (0,)),
+        lookup.content(records, (1, 2), ()),
+        lookup.content(records, (1,), (2, 0)),
     }
     with options(bounds_check=False):
         found.add(digest())
@@ -182,18 +182,18 @@ def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.Monk
     records = recorded(_numbers_and_indices).records()
     rule = registry.Rule("aten.frac.default", lambda b, self: self, frozenset(), False)
     monkeypatch.setitem(registry.RULES, "aten.frac.default", rule)
-    assert recall.content(records, (1,), ()) is None
+    assert lookup.content(records, (1,), ()) is None
 
 
 def test_traces_are_not_indexed_with_passes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
-    assert recall.content(records, (1,), ()) is not None
-    with registered(Mine, place="final", targets=["tpu"]):
-        assert recall.content(records, (1,), ()) is not None
+    assert lookup.content(records, (1,), ()) is not None
+    with registered(Mine, phase="final", targets=["tpu"]):
+        assert lookup.content(records, (1,), ()) is not None
     with registered(Mine):
-        assert recall.content(records, (1,), ()) is not None
-    with registered(Mine, place="final"):
-        assert recall.content(records, (1,), ()) is None
+        assert lookup.content(records, (1,), ()) is not None
+    with registered(Mine, phase="final"):
+        assert lookup.content(records, (1,), ()) is None
 
 
 class Mine(CsePass):
@@ -206,7 +206,7 @@ def test_a_trace_without_canonical_text_is_not_indexed() -> None:
     state = recorded(_numbers_and_indices)
     records = state.records()
     records[0].arguments["other"] = slice(1)
-    assert recall.content(records, (1,), ()) is None
+    assert lookup.content(records, (1,), ()) is None
 
 
 def _step() -> torch.Tensor:

@@ -27,8 +27,8 @@ from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.client import ir
+from lazytpu.runtime.custom_layout import CustomLayoutBuffer, relayout
 from lazytpu.runtime.errors import RunError
-from lazytpu.runtime.laid_out import LaidOut, relaid
 from tests.engine.test_faults import Failing
 
 ORDER = "{0,1}"
@@ -55,7 +55,7 @@ class ColumnsFirstPass(ModulePass):
 
 @pytest.fixture
 def laid() -> Iterator[None]:
-    with registered(ColumnsFirstPass, place="layout"):
+    with registered(ColumnsFirstPass, phase="layout"):
         yield
 
 
@@ -98,10 +98,10 @@ class Training:
         return found
 
     @property
-    def laid(self) -> LaidOut:
+    def laid(self) -> CustomLayoutBuffer:
         """The same, which lies as the step wants it."""
         found = self.buffer
-        assert isinstance(found, LaidOut) and found.laid is not None and found.layout == ORDER
+        assert isinstance(found, CustomLayoutBuffer) and found.custom is not None and found.layout == ORDER
         return found
 
 
@@ -113,13 +113,13 @@ def test_steps_give_what_they_give_on_the_cpu_and_the_array_stays_where_it_is() 
         training.step()
         lazytpu.mark_step()
         compiles.append(lazytpu.metrics()["compiles"])
-        places.append(client.address(training.laid.laid))
+        places.append(client.address(training.laid.custom))
     assert [b - a for a, b in pairwise(compiles)] == [1, 1, 0, 0]
     assert places[1] == places[2] == places[3]  # donated, never copied
     assert not training.laid.copied
     assert_close(training.layer.weight.detach().cpu(), Training("cpu").steps(4))
     assert not training.laid.copied  # reading copies nothing on the device
-    assert client.to_host(training.laid.laid, copy=False).strides == (4, 12)
+    assert client.to_host(training.laid.custom, copy=False).strides == (4, 12)
     assert training.laid.array.shape == SHAPE and client.to_host(training.laid.array).strides == (20, 4)
 
 
@@ -194,8 +194,8 @@ def test_a_step_that_fails_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch, 
 
 def test_of_two_arrays_the_one_that_a_failed_run_took_is_let_go() -> None:
     plain = client.to_device(np.arange(6.0).reshape(2, 3))
-    other = relaid(plain, None, ORDER)
-    buffer = LaidOut(other, 48, None, ORDER)
+    other = relayout(plain, None, ORDER)
+    buffer = CustomLayoutBuffer(other, 48, None, ORDER)
     assert buffer.array.shape == (2, 3) and buffer.nbytes == 96
     other.delete()
     assert not buffer.taken() and buffer.nbytes == 48

@@ -12,7 +12,7 @@ from torch.linalg import LinAlgError  # pyright: ignore[reportAttributeAccessIss
 
 import lazytpu
 from lazytpu.aten.errors import Check
-from lazytpu.engine.errors.lineage import FINE, Failure, Group, Outcome, lineage, note, note_guarded, told
+from lazytpu.engine.errors.lineage import FINE, DeviceError, Group, Outcome, lineage, note, note_guarded, to_raise
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.extract import Slots
 
@@ -178,13 +178,13 @@ def test_many_groups_become_few() -> None:
     lazytpu.sync()
 
 
-def test_failures_go_from_inputs_to_results_and_from_checks_to_inputs() -> None:
-    early, late = Failure(IndexError("early"), 1), Failure(RuntimeError("late"), 2)
+def test_errors_go_from_inputs_to_results_and_from_checks_to_inputs() -> None:
+    early, late = DeviceError(IndexError("early"), 1), DeviceError(RuntimeError("late"), 2)
     given, result, apart = Outcome(Group((), ())), Outcome(Group((3,), (0,))), Outcome(Group((), ()))
     note_guarded({0: early}, [given], [(0, (0,))])
     note({3: late}, [result, apart], [given])
-    assert given.failures == (early,)
-    assert result.failures == (early, late) and apart.failures == ()
-    error = told(result.failures)
+    assert given.errors == (early,)
+    assert result.errors == (early, late) and apart.errors == ()
+    error = to_raise(result.errors)
     assert isinstance(error, IndexError) and "late" in error.__notes__[0]
-    assert told(result.failures) is None
+    assert to_raise(result.errors) is None

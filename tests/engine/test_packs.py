@@ -28,8 +28,8 @@ def test_equal_bits_share_an_array_and_other_bits_do_not() -> None:
 
 def test_numbers_that_never_come_again_do_not_pile_up() -> None:
     made = Packs()
-    for i in range(packs.KEPT + 10):
+    for i in range(packs.MOST + 10):
         made.upload(f32(i))
-    assert len(made._kept) <= packs.KEPT
+    assert len(made._arrays) <= packs.MOST
     large = np.arange(100, dtype=np.float32)
     assert made.upload(large) is not made.upload(large)

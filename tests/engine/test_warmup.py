@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import lazytpu
 from lazytpu.options import options
 from lazytpu.runtime.cache.library import BadLibrary, pack
 from lazytpu.runtime.cache.store import Store
+from tests import zygote
 
 
 def test_a_function_is_run_and_its_programs_are_there(empty_cache: Path) -> None:
@@ -72,8 +71,7 @@ print(json.dumps([lazytpu.metrics()["compiles"], lazytpu.metrics()["cache_hits"]
 
 def run(cache: Path, *arguments: str) -> list[object]:
     environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(cache), "LAZYTPU_BACKGROUND_COMPILE": "0"}
-    command = [sys.executable, "-c", SCRIPT, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = zygote.run(["-c", SCRIPT, *arguments], env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests import zygote
+
 ROOT = Path(__file__).resolve().parents[2]
 STOCK = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 TINY = "--steps 12 --layers 2 --heads 2 --width 32 --window 16 --batch 4 --sample 6 --dropout 0"
@@ -23,15 +25,14 @@ KEYS = {"steps", "first_loss", "validation_loss", "compiles", "trace_ms", "devic
 
 
 def run(*command: str, **environment: str) -> str:
-    """Standard output of a fresh Python, which must end well."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    """Standard output of a process, which must end well: of a fresh Python for stock PyTorch."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    if environment == STOCK:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600
+        )
+    else:
+        done = zygote.run(command, cwd=ROOT, env=variables, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
@@ -116,6 +117,7 @@ def digits(device: str, epochs: int) -> dict[str, Any]:
     return json.loads(printed.strip().splitlines()[-1])
 
 
+@pytest.mark.long
 def test_digits_first_losses_agree():
     """The first step is exact; after an epoch of BatchNorm in f32 any two engines differ by about a thousandth."""
     cpu, tpu = digits("cpu", 1), digits("tpu", 1)
@@ -123,6 +125,7 @@ def test_digits_first_losses_agree():
     assert tpu["losses"][1] == pytest.approx(cpu["losses"][1], rel=5e-2)
 
 
+@pytest.mark.long
 def test_digits_learns():
     found = digits("tpu", 8)
     assert found["test_accuracy"] >= 0.97

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,6 +18,7 @@ import lazytpu
 from lazytpu.frontend.recording.ambient import SWITCHES as KEYED
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.settings import DEFAULT_DTYPE, DETERMINISM, PRECISION
+from tests import zygote
 from tests.frontend.switched_programs import ALL, SWITCHES, Statement, Step, backends, differences, program, reset, run
 
 MODES = ("fused", "lazy", "strict")
@@ -271,7 +270,7 @@ def test_a_second_process_with_another_default_dtype() -> None:
     with contextlib.redirect_stdout(io.StringIO()) as here:
         exec(SECOND, {"dtype": torch.float32})
     script = f"import torch; dtype = torch.float64\n{SECOND}"
-    there = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    there = zygote.run(["-c", script])
     assert there.returncode == 0, there.stderr
     assert here.getvalue().strip() == "True torch.float32 1677721.625"
     assert there.stdout.strip() == "False torch.float64 1677721.7000000002"

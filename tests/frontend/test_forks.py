@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests import zygote
 
 CODE = """
 import os, sys, warnings
@@ -29,4 +28,4 @@ assert not torch.tpu._is_in_bad_fork() and (x + 1).tolist() == [3, 3, 3]
 
 
 def test_children_get_an_error_and_parents_go_on() -> None:
-    subprocess.run([sys.executable, "-c", CODE], check=True, timeout=120)
+    zygote.run(["-c", CODE], check=True, timeout=120)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from lazytpu.trace.value import EMPTY
+from tests import zygote
 
 
 def on_tpu(*size: int) -> torch.Tensor:
@@ -154,7 +155,7 @@ torch.save(x, sys.argv[1])
 """
     alone = "import sys, torch; assert torch.load(sys.argv[1], map_location='cpu').tolist() == [0, 1, 2, 3]"
     with tempfile.NamedTemporaryFile() as file:
-        subprocess.run([sys.executable, "-c", code, file.name], check=True, timeout=300)
+        zygote.run(["-c", code, file.name], check=True)
         environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         subprocess.run([sys.executable, "-c", alone, file.name], check=True, timeout=300, env=environment)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -12,6 +10,7 @@ import torch
 import lazytpu
 from lazytpu.inspection.about import About, about
 from lazytpu.version import VERSION
+from tests import zygote
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +28,7 @@ net(torch.ones(1, 3, device="tpu")).cpu()
 def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "LAZYTPU_DUMP": "graphs", "LAZYTPU_TARGET": "v6e"}
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
+    zygote.run(["train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
     told = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
     assert (told.script, told.models, told.target) == ("train.py", ("Net",), "v6e")
     assert told.versions["lazytpu"] == VERSION and told.versions["torch"] == torch.__version__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazytpu.inspection import graphs
-from lazytpu.inspection.graphs import Graph, Texts
+from lazytpu.inspection.graphs import ProgramGraph, Texts
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.passes.pipeline import run_pipeline
 from tests.inspection.samples import BEFORE
@@ -15,7 +15,7 @@ def test_graph_of_a_program() -> None:
     module = parse_module(BEFORE)
     records = run_pipeline(module, verify=False)
     text = print_module(module)
-    graph = Graph(3, "train_step", 7, Texts(text, "stablehlo text ü", records))
+    graph = ProgramGraph(3, "train_step", 7, Texts(text, "stablehlo text ü", records))
     assert graph.text() == text
     assert graph.stablehlo() == "stablehlo text ü"
     assert graph.passes == tuple(records)
@@ -26,15 +26,15 @@ def test_graph_of_a_program() -> None:
 
 def test_names_of_arguments_are_not_counted_as_arguments() -> None:
     text = 'func.func @main(%0: tensor<f32> {lazytpu.name = "50% (lazytpu.alias) -> \\"x\\" %y"}) -> (tensor<f32>) {'
-    graph = Graph(0, "main", 1, Texts(text, "", ()))
+    graph = ProgramGraph(0, "main", 1, Texts(text, "", ()))
     assert (graph.arguments, graph.aliased) == (1, 0)
     assert repr(graph) == "<graph 0 main: 0 ops, 1 arguments>"
 
 
 def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [Graph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())) for i in range(5)]
+    made = [ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())) for i in range(5)]
     monkeypatch.setattr(graphs, "KEPT_BYTES", 2 * made[0].nbytes)
-    kept = graphs.Graphs()
+    kept = graphs.ProgramGraphs()
     for each in made:
         kept.append(each)
     assert [each.number for each in kept] == [0, 1, 2, 3, 4]
@@ -46,9 +46,9 @@ def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_graph_larger_than_the_limit_is_kept_while_it_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "KEPT_BYTES", 1)
-    kept = graphs.Graphs()
+    kept = graphs.ProgramGraphs()
     for i in range(2):
-        kept.append(Graph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())))
+        kept.append(ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())))
     assert kept[1].text() == "text 1"
     assert kept[0].nbytes == 0
 
@@ -60,7 +60,7 @@ def test_texts_of_a_loaded_program_are_made_when_they_are_asked_for() -> None:
         asked.append(1)
         return Texts(BEFORE, "stablehlo", ())
 
-    graph = Graph(2, "step", 1234, make)
+    graph = ProgramGraph(2, "step", 1234, make)
     assert repr(graph) == "<graph 2 step: 1,234 recorded ops, compiled by an earlier process>"
     assert graph.nbytes == 1234 * graphs.RECORD_BYTES
     assert not asked
@@ -73,14 +73,14 @@ def test_texts_that_could_not_be_made_are_tried_again() -> None:
     def fail() -> Texts:
         raise ValueError("no rule")
 
-    graph = Graph(0, "step", 1, fail)
+    graph = ProgramGraph(0, "step", 1, fail)
     for _ in range(2):
         with pytest.raises(ValueError, match="no rule"):
             graph.text()
 
 
 def test_texts_that_were_never_made_are_dropped_like_others() -> None:
-    graph = Graph(4, "step", 1, lambda: Texts("text", "stablehlo", ()))
+    graph = ProgramGraph(4, "step", 1, lambda: Texts("text", "stablehlo", ()))
     graph.drop_texts()
     assert graph.nbytes == 0
     with pytest.raises(LookupError, match="program 4 were dropped"):

@@ -167,7 +167,7 @@ def test_the_list_of_passes(mine: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; one is registered by")]
+    ("text", "told"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
 )
 def test_what_cannot_be_loaded(text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.py"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 COUNT = int(os.environ.get("INTERRUPTS", "0"))
 LONG = [
@@ -22,7 +22,6 @@ CASES = LONG if COUNT else [("fused", "sgd", "SIGALRM")]
 def test_old_or_new_values(mode: str, optimizer: str, signum: str) -> None:
     count = COUNT // len(CASES) or 100
     given = ["--count", str(count), "--mode", mode, "--optimizer", optimizer, "--signal", signum]
-    command = [sys.executable, str(Path(__file__).with_name("training.py")), *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count, check=False)
+    done = zygote.run([str(Path(__file__).with_name("training.py")), *given], timeout=60 + count)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{count} interrupts\n"

@@ -1,4 +1,4 @@
-"""One or more uses of every op, for the tests that hold for the whole dialect."""
+"""One or more uses of every op, for tests of the whole dialect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sample:
 
 
 def parse_type(text: str):
-    """The type that "f32[2,3]" means."""
+    """The type of a text such as "f32[2,3]"."""
     dtype, _, rest = text.partition("[")
     return tensor_type(dtype, [int(n) for n in rest.rstrip("]").split(",") if n])
 

@@ -1,4 +1,4 @@
-"""The builder: what it makes, what it leaves out, what it refuses, and where it puts ops."""
+"""The builder: what it builds, what it omits, what it rejects, and where it inserts ops."""
 
 from __future__ import annotations
 
@@ -167,10 +167,10 @@ def test_an_array_of_equal_bits_is_a_splat(size: int):
         (np.full(size, 1 - 2j), "c64", 1 - 2j),
         (np.full(size, 1.5, ml_dtypes.bfloat16), "bf16", 1.5),
     ):
-        made = b.array(array, dtype)
-        op = made.owner
+        splat = b.array(array, dtype)
+        op = splat.owner
         assert isinstance(op, ConstantOp)
-        assert described(made) == (dtype, array.shape)
+        assert described(splat) == (dtype, array.shape)
         number = number_of(op.value)
         assert (number, math.copysign(1, getattr(number, "real", number))) == (value, math.copysign(1, np.real(value)))
 
@@ -209,7 +209,7 @@ def test_checks_are_collected_as_one_truth_each():
     assert (message, error) == ("index out of range in self", "IndexError")
     assert second is ok and other == "RuntimeError"
     assert names(b) == ["compare", "reduce"]
-    with pytest.raises(ValueError, match=r"a check is i1; got tensor<2x3xf32>"):
+    with pytest.raises(ValueError, match=r"a check must be i1; got tensor<2x3xf32>"):
         b.check(x, "no truth")
 
 
@@ -227,14 +227,14 @@ def test_scalars_materialize_themselves():
 def test_templates_keep_their_parameters():
     b, (x,) = start("f32[4]")
     params = {"name": "a", "n": -3, "flag": True, "eps": 1e-5, "dims": (1, (2.0, "b"), ())}
-    (made,) = b.template("fft", [x], [("c64", (3,))], **params)
-    op = made.owner
+    (result,) = b.template("fft", [x], [("c64", (3,))], **params)
+    op = result.owner
     assert isinstance(op, TemplateOp)
     assert op.template_name.data == "fft"
     assert {key: from_attribute(value) for key, value in op.params.data.items()} == params
     assert type(from_attribute(op.params.data["flag"])) is bool
-    assert described(made) == ("c64", (3,))
-    with pytest.raises(ValueError, match=r"a template parameter is a bool, int, float, str or a tuple .*; got None"):
+    assert described(result) == ("c64", (3,))
+    with pytest.raises(ValueError, match=r"a template parameter must be a bool, int, .*; got None"):
         b.template("fft", [x], [], dims=None)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""Values are made before they are used, in every region that a module can have."""
+"""Values are defined before they are used, in every kind of region."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ builtin.module {{
 
 
 def any_module(body: str) -> ModuleOp:
-    """A module with ops that have regions and blocks, which the dialect has none of; not looked at."""
+    """A module with ops that have regions and blocks, unlike the dialect's; not verified."""
     context = Context()
     for dialect in (Builtin, Func, LAZYTPU, Test, Cf):
         context.load_dialect(dialect)
@@ -77,9 +77,9 @@ def test_functions_after_the_first_are_looked_at():
 def two_functions() -> tuple[Block, Block]:
     other = "func.func private @other(%y: tensor<4xf32>) -> tensor<4xf32> { func.return %y : tensor<4xf32> }"
     body = "%0 = lazytpu.exp %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>"
-    made = parse_module(text(body, other))
-    verify_order(made)
-    first, second = (op for op in made.ops if isinstance(op, FuncOp))
+    module = parse_module(text(body, other))
+    verify_order(module)
+    first, second = (op for op in module.ops if isinstance(op, FuncOp))
     return first.body.block, second.body.block
 
 
@@ -113,7 +113,7 @@ def test_values_of_no_function():
     kind = tensor_type("f32", (4,))
     loose = ExpOp.create(operands=[main.args[0]], result_types=[kind])
     exp.operands[0] = loose.results[0]
-    nowhere = "is a result of lazytpu.exp, which is in no block: it was erased, or never inserted"
+    nowhere = "is a result of lazytpu.exp, which is not in a block: it was erased, or never inserted"
     assert message_of(main) == f"operand 0 of lazytpu.exp {nowhere}"
     exp.operands[0] = Block(arg_types=[kind]).args[0]
     assert message_of(main) == "operand 0 of lazytpu.exp is an argument of another function or region"
@@ -125,7 +125,7 @@ def test_values_of_no_function():
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        # A region sees what is around it and before it, and its own arguments.
+        # A region sees its own arguments, and the values defined before it in the enclosing region.
         (
             """%0 = lazytpu.exp %x : tensor<4xf32>
             "test.op"() ({
@@ -151,7 +151,7 @@ def test_values_of_no_function():
             func.return %0 : tensor<4xf32>""",
             "operand 0 of lazytpu.exp is a result of test.op, which is in another function, region or block",
         ),
-        # Blocks: what dominates is seen, wherever it stands; what lies beside is not.
+        # Blocks: values of dominating blocks are visible, wherever these stand; others are not.
         (
             """%0 = lazytpu.exp %x : tensor<4xf32>
             cf.br ^bb2
@@ -185,13 +185,13 @@ def test_values_of_another_region():
           %2 = lazytpu.exp %x : tensor<4xf32>
         }) : () -> ()
         func.return %x : tensor<4xf32>"""
-    made = any_module(body)
-    assert misplaced(made) is None
-    first, second = (op for op in made.walk() if isinstance(op, ExpOp))
+    module = any_module(body)
+    assert misplaced(module) is None
+    first, second = (op for op in module.walk() if isinstance(op, ExpOp))
     second.operands[0] = first.results[0]
     elsewhere = "is a result of lazytpu.exp, which is in another function, region or block"
-    assert str(misplaced(made)) == f"operand 0 of lazytpu.exp {elsewhere}"
+    assert str(misplaced(module)) == f"operand 0 of lazytpu.exp {elsewhere}"
     second.operands[0] = first.operands[0]
-    (ended,) = (op for op in made.walk() if isinstance(op, ReturnOp))
+    (ended,) = (op for op in module.walk() if isinstance(op, ReturnOp))
     ended.operands[0] = second.results[0]
-    assert str(misplaced(made)) == f"operand 0 of func.return {elsewhere}"
+    assert str(misplaced(module)) == f"operand 0 of func.return {elsewhere}"

@@ -1,4 +1,4 @@
-"""Inferred result types against JAX's and numpy's, over random arguments: the same shape, or both refuse."""
+"""Inferred result types compared with JAX's and numpy's on random arguments: the same shape, or both raise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lists(low: int, high: int, length: int) -> st.SearchStrategy[list[int]]:
 
 
 def agree(ours: Callable[..., SSAValue], theirs: Callable[..., jax.Array], *operands: tuple[str, Shape]) -> None:
-    """`ours(b, *values)` has the type of `theirs(*arrays)`, or both refuse."""
+    """`ours(b, *values)` has the type of `theirs(*arrays)`, or both raise."""
     b = Builder(Block(arg_types=[tensor_type(dtype, shape) for dtype, shape in operands]))
     arrays = [jax.ShapeDtypeStruct(shape, DTYPES[dtype]) for dtype, shape in operands]
     try:
@@ -37,12 +37,13 @@ def agree(ours: Callable[..., SSAValue], theirs: Callable[..., jax.Array], *oper
     except (TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError):
         expected = None
     try:
-        made = ours(b, *b.block.args)
+        result = ours(b, *b.block.args)
     except ValueError:
         assert expected is None
         return
-    assert expected is not None, f"{made.type} was made, and JAX refuses"
-    assert (dtype_of(made), shape_of(made)) == ({v: k for k, v in DTYPES.items()}[expected.dtype.type], expected.shape)
+    assert expected is not None, f"{result.type} was built, but JAX refuses"
+    names = {v: k for k, v in DTYPES.items()}
+    assert (dtype_of(result), shape_of(result)) == (names[expected.dtype.type], expected.shape)
 
 
 @many
@@ -144,7 +145,7 @@ def test_reductions(shape: Shape, data: st.DataObject):
 
 
 def assume_not_overcropped(shape: Sequence[int], low: list[int], high: list[int], dilations: list[int]) -> None:
-    """JAX takes padding that removes more than there is; the dialect refuses it."""
+    """JAX accepts padding that removes more elements than there are; the dialect rejects it."""
     for size, before, after, dilation in zip(shape, low, high, dilations, strict=True):
         assume((max(size, 1) - 1) * dilation + min(size, 1) + before + after >= 0)
 
@@ -193,7 +194,7 @@ def test_dot_general(data: st.DataObject):
 
 
 def spelled(letters: str, spec: Sequence[int]) -> str:
-    """A layout's text from JAX's order (two letters, then the spatial dims): where each dimension is."""
+    """The text of a layout from JAX's order: the positions of the two lettered dims, then of the spatial ones."""
     text = [""] * len(spec)
     for position, letter in zip(spec, [*letters, *map(str, range(len(spec) - 2))], strict=True):
         text[position] = letter
@@ -267,8 +268,8 @@ def gathers(draw: st.DrawFn) -> tuple[Shape, Shape, Shape, dict[str, list[int]]]
     for of_operand, of_indices in zip(batching, places, strict=True):
         outer[of_indices] = shape[of_operand]
     outer = [size or 2 for size in outer]
-    kept = rank - len(batching) - len(collapsed)
-    offsets = sorted(draw(st.permutations(range(len(outer) + kept)))[:kept])
+    window_rank = rank - len(batching) - len(collapsed)
+    offsets = sorted(draw(st.permutations(range(len(outer) + window_rank)))[:window_rank])
     numbers = {
         "offset_dims": offsets,
         "collapsed_slice_dims": collapsed,
@@ -309,8 +310,8 @@ def test_the_place_of_index_vectors_does_not_matter(case: tuple[Shape, Shape, Sh
     assert front.gather(*front.block.args, **moved, index_vector_dim=0, slice_sizes=slices).type == expected.type
     if length == 1:
         none = Builder(Block(arg_types=[tensor_type("f32", shape), tensor_type("i32", outer)]))
-        made = none.gather(*none.block.args, **numbers, index_vector_dim=len(outer), slice_sizes=slices)
-        assert made.type == expected.type
+        result = none.gather(*none.block.args, **numbers, index_vector_dim=len(outer), slice_sizes=slices)
+        assert result.type == expected.type
 
 
 @many
@@ -371,5 +372,5 @@ def test_bitcast_convert(source: str, target: str, shape: Shape):
         array = jax.ShapeDtypeStruct(shape, names[source])
         expected = jax.eval_shape(lambda x: lax.bitcast_convert_type(x, names[target]), array)
     b = Builder(Block(arg_types=[tensor_type(source, shape)]))
-    made = b.bitcast_convert(b.block.args[0], target, expected.shape)
-    assert (dtype_of(made), shape_of(made)) == (target, expected.shape)
+    result = b.bitcast_convert(b.block.args[0], target, expected.shape)
+    assert (dtype_of(result), shape_of(result)) == (target, expected.shape)

@@ -1,4 +1,4 @@
-"""Numbers to attributes, text and bytes, and back to the same bits."""
+"""Numbers round-trip through attributes, text and bytes with the same bits."""
 
 from __future__ import annotations
 
@@ -180,8 +180,8 @@ def test_attributes_of_another_dtype_are_refused(value: Attribute, dtype: str):
         ("true", "f32", "True is not a number of dtype f32"),
         ("(1.0, 2.0)", "f32", "is not a number of dtype f32"),
         ("1.0", "c64", r"expected a pair \(real, imaginary\) for c64"),
-        ("-1", "f32", "-1 is not the bits of f32"),
-        ("0x10000", "bf16", "65536 is not the bits of bf16, which has 16 of them"),
+        ("-1", "f32", "-1 is not a pattern of the 32 bits of f32"),
+        ("0x10000", "bf16", "65536 is not a pattern of the 16 bits of bf16"),
     ],
 )
 def test_text_that_is_not_a_number_of_the_dtype(text: str, dtype: str, message: str):

@@ -1,4 +1,4 @@
-"""Modules to text and back, for every op of the dialect."""
+"""Modules round-trip through text, for every op of the dialect."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_attributes_of_ops_survive():
         ("lazytpu.constant 1 : tensor<2xi1>", "1 is not a number of dtype i1"),
         ("lazytpu.constant 256 : tensor<2xui8>", "256 does not fit ui8"),
         ("lazytpu.constant 1.0 : tensor<2xcomplex<f32>>", "expected a pair"),
-        ("lazytpu.constant 0x1FFFFFFFF : tensor<2xf32>", "8589934591 is not the bits of f32"),
+        ("lazytpu.constant 0x1FFFFFFFF : tensor<2xf32>", "8589934591 is not a pattern of the 32 bits of f32"),
         ("lazytpu.constant 1.0 : f32", "lazytpu.constant expected tensors, got f32"),
         ("lazytpu.add %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>", "expected 2 operand types but had 1"),
         ("lazytpu.exponential %x : tensor<2xf32>", "lazytpu.exponential is not registered"),

@@ -39,11 +39,11 @@ SPELLED = {
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_every_dtype_is_an_element_type(dtype: str):
-    made = tensor_type(dtype, (2, 3))
-    assert str(made) == f"tensor<2x3x{SPELLED.get(dtype, dtype)}>"
-    assert dtype_of(made) == dtype
-    assert shape_of(made) == (2, 3)
-    assert tensor_type(dtype, [2, 3]) is made
+    tensor = tensor_type(dtype, (2, 3))
+    assert str(tensor) == f"tensor<2x3x{SPELLED.get(dtype, dtype)}>"
+    assert dtype_of(tensor) == dtype
+    assert shape_of(tensor) == (2, 3)
+    assert tensor_type(dtype, [2, 3]) is tensor
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))

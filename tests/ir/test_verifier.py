@@ -1,4 +1,4 @@
-"""The verifier refuses what it should, with words that help."""
+"""The verifier rejects invalid ops with helpful messages."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from lazytpu.lowering import emit
 from lazytpu.runtime import client
 from lazytpu.runtime.evaluate import evaluate
 from lazytpu.runtime.program import Program
+from tests.compiling import QUICK
 
 NAMES = {numpy_dtype(name): name for name in DTYPES}
 
@@ -58,7 +59,7 @@ def interpreted(build: Build, *arrays: Any) -> list[np.ndarray[Any, Any]]:
 def compiled(build: Build, *arrays: Any) -> list[np.ndarray[Any, Any]]:
     """The results of `build` on these arrays, compiled by XLA."""
     inputs = [np.asarray(a) for a in arrays]
-    program = Program.compile(emit(module_of(build, *types_of(inputs))))
+    program = Program.compile(emit(module_of(build, *types_of(inputs))), options=QUICK)
     return [client.to_host(r) for r in program.run([client.to_device(a) for a in inputs])]
 
 

@@ -129,7 +129,7 @@ def test_shard_reductions_keeps_what_each_device_computes(ran: dict[str, list[Ro
 
 
 def test_the_module_says_on_how_many_devices_it_runs() -> None:
-    with pytest.raises(LoweringError, match="devices 0 to 3 take part, and the module is for 1: expected its"):
+    with pytest.raises(LoweringError, match="devices 0 to 3 take part, but the module is for 1: expected its"):
         emit(module_of(CASES["all_gather"][0], ("f32", (4, 2))))
     assert replicas_of(emit(module_for_all(CASES["all_gather"][0], X))) == 4
 

@@ -145,5 +145,5 @@ def test_a_value_used_before_it_is_made_is_told():
     neg, exp, _ = function.body.block.ops
     exp.detach()
     function.body.block.insert_op_before(exp, neg)
-    with pytest.raises(LoweringError, match=r"an op uses a value of lazytpu\.neg before it is made"):
+    with pytest.raises(LoweringError, match=r"an op uses a value of lazytpu\.neg before its definition"):
         emit(module)

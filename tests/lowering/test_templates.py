@@ -105,7 +105,7 @@ def test_a_name_is_registered_once(helper_template):
 
 
 def test_declared_results_are_checked(helper_template):
-    with pytest.raises(LoweringError, match=r"test_helper returns .*'i64'.* and the op declares"):
+    with pytest.raises(LoweringError, match=r"test_helper returns .*'i64'.* but the op declares"):
         emit(module_of(lambda b, x: b.template(helper_template, [x], [("f64", (4,))] * 2), ("f64", (4,))))
 
 

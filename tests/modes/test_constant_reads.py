@@ -182,7 +182,7 @@ def test_large_values_are_read_from_the_device() -> None:
 
 
 def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "KEPT", 3)
+    monkeypatch.setattr(answers, "MOST", 3)
     kept = wiring.start().answers
     kept.forget()
     live = lazytpu.metrics()["live_bytes"]

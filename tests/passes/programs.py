@@ -1,4 +1,4 @@
-"""Random small programs of the dialect, drawn by hypothesis, for tests that a pass keeps what a program computes."""
+"""Random small programs of the dialect, drawn by hypothesis, to test that passes preserve what programs compute."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def integer_range(dtype: str) -> tuple[int, int]:
 
 
 class Program:
-    """A module in the making: `values` are what a next op may use."""
+    """A module under construction; `values` are available to the next op."""
 
     def __init__(self, draw: Callable[..., object]):
         self.draw = draw
-        self.block = Block(arg_types=[tensor_type(*each) for each in ARGUMENTS])
+        self.block = Block(arg_types=[tensor_type(*argument) for argument in ARGUMENTS])
         self.b = Builder(self.block)
         self.values: list[SSAValue] = list(self.block.args)
 
@@ -99,7 +99,7 @@ def _binary(p: Program) -> SSAValue:
     common = ("add", "sub", "mul", "max", "min")
     name = p.pick((*common, "div", "pow") if is_float(dtype) else (*common, "and", "or", "xor", "shift_left", "div"))
     if name in ("pow", "div", "shift_left"):
-        # Whole numbers divide by what is not 0; of powers and shifts one exponent.
+        # Integers are divided by nonzero numbers; powers and shifts have one exponent.
         return p.b.binary(name, x, p.b.constant(0 if name == "shift_left" else 1, dtype, shape_of(x)))
     y = p.like(x)
     return p.b.binary(name, *p.pick(((x, y), (y, x))))
@@ -185,7 +185,7 @@ def _reverse(p: Program) -> SSAValue:
 
 
 def _reduce(p: Program) -> SSAValue:
-    # Sums of whole numbers only: those of floats may be taken in any order.
+    # Sums of integers only: floats may be summed in any order.
     x = p.value(lambda value: shape_of(value) != () and not is_complex(dtype_of(value)))
     dtype = dtype_of(x)
     kinds = ("and", "or") if dtype == "i1" else ("max", "min") if is_float(dtype) else ("add", "max", "min", "mul")
@@ -204,7 +204,7 @@ def _dot(p: Program) -> SSAValue:
 
 
 def _batched_dot(p: Program) -> SSAValue:
-    """As torch takes heads apart, scales them and merges them with the batch."""
+    """Heads split, scaled and merged with the batch, as torch does it."""
     sides: list[SSAValue] = []
     for _ in "xy":
         x = p.value(lambda value: dtype_of(value) == "i32" and shape_of(value) == HEADS)
@@ -218,8 +218,8 @@ def _batched_dot(p: Program) -> SSAValue:
     if shape_of(x)[0] != shape_of(y)[0] or not pairs:
         return p.b.concatenate([x, x], p.pick((0, 1, 2)))
     i, j = p.pick(pairs)
-    made = p.b.dot_general(x, y, (0,), (0,), (i,), (j,))
-    return p.b.transpose(made, p.pick(((0, 1, 2), (0, 2, 1))))
+    product = p.b.dot_general(x, y, (0,), (0,), (i,), (j,))
+    return p.b.transpose(product, p.pick(((0, 1, 2), (0, 2, 1))))
 
 
 def _update(p: Program) -> SSAValue:
@@ -232,7 +232,7 @@ def _update(p: Program) -> SSAValue:
 
 
 def _iota(p: Program) -> SSAValue:
-    """Counted numbers, as positions in a sequence and causal masks begin."""
+    """An iota, the start of sequence positions and causal masks."""
     shape = p.pick(((3,), (2, 3), (1, 3)))
     counted = p.b.iota(p.pick(("i32", "i64", "f32")), shape, len(shape) - 1)
     if dtype_of(counted) == "f32" or p.pick((True, False)):
@@ -252,10 +252,10 @@ def _fold(p: Program) -> SSAValue:
 
 
 def _rows(p: Program) -> SSAValue:
-    """Rows taken from a table, at counted indices or at any.
+    """Rows gathered from a table, at the indices of an iota or any others.
 
-    None are added to one: the interpreter of jaxlib 0.10.2 scatters into its operand's own memory, so that whoever
-    reads the operand afterwards sees the result, even where nothing uses that."""
+    There are no scatters: the interpreter of jaxlib 0.10.2 scatters into the memory of its operand, so that later
+    reads of the operand see the result, even if nothing uses it."""
     x = p.value(lambda value: dtype_of(value) in ("f32", "i32") and shape_of(value) == (2, 3))
     n, width = shape_of(x)
     long = p.pick((1, n, n + 1))
@@ -312,19 +312,19 @@ STEPS = (
 
 @st.composite
 def programs(draw) -> str:
-    """Modules of 1 to 12 steps over the arguments `ARGUMENTS`, as text: hypothesis prints what fails."""
+    """Modules of 1 to 12 steps over the arguments `ARGUMENTS`, as text, so that hypothesis prints the failing one."""
     p = Program(draw)
     for _ in range(draw(st.integers(1, 12))):
-        made = p.pick(STEPS)(p)
-        if np.prod(shape_of(made)) <= 200:
-            p.values.append(made)
+        value = p.pick(STEPS)(p)
+        if np.prod(shape_of(value)) <= 200:
+            p.values.append(value)
     return print_module(p.finish())
 
 
 def inputs(seed: int) -> list[np.ndarray]:
     """Arrays for `ARGUMENTS`, with NaN, infinities and both zeros among the floats."""
     rng = np.random.default_rng(seed)
-    made: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for dtype, shape in ARGUMENTS:
         if is_complex(dtype):
             array = rng.choice((0.0, -0.0, 1.0, 2.5), shape) + 1j * rng.choice((0.0, -1.0), shape)
@@ -332,7 +332,7 @@ def inputs(seed: int) -> list[np.ndarray]:
             array = rng.choice(FLOATS, shape)
         else:
             array = rng.integers(0, 2 if dtype == "i1" else 100, shape) - (50 if dtype in ("i32", "i64") else 0)
-            if dtype == "i64":  # some beyond 32 bits, that wrap around to small ones
+            if dtype == "i64":  # some need more than 32 bits, and would wrap around to small ones
                 array = array + rng.choice((0, 0, 1 << 32, -1 << 33), shape)
-        made.append(np.asarray(array).astype(numpy_dtype(dtype)))
-    return made
+        arrays.append(np.asarray(array).astype(numpy_dtype(dtype)))
+    return arrays

@@ -1,4 +1,4 @@
-"""Layouts of what a step updates in place, and padding that no layout spares."""
+"""Layouts of values that a step updates in place, and padding that no layout avoids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lazytpu.lowering.errors import LoweringError
 from lazytpu.passes.layout.assign_layout import LAYOUT
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 X, W = "tensor<2x4x8x8xf32>", "tensor<4x4x1x1xf32>"
 WINDOW = (
@@ -29,25 +29,25 @@ def resident(result: int) -> str:
     return f"{{lazytpu.donate, lazytpu.successor = {result} : i64}}"
 
 
-def laid(made: ModuleOp, passes: str = "assign-layout{generation=v6e}") -> tuple[list[str | None], list[str | None]]:
+def laid(module: ModuleOp, passes: str = "assign-layout{generation=v6e}") -> tuple[list[str | None], list[str | None]]:
     """The layouts of arguments and of results after the passes have run twice; the text reads back."""
     for _ in range(2):
-        run_pipeline(made, passes=passes, verify=True)
-        text = print_module(made)
+        run_pipeline(module, passes=passes, verify=True)
+        text = print_module(module)
         assert print_module(parse_module(text)) == text
-    main = next(op for op in made.ops if isinstance(op, FuncOp))
+    main = next(op for op in module.ops if isinstance(op, FuncOp))
     return layouts(main.arg_attrs), layouts(main.res_attrs)
 
 
 def layouts(attributes: Iterable[Attribute] | None) -> list[str | None]:
-    """The layout that each dictionary of attributes names."""
-    found = [each.data.get(LAYOUT) for each in attributes or () if isinstance(each, DictionaryAttr)]
-    return [each.data if isinstance(each, StringAttr) else None for each in found]
+    """The layout in each dictionary of attributes."""
+    values = [x.data.get(LAYOUT) for x in attributes or () if isinstance(x, DictionaryAttr)]
+    return [x.data if isinstance(x, StringAttr) else None for x in values]
 
 
 def step(update: str, weight: str = resident(0), momentum: str = resident(1), gradient: str = GRADIENT) -> ModuleOp:
     arguments = f"%x : {X}, %y : {X}, %w : {W} {weight}, %m : {W} {momentum}"
-    return module(arguments, f"{gradient}\n{update}\nfunc.return %0, %1 : {W}, {W}")
+    return parse_main(arguments, f"{gradient}\n{update}\nfunc.return %0, %1 : {W}, {W}")
 
 
 UPDATE = f"%1 = lazytpu.add %m, %g : {W}\n%0 = lazytpu.sub %w, %1 : {W}"
@@ -55,17 +55,17 @@ NOTHING: list[str | None] = [None, None, None, None]
 
 
 def test_a_weight_and_its_momentum() -> None:
-    given, returned = laid(step(UPDATE))
-    assert (given, returned) == ([None, None, "auto", "auto"], ["auto", "auto"])
+    arguments, results = laid(step(UPDATE))
+    assert (arguments, results) == ([None, None, "auto", "auto"], ["auto", "auto"])
 
 
 def test_after_mark_donation() -> None:
-    given, returned = laid(step(UPDATE), "mark-donation,assign-layout")
-    assert (given, returned) == ([None, None, "auto", "auto"], ["auto", "auto"])
+    arguments, results = laid(step(UPDATE), "mark-donation,assign-layout")
+    assert (arguments, results) == ([None, None, "auto", "auto"], ["auto", "auto"])
 
 
 @pytest.mark.parametrize(
-    ("made", "given"),
+    ("module", "expected"),
     [
         (step(UPDATE, momentum=""), [None, None, "auto", None]),
         (step(UPDATE, weight="{lazytpu.donate}", momentum=""), NOTHING),
@@ -75,19 +75,19 @@ def test_after_mark_donation() -> None:
     ],
     ids=["momentum stays", "memory for any result", "one result for two", "not of itself", "no convolution"],
 )
-def test_what_is_left_alone(made: ModuleOp, given: list[str | None]) -> None:
-    assert laid(made)[0] == given
+def test_what_is_left_alone(module: ModuleOp, expected: list[str | None]) -> None:
+    assert laid(module)[0] == expected
 
 
 def test_matrices_are_left_alone() -> None:
     m = "tensor<4x4xf32>"
     flat = f"%f = lazytpu.reshape %g : ({W}) -> {m}\n%0 = lazytpu.sub %w, %f : {m}"
-    made = module(f"%x : {X}, %y : {X}, %w : {m} {resident(0)}", f"{GRADIENT}\n{flat}\nfunc.return %0 : {m}")
-    assert laid(made) == ([None, None, None], [])
+    module = parse_main(f"%x : {X}, %y : {X}, %w : {m} {resident(0)}", f"{GRADIENT}\n{flat}\nfunc.return %0 : {m}")
+    assert laid(module) == ([None, None, None], [])
 
 
 def test_gradients_of_clusters_are_seen_through_calls() -> None:
-    made = parse_module(f"""builtin.module {{
+    module = parse_module(f"""builtin.module {{
       func.func @main(%x : {X}, %y : {X}, %w : {W} {resident(0)}) -> ({W}) {{
         %0 = func.call @part(%x, %w, %y) : ({X}, {W}, {X}) -> ({W})
         func.return %0 : {W}
@@ -98,30 +98,30 @@ def test_gradients_of_clusters_are_seen_through_calls() -> None:
         func.return %0 : {W}
       }}
     }}""")
-    assert laid(made) == ([None, None, "auto"], ["auto"])
+    assert laid(module) == ([None, None, "auto"], ["auto"])
 
 
-def test_padding_that_no_order_spares_is_told() -> None:
-    def told(rows: int, columns: int, dtype: str = "f32") -> list[str]:
+def test_padding_that_no_order_avoids_is_reported() -> None:
+    def padding(rows: int, columns: int, dtype: str = "f32") -> list[str]:
         lhs, rhs, out = (f"tensor<{shape}x{dtype}>" for shape in (f"{rows}x16", f"16x{columns}", f"{rows}x{columns}"))
         dot = "%0 = lazytpu.dot_general %x, %y lhs_contract = [1] rhs_contract = [0] precision = default"
-        made = module(f"%x : {lhs}, %y : {rhs}", f"{dot} : ({lhs}, {rhs}) -> {out}\nfunc.return %0 : {out}")
-        laid(made)
-        emit(made)  # it is no business of XLA's
-        return re.findall(r'lazytpu.padding = "(.*?)"', print_module(made))
+        module = parse_main(f"%x : {lhs}, %y : {rhs}", f"{dot} : ({lhs}, {rhs}) -> {out}\nfunc.return %0 : {out}")
+        laid(module)
+        emit(module)  # XLA does not see the attribute
+        return re.findall(r'lazytpu.padding = "(.*?)"', print_module(module))
 
-    assert told(40, 40) == []  # little
-    assert told(4096, 2) == told(2048, 128) == []  # (4096, 2) lies as (2, 4096), in tiles of two sublanes
-    assert told(2050, 33, "bf16") == []  # 31 % of (48, 2176)
-    assert told(33, 33 * 33) == []
+    assert padding(40, 40) == []  # little
+    assert padding(4096, 2) == padding(2048, 128) == []  # (4096, 2) lies as (2, 4096), in tiles of two sublanes
+    assert padding(2050, 33, "bf16") == []  # 31 % of (48, 2176)
+    assert padding(33, 33 * 33) == []
 
     lhs, out = "tensor<64x32x16xf32>", "tensor<64x32x32xf32>"
     dot = "%0 = lazytpu.dot_general %x, %y lhs_batch = [0] rhs_batch = [0] lhs_contract = [2] rhs_contract = [2]"
-    made = module(
+    module = parse_main(
         f"%x : {lhs}, %y : {lhs}", f"{dot} precision = default : ({lhs}, {lhs}) -> {out}\nfunc.return %0 : {out}"
     )
-    laid(made)
-    assert 'lazytpu.padding = "512 KiB, 50% of it padding"' in print_module(made)
+    laid(module)
+    assert 'lazytpu.padding = "512 KiB, 50% of it padding"' in print_module(module)
 
 
 def test_it_is_in_the_pipeline_of_tpus() -> None:
@@ -151,9 +151,9 @@ def test_layouts_are_lowered() -> None:
 @pytest.mark.parametrize(
     ("argument", "result", "message"),
     [
-        ('lazytpu.layout = "{0,0}"', "", r'expected "auto", or each of the 2 dimensions .*"\{0,1\}"'),
+        ('lazytpu.layout = "{0,0}"', "", r'expected "auto", or a permutation of the 2 dimensions .*"\{0,1\}"'),
         ('lazytpu.layout = "columns"', "", "got|expected"),
-        ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'two layouts: "auto" and None'),
+        ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'the same layout; got "auto" and None'),
     ],
 )
 def test_layouts_that_are_none(argument: str, result: str, message: str) -> None:

@@ -15,25 +15,25 @@ from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import PassError, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client, module_options
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 F32 = "tensor<4xf32>"
 X = f"%x : {F32}"
 
 
 def bounded(limit: int, arguments: str, body: str) -> str:
-    made = module(arguments, body)
-    run_pipeline(made, passes=f"bound-fusions{{limit={limit}}}", verify=True)
-    assert options_of(made) == (KEEP_BARRIERS if "lazytpu.barrier" in print_module(made) else {})
-    once = print_module(made)
-    run_pipeline(made, passes=f"bound-fusions{{limit={limit}}}", verify=True)
-    assert print_module(made) == once, "a second run changed the module"
-    made.attributes.clear()
-    return once if options_of(made) else print_module(made)
+    module = parse_main(arguments, body)
+    run_pipeline(module, passes=f"bound-fusions{{limit={limit}}}", verify=True)
+    assert options_of(module) == (KEEP_BARRIERS if "lazytpu.barrier" in print_module(module) else {})
+    once = print_module(module)
+    run_pipeline(module, passes=f"bound-fusions{{limit={limit}}}", verify=True)
+    assert print_module(module) == once, "a second run changed the module"
+    module.attributes.clear()
+    return once if options_of(module) else print_module(module)
 
 
 def same(limit: int, arguments: str, before: str, after: str) -> None:
-    assert bounded(limit, arguments, before) == print_module(module(arguments, after))
+    assert bounded(limit, arguments, before) == print_module(parse_main(arguments, after))
 
 
 def test_a_chain_is_made_in_parts() -> None:
@@ -130,7 +130,7 @@ def test_it_is_of_the_cpu_alone() -> None:
     assert "bound-fusions" in for_target(Target("cpu"))
     assert "bound-fusions" not in for_target(Target("tpu"))
     with pytest.raises(PassError, match="expected at least 1 op"):
-        run_pipeline(module(X, f"func.return %x : {F32}"), passes="bound-fusions{limit=0}", verify=True)
+        run_pipeline(parse_main(X, f"func.return %x : {F32}"), passes="bound-fusions{limit=0}", verify=True)
 
 
 def numbers(x: torch.Tensor) -> torch.Tensor:
@@ -163,7 +163,7 @@ def shared(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("chain", [numbers, pieces, many, functions, shared], ids=lambda chain: chain.__name__)
 def test_no_chain_is_one_fusion(chain: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """In what XLA makes of it, broadcasts, conversions and reads of numbers included."""
+    """In XLA's compiled program, including broadcasts, conversions and reads of numbers."""
     start = torch.arange(4.0)
     with lazytpu.options(mode="lazy"):
         result = chain(start.to("tpu"))

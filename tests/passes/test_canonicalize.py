@@ -1,4 +1,4 @@
-"""What canonicalize does around its patterns."""
+"""The driver of canonicalize."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lazytpu.ir.unary import ExpOp
 from lazytpu.passes import canonicalize
 from lazytpu.passes.patterns.rewriting import Pattern, replace
 from lazytpu.passes.pipeline import PassError, run_pipeline
-from tests.passes.modules import module, rewrites
+from tests.passes.modules import parse_main, rewrites
 
 LINEAR = """
     %0 = lazytpu.transpose %w [1, 0] : (tensor<16x4xf32>) -> tensor<4x16xf32>
@@ -21,7 +21,7 @@ ARGUMENTS = "%x : tensor<8x4xf32>, %w : tensor<16x4xf32>"
 
 
 def test_rewritten_op_keeps_its_source_line() -> None:
-    rewritten = module(ARGUMENTS, LINEAR.format(attributes=""))
+    rewritten = parse_main(ARGUMENTS, LINEAR.format(attributes=""))
     run_pipeline(rewritten, passes="canonicalize", verify=True)
     (line,) = [line for line in print_module(rewritten).splitlines() if "dot_general" in line]
     assert "rhs_contract = [1]" in line
@@ -29,7 +29,7 @@ def test_rewritten_op_keeps_its_source_line() -> None:
 
 
 def test_rewritten_op_keeps_its_recompute_mark() -> None:
-    rewritten = module(ARGUMENTS, LINEAR.format(attributes="{lazytpu.recompute = 3 : i64}"))
+    rewritten = parse_main(ARGUMENTS, LINEAR.format(attributes="{lazytpu.recompute = 3 : i64}"))
     run_pipeline(rewritten, passes="canonicalize", verify=True)
     (line,) = [line for line in print_module(rewritten).splitlines() if "dot_general" in line]
     assert "rhs_contract = [1]" in line
@@ -67,7 +67,7 @@ def test_failing_pattern_names_the_op_and_its_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(canonicalize, "patterns", lambda: {ExpOp: (Broken(),)})
     body = '%0 = lazytpu.exp %x : tensor<4xf32> loc("train.py":7:0)\nfunc.return %0 : tensor<4xf32>'
     with pytest.raises(PassError) as caught:
-        run_pipeline(module("%x : tensor<4xf32>", body), passes="canonicalize", verify=False)
+        run_pipeline(parse_main("%x : tensor<4xf32>", body), passes="canonicalize", verify=False)
     message = str(caught.value)
     assert "pass 'canonicalize' failed with KeyError: 'lost'" in message
     assert "lazytpu.exp (tensor<4xf32>)" in message
@@ -83,4 +83,4 @@ def test_pattern_that_changes_a_type_is_caught(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(canonicalize, "patterns", lambda: {ExpOp: (Broken(),)})
     body = "%0 = lazytpu.exp %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>"
     with pytest.raises(PassError, match="of type tensor<4xf32> by a value of type tensor<4xf64>"):
-        run_pipeline(module("%x : tensor<4xf32>", body), passes="canonicalize", verify=False)
+        run_pipeline(parse_main("%x : tensor<4xf32>", body), passes="canonicalize", verify=False)

@@ -1,4 +1,4 @@
-"""Clusters become functions, equal ones one function; what they compute stays."""
+"""Clusters become functions, equal ones the same function, and compute the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lazytpu.passes.clusters.partition import Partition, partition
 from lazytpu.passes.errors import PassError
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime.evaluate import evaluate
-from tests.passes.modules import keeps, module
+from tests.passes.modules import keeps, parse_main
 from tests.passes.programs import inputs, programs
 from tests.passes.test_semantics import assert_same_bits
 
@@ -27,20 +27,20 @@ MATRIX, VECTOR = "tensor<4x4xf32>", "tensor<4xf32>"
 
 
 def clustered(arguments: str, body: str, passes: str = SMALL) -> ModuleOp:
-    """The module after the pass, whose text reads back to the same."""
-    made = module(arguments, body)
-    run_pipeline(made, passes=passes, verify=True)
-    assert print_module(parse_module(print_module(made))) == print_module(made)
-    return made
+    """The module after the pass; its text round-trips."""
+    module = parse_main(arguments, body)
+    run_pipeline(module, passes=passes, verify=True)
+    assert print_module(parse_module(print_module(module))) == print_module(module)
+    return module
 
 
-def functions(made: ModuleOp) -> dict[str, FuncOp]:
-    return {op.sym_name.data: op for op in made.ops if isinstance(op, FuncOp)}
+def functions(module: ModuleOp) -> dict[str, FuncOp]:
+    return {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
 
 
-def called(made: ModuleOp) -> list[str]:
+def called(module: ModuleOp) -> list[str]:
     """The functions that @main calls, in order."""
-    return [op.callee.string_value() for op in functions(made)["main"].body.block.ops if isinstance(op, CallOp)]
+    return [op.callee.string_value() for op in functions(module)["main"].body.block.ops if isinstance(op, CallOp)]
 
 
 def layers(depth: int, line: str = "") -> str:
@@ -57,7 +57,7 @@ def weights(depth: int) -> str:
 
 
 def test_equal_layers_are_one_function() -> None:
-    made = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
+    module = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
     expected = f"""builtin.module {{
 func.func @main(%h0 : {MATRIX}, {weights(3)}) -> {MATRIX} {{
   %0 = func.call @cluster_0(%h0, %w0) : ({MATRIX}, {MATRIX}) -> {MATRIX}
@@ -71,14 +71,14 @@ func.func private @cluster_0(%0 : {MATRIX} {{}}, %1 : {MATRIX} {{}}) -> {MATRIX}
   func.return %3 : {MATRIX}
 }}
 }}"""
-    assert print_module(made) == print_module(parse_module(expected))
+    assert print_module(module) == print_module(parse_module(expected))
 
 
 @pytest.mark.parametrize("depth", [3, 5, 9])
 def test_the_number_of_functions_does_not_depend_on_the_depth(depth: int) -> None:
     ends = f"{layers(depth)}\n%y = lazytpu.exp %h{depth} : {MATRIX}\n%z = lazytpu.log %y : {MATRIX}"
-    made = clustered(f"%h0 : {MATRIX}, {weights(depth)}", f"{ends}\nfunc.return %z : {MATRIX}")
-    assert called(made) == ["cluster_0"] * depth + ["cluster_1"]
+    module = clustered(f"%h0 : {MATRIX}, {weights(depth)}", f"{ends}\nfunc.return %z : {MATRIX}")
+    assert called(module) == ["cluster_0"] * depth + ["cluster_1"]
 
 
 def test_what_does_not_repeat_stays_as_it_is() -> None:
@@ -94,10 +94,10 @@ def test_what_does_not_repeat_stays_as_it_is() -> None:
 
 
 def test_small_repetitions_stay_as_they_are() -> None:
-    made = clustered(
+    module = clustered(
         f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}", passes="cluster-fusion"
     )
-    assert list(functions(made)) == ["main"]
+    assert list(functions(module)) == ["main"]
 
 
 def test_layers_of_other_shapes_are_other_functions() -> None:
@@ -109,12 +109,12 @@ def test_layers_of_other_shapes_are_other_functions() -> None:
         %c = lazytpu.dot_general %b, %v1 lhs_contract = [1] rhs_contract = [0] precision = highest : tensor<2x2xf32>
         %d = lazytpu.tanh %c : tensor<2x2xf32>
         func.return %d : tensor<2x2xf32>"""
-    made = clustered(f"%h0 : {MATRIX}, {weights(2)}, %v0 : tensor<2x2xf32>, %v1 : tensor<2x2xf32>", body)
-    assert called(made) == ["cluster_0", "cluster_0", "cluster_1", "cluster_2", "cluster_2"]
+    module = clustered(f"%h0 : {MATRIX}, {weights(2)}, %v0 : tensor<2x2xf32>, %v1 : tensor<2x2xf32>", body)
+    assert called(module) == ["cluster_0", "cluster_0", "cluster_1", "cluster_2", "cluster_2"]
 
 
 def test_what_all_layers_use_does_not_set_the_first_apart() -> None:
-    """Constants, what is computed of them alone, and broadcasts are copied to where they are used."""
+    """Constants, values computed from them alone, and broadcasts are copied to their users."""
     shared = f"""
         %c = lazytpu.constant 2.0 : {MATRIX}
         %i = lazytpu.iota dim = 0 : tensor<4x4xi32>
@@ -128,13 +128,13 @@ def test_what_all_layers_use_does_not_set_the_first_apart() -> None:
         select = f"(tensor<4x4xi1>, {MATRIX}, {MATRIX}) -> {MATRIX}"
         lines.append(f"%h{i + 1} = lazytpu.select %m, %p{i}, %c : {select}")
     lines.append(f"func.return %h3 : {MATRIX}")
-    made = clustered(f"%h0 : {MATRIX}, %w : {VECTOR}", "\n".join(lines))
-    assert called(made) == ["cluster_0"] * 3
-    cluster = functions(made)["cluster_0"]
+    module = clustered(f"%h0 : {MATRIX}, %w : {VECTOR}", "\n".join(lines))
+    assert called(module) == ["cluster_0"] * 3
+    cluster = functions(module)["cluster_0"]
     assert [op.name.removeprefix("lazytpu.") for op in cluster.body.block.ops][:-1] == [
         *("broadcast_in_dim", "mul", "iota", "iota", "compare", "constant", "select"),
     ]
-    assert [str(each) for each in cluster.function_type.inputs] == [MATRIX, VECTOR], "the vector, not its broadcast"
+    assert [str(t) for t in cluster.function_type.inputs] == [MATRIX, VECTOR], "the vector, not its broadcast"
 
 
 def test_an_optimizer_that_goes_list_by_list_is_cut_parameter_by_parameter() -> None:
@@ -152,12 +152,12 @@ def test_an_optimizer_that_goes_list_by_list_is_cut_parameter_by_parameter() -> 
         for i in range(4)
     ]
     arguments = ", ".join(["%pack : tensor<9xf32>", *(f"%g{i} : {MATRIX}" for i in range(4)), *taken])
-    made = clustered(arguments, "\n".join(lines), passes=f"{SMALL},mark-donation")
-    assert called(made) == ["cluster_0"] * 4
-    update = functions(made)["cluster_0"]
-    assert [str(each) for each in update.function_type.inputs] == [MATRIX, "tensor<9xf32>", MATRIX, MATRIX]
+    module = clustered(arguments, "\n".join(lines), passes=f"{SMALL},mark-donation")
+    assert called(module) == ["cluster_0"] * 4
+    update = functions(module)["cluster_0"]
+    assert [str(x) for x in update.function_type.inputs] == [MATRIX, "tensor<9xf32>", MATRIX, MATRIX]
     assert update.arg_attrs is not None
-    assert [str(each.data.get("lazytpu.alias")) for each in update.arg_attrs] == ["None", "None", "0 : i64", "1 : i64"]
+    assert [str(x.data.get("lazytpu.alias")) for x in update.arg_attrs] == ["None", "None", "0 : i64", "1 : i64"]
 
 
 def test_which_numbers_a_cluster_reads_is_an_argument() -> None:
@@ -171,7 +171,7 @@ def test_which_numbers_a_cluster_reads_is_an_argument() -> None:
         lines.append(f"%p{i} = lazytpu.mul %h{i}, %c{i} : {VECTOR}")
         lines.append(f"%h{i + 1} = lazytpu.add %p{i}, %e{i} : {VECTOR}")
     lines.append(f"func.return %h3 : {VECTOR}")
-    made = clustered(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
+    module = clustered(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
     kinds = f"({VECTOR}, tensor<9xf32>, tensor<2xi32>) -> {VECTOR}"
     read = "(tensor<2xf32>) -> tensor<f32>"
     grown = f"(tensor<f32>) -> {VECTOR}"
@@ -198,19 +198,19 @@ func.func private @cluster_0(%0 : {VECTOR} {{}}, %1 : tensor<9xf32> {{}}, %2 : t
   func.return %10 : {VECTOR}
 }}
 }}"""
-    assert print_module(made) == print_module(parse_module(expected))
+    assert print_module(module) == print_module(parse_module(expected))
     arrays = [np.arange(9, dtype=np.float32), np.ones(4, np.float32)]
-    whole = module(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
-    for a, b in zip(evaluate(emit(made), arrays), evaluate(emit(whole), arrays), strict=True):
+    whole = parse_main(f"%pack : tensor<9xf32>, %h0 : {VECTOR}", "\n".join(lines))
+    for a, b in zip(evaluate(emit(module), arrays), evaluate(emit(whole), arrays), strict=True):
         assert_same_bits(a, b)
 
 
 def test_only_what_dies_at_every_call_is_donated() -> None:
-    """%h0 is not to be overwritten, and the first call takes it: so no call may take what stands in its place."""
-    kept = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
-    given = clustered(f"%h0 : {MATRIX} {{lazytpu.donate}}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
-    attributes = [functions(made)["cluster_0"].arg_attrs for made in (kept, given)]
-    assert [["lazytpu.donate" in each.data for each in found or ()] for found in attributes] == [
+    """%h0 must not be overwritten, and it is an argument of the first call: so no call may donate that argument."""
+    undonated = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
+    donated = clustered(f"%h0 : {MATRIX} {{lazytpu.donate}}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
+    attributes = [functions(module)["cluster_0"].arg_attrs for module in (undonated, donated)]
+    assert [["lazytpu.donate" in argument.data for argument in arguments or ()] for arguments in attributes] == [
         [False, False],
         [True, False],
     ]
@@ -221,12 +221,12 @@ def test_numbers_of_recomputation_do_not_tell_clusters_apart() -> None:
     for i in range(3):
         mark = f"{{lazytpu.recompute = {i + 1} : i64}}"
         lines += [f"%p{i} = lazytpu.exp %h{i} {mark} : {MATRIX}", f"%h{i + 1} = lazytpu.neg %p{i} {mark} : {MATRIX}"]
-    made = clustered(f"%h0 : {MATRIX}", "\n".join([*lines, f"func.return %h3 : {MATRIX}"]))
-    assert called(made) == ["cluster_0"] * 3
+    module = clustered(f"%h0 : {MATRIX}", "\n".join([*lines, f"func.return %h3 : {MATRIX}"]))
+    assert called(module) == ["cluster_0"] * 3
 
 
 def test_wiring_tells_clusters_apart() -> None:
-    """The same ops in the same order, but the second time with the operands in the other order."""
+    """The same ops in the same order, but the second time with swapped operands."""
     body = f"""
         %0 = lazytpu.exp %x : {VECTOR}
         %1 = lazytpu.sub %0, %x : {VECTOR}
@@ -242,11 +242,11 @@ def test_large_parts_are_cut_where_least_is_handed_over() -> None:
     narrow = lines[3].replace(MATRIX, VECTOR).replace("%v2", "%r")
     lines[3] = f"%r = lazytpu.reduce add %v2 dims = [0] : ({MATRIX}) -> {VECTOR}\n{narrow}"
     lines[4:] = [line.replace(MATRIX, VECTOR) for line in lines[4:]]
-    made = clustered(
+    module = clustered(
         f"%x : {MATRIX}", "\n".join([*lines, f"func.return %v7 : {VECTOR}"]), passes="cluster-fusion{max-ops=6}"
     )
-    assert called(made) == ["cluster_0", "cluster_1"]
-    assert [str(each) for each in functions(made)["cluster_1"].function_type.inputs] == [VECTOR]
+    assert called(module) == ["cluster_0", "cluster_1"]
+    assert [str(t) for t in functions(module)["cluster_1"].function_type.inputs] == [VECTOR]
 
 
 def test_collectives_are_set_apart_from_what_a_device_computes_alone() -> None:
@@ -255,24 +255,24 @@ def test_collectives_are_set_apart_from_what_a_device_computes_alone() -> None:
         lines.append(f"%p{i} = lazytpu.exp %h{i} : {MATRIX}")
         lines.append(f"%n{i} = lazytpu.neg %p{i} : {MATRIX}")
         lines.append(f"%h{i + 1} = lazytpu.all_reduce add %n{i} groups = [[0, 1]] : ({MATRIX}) -> {MATRIX}")
-    made = clustered(f"%h0 : {MATRIX}", "\n".join([*lines, f"func.return %h3 : {MATRIX}"]))
-    assert called(made) == ["cluster_0", "cluster_1"] * 3
-    assert [op.name for op in functions(made)["cluster_1"].body.block.ops] == ["lazytpu.all_reduce", "func.return"]
+    module = clustered(f"%h0 : {MATRIX}", "\n".join([*lines, f"func.return %h3 : {MATRIX}"]))
+    assert called(module) == ["cluster_0", "cluster_1"] * 3
+    assert [op.name for op in functions(module)["cluster_1"].body.block.ops] == ["lazytpu.all_reduce", "func.return"]
 
 
 def test_source_lines_stay() -> None:
-    made = clustered(
+    module = clustered(
         f"%h0 : {MATRIX}, {weights(3)}",
         layers(3, ' loc("model.py":7:0)') + f"\nfunc.return %h3 : {MATRIX}",
     )
-    assert print_module(made).count('loc("model.py":7:0)') == 3 + 2, "three calls, and the ops of one layer"
+    assert print_module(module).count('loc("model.py":7:0)') == 3 + 2, "three calls, and the ops of one layer"
 
 
 def test_as_one_program_the_calls_come_along() -> None:
-    made = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
-    whole = stablehlo_text(emit(made))
+    module = clustered(f"%h0 : {MATRIX}, {weights(3)}", f"{layers(3)}\nfunc.return %h3 : {MATRIX}")
+    whole = stablehlo_text(emit(module))
     assert (whole.count("call @cluster_0"), whole.count("func.func private @cluster_0")) == (3, 1)
-    alone = stablehlo_text(emit(made, entry="cluster_0"))
+    alone = stablehlo_text(emit(module, entry="cluster_0"))
     assert "func.func public @main" in alone and "call" not in alone
 
 
@@ -285,7 +285,7 @@ def test_options_must_make_sense() -> None:
 
 
 def test_clusters_that_are_not_convex_are_refused() -> None:
-    made = module(
+    module = parse_main(
         f"%x : {VECTOR}",
         f"""
         %0 = lazytpu.exp %x : {VECTOR}
@@ -293,14 +293,15 @@ def test_clusters_that_are_not_convex_are_refused() -> None:
         %2 = lazytpu.add %0, %1 : {VECTOR}
         func.return %2 : {VECTOR}""",
     )
-    block = functions(made)["main"].body.block
+    block = functions(module)["main"].body.block
     exp, sin, add, _ = block.ops
-    with pytest.raises(VerifyException, match=r"cluster 0 is not convex: lazytpu\.sin is on a path out of it and back"):
+    message = r"cluster 0 is not convex: lazytpu\.sin is on a path that leaves and re-enters it"
+    with pytest.raises(VerifyException, match=message):
         check_partition(block, Partition([[exp, add], [sin]], set()))
 
 
 def test_clusters_that_depend_on_one_another_are_refused() -> None:
-    made = module(
+    module = parse_main(
         f"%x : {VECTOR}, %y : {VECTOR}",
         f"""
         %0 = lazytpu.exp %x : {VECTOR}
@@ -309,14 +310,14 @@ def test_clusters_that_depend_on_one_another_are_refused() -> None:
         %3 = lazytpu.neg %1 : {VECTOR}
         func.return %2, %3 : {VECTOR}, {VECTOR}""",
     )
-    block = functions(made)["main"].body.block
+    block = functions(module)["main"].body.block
     a, b, c, d, _ = block.ops
     with pytest.raises(VerifyException, match=r"clusters \[0, 1\] depend on one another"):
         check_partition(block, Partition([[a, d], [b, c]], set()))
 
 
 MALFORMED = {
-    r"@main of a clustered module only calls; it has lazytpu\.exp": """
+    r"@main of a clustered module must hold only calls; it has lazytpu\.exp": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           %1 = lazytpu.exp %0 : tensor<4xf32>
@@ -325,7 +326,7 @@ MALFORMED = {
         func.func private @c(%x : tensor<4xf32>) -> tensor<4xf32> {
           func.return %x : tensor<4xf32>
         }""",
-    "@c is a cluster, and not private": """
+    "@c is a cluster but is not private": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           func.return %0 : tensor<4xf32>
@@ -333,7 +334,7 @@ MALFORMED = {
         func.func @c(%x : tensor<4xf32>) -> tensor<4xf32> {
           func.return %x : tensor<4xf32>
         }""",
-    "@c calls @d; clusters call nothing": """
+    "@c calls @d; clusters must not call functions": """
         func.func @main(%x : tensor<4xf32>) -> tensor<4xf32> {
           %0 = func.call @c(%x) : (tensor<4xf32>) -> tensor<4xf32>
           func.return %0 : tensor<4xf32>
@@ -372,9 +373,9 @@ def test_same_results(program: str, seed: int, least: int, most: int) -> None:
     arrays, module = inputs(seed), parse_module(program)
     expected = evaluate(emit(module), arrays)
     block = functions(module)["main"].body.block
-    found = partition(block, least, most)
-    check_partition(block, found)
-    assert all(len(cluster) > 0 for cluster in found.clusters)
+    parts = partition(block, least, most)
+    check_partition(block, parts)
+    assert all(len(cluster) > 0 for cluster in parts.clusters)
     run_pipeline(module, passes=f"cluster-fusion{{min-ops={least} max-ops={most}}},mark-donation", verify=True)
-    for actual, wanted in zip(evaluate(emit(module), arrays), expected, strict=True):
-        assert_same_bits(actual, wanted)
+    for actual, want in zip(evaluate(emit(module), arrays), expected, strict=True):
+        assert_same_bits(actual, want)

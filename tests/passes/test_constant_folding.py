@@ -1,11 +1,11 @@
-"""Constants are computed exactly as the op's dtype says, or left alone."""
+"""Constants are folded exactly in the op's dtype, or not at all."""
 
 from __future__ import annotations
 
 import pytest
 
 from lazytpu.passes.pipeline import run_pipeline
-from tests.passes.modules import keeps, module, rewrites
+from tests.passes.modules import keeps, parse_main, rewrites
 
 FOLD = "constant-folding,dce"
 
@@ -183,7 +183,7 @@ def test_padded_splat_is_a_table() -> None:
 
 @pytest.mark.parametrize(("limit", "left"), [(2, 3), (4, 2)])
 def test_limit_in_elements(limit: int, left: int) -> None:
-    folded = module(
+    folded = parse_main(
         "",
         """
         %0 = lazytpu.dense_constant [1, 2] : tensor<2xi32>

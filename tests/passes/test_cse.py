@@ -6,7 +6,7 @@ import pytest
 
 from lazytpu.ir.text import print_module
 from lazytpu.passes.pipeline import run_pipeline
-from tests.passes.modules import keeps, module, rewrites
+from tests.passes.modules import keeps, parse_main, rewrites
 
 
 def test_equal_chains_merge() -> None:
@@ -109,7 +109,7 @@ def test_random_bits_of_different_offsets_stay() -> None:
 
 
 def test_the_first_source_line_stays() -> None:
-    merged = module(
+    merged = parse_main(
         "%x : tensor<4xf32>",
         """
         %0 = lazytpu.exp %x : tensor<4xf32> loc("train.py":3:0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lazytpu.passes.pipeline import run_pipeline
-from tests.passes.modules import keeps, module, rewrites
+from tests.passes.modules import keeps, parse_main, rewrites
 
 
 def test_chain_of_unused_ops_goes() -> None:
@@ -30,7 +30,7 @@ def test_op_with_one_used_result_stays() -> None:
 
 
 def test_functions_and_their_arguments_stay() -> None:
-    emptied = module("%x : tensor<4xf32>", "%0 = lazytpu.exp %x : tensor<4xf32>\nfunc.return")
+    emptied = parse_main("%x : tensor<4xf32>", "%0 = lazytpu.exp %x : tensor<4xf32>\nfunc.return")
     (before, after) = run_pipeline(emptied, passes="dce", verify=True)
     assert (before.ops_after, after.ops_after) == (3, 2)
     assert len(next(iter(emptied.ops)).regions[0].block.args) == 1

@@ -1,4 +1,4 @@
-"""Attention written out: what it becomes, what both directions share, and values of what torch's op has no word for."""
+"""Decomposed attention: its ops, what both directions share, and values of options that torch's op does not have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
 from tests.lowering.harness import module_of
-from tests.passes.modules import module, rewrites
+from tests.passes.modules import parse_main, rewrites
 
 Q, K, V = "tensor<1x2x3x4xf32>", "tensor<1x1x5x4xf32>", "tensor<1x1x5x6xf32>"
 ARGUMENTS = f"%q : {Q}, %k : {K}, %v : {V}"
@@ -20,7 +20,7 @@ OUT = "tensor<1x2x3x6xf32>"
 
 
 def test_forward() -> None:
-    """Two query heads share a key head: their rows are one product's, and stay two dimensions."""
+    """Two query heads share a key head: their rows are in one product, and stay two dimensions."""
     grouped, scores, rows = "tensor<1x1x2x3x5xf32>", "tensor<1x2x3x5xf32>", "tensor<1x2x3xf32>"
     rewrites(
         "decompose-attention,dce",
@@ -62,7 +62,7 @@ def test_both_directions_share_the_probabilities() -> None:
         %1, %2, %3 = lazytpu.attention_backward %0, %q, %k, %v precision = highest
                      : ({OUT}, {Q}, {K}, {V}) -> ({Q}, {K}, {V})
         func.return %1, %2, %3 : {Q}, {K}, {V}"""
-    rewritten = module(ARGUMENTS, body)
+    rewritten = parse_main(ARGUMENTS, body)
     run_pipeline(rewritten, passes="decompose-attention,cse", verify=True)
     text = print_module(rewritten)
     assert text.count("lazytpu.exp ") == 1
@@ -74,7 +74,7 @@ def test_recomputed_attention_shares_nothing() -> None:
     op = f"lazytpu.attention %q, %k, %v precision = highest {{mark}} : ({Q}, {K}, {V}) -> {OUT}"
     first, again = op.format(mark=""), op.format(mark="{lazytpu.recompute = 1 : i64}")
     body = f"%0 = {first}\n%1 = {again}\nfunc.return %0, %1 : {OUT}, {OUT}"
-    rewritten = module(ARGUMENTS, body)
+    rewritten = parse_main(ARGUMENTS, body)
     run_pipeline(rewritten, passes="decompose-attention,cse", verify=True)
     assert print_module(rewritten).count("lazytpu.exp ") == 2
 
@@ -84,9 +84,9 @@ def test_window() -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 1, n, 4)).astype(np.float32) for n in (6, 3, 3))
     types = [("f32", x.shape) for x in (q, k, v)]
-    made = module_of(lambda b, *x: b.attention(Attention(*x, causal=True, window=2)), *types)
-    run_pipeline(made, verify=True)
-    (got,) = Program.compile(emit(made)).run([client.to_device(x) for x in (q, k, v)])
+    module = module_of(lambda b, *x: b.attention(Attention(*x, causal=True, window=2)), *types)
+    run_pipeline(module, verify=True)
+    (got,) = Program.compile(emit(module)).run([client.to_device(x) for x in (q, k, v)])
     expected = np.zeros_like(q)
     for i in range(6):
         seen = [j for j in range(3) if i - 2 < j <= i]

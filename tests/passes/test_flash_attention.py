@@ -1,4 +1,4 @@
-"""Which attention becomes a call of the kernel, and what that looks like."""
+"""Which attention becomes a call of the kernel, and the form of the call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lazytpu.ir.text import print_module
 from lazytpu.passes.attention.flash_attention import LEAST, refusal, unfit
 from lazytpu.passes.pipeline import run_pipeline
 from tests.lowering.harness import module_of
-from tests.passes.modules import module, rewrites
+from tests.passes.modules import parse_main, rewrites
 
 X, S, M = "tensor<2x4x128x64xbf16>", "tensor<2x4x128xf32>", "tensor<2x1x1x128xi1>"
 W = "tensor<2x4x128x64xf32>"
@@ -59,7 +59,7 @@ def test_mask_of_keys() -> None:
 
 
 def test_mask_of_positions_is_read() -> None:
-    """As torch's function gets it from transformers: causal, and padding, for each query."""
+    """The mask that transformers passes to torch's function: causal and padding, for each query."""
     wide = "tensor<2x1x128x128xi1>"
     body = f"""
         %rows = lazytpu.iota dim = 0 : tensor<128x128xi32>
@@ -70,7 +70,7 @@ def test_mask_of_positions_is_read() -> None:
         %2 = lazytpu.and %0, %1 : {wide}
         %3 = lazytpu.attention %q, %k, %v, %2 extra = "bias" precision = default : ({X}, {X}, {X}, {wide}) -> {X}
         func.return %3 : {X}"""
-    rewritten = module(ARGUMENTS, body)
+    rewritten = parse_main(ARGUMENTS, body)
     run_pipeline(rewritten, passes=TAKEN + ",dce", verify=True)
     text = print_module(rewritten)
     assert "flash_attention" in text and "causal = true, window = 0" in text and 'extra = "bias"' in text
@@ -78,11 +78,11 @@ def test_mask_of_positions_is_read() -> None:
 
 
 def test_few_scores_are_kept() -> None:
-    """What is written out is simplified too: the scale of 1 is gone."""
+    """Decomposed attention is simplified too: the scale of 1 is gone."""
     body = f"""
         %0 = lazytpu.attention %q, %k, %v causal = true precision = default : {X}
         func.return %0 : {X}"""
-    rewritten = module(ARGUMENTS, body)
+    rewritten = parse_main(ARGUMENTS, body)
     run_pipeline(rewritten, passes="flash-attention", verify=True)
     text = print_module(rewritten)
     assert "template" not in text and "lazytpu.attention" not in text
@@ -98,35 +98,35 @@ LONG = (1, 2, 4096, 64)
         ("f32", LONG, None, None),
         ("bf16", (1, 2, 4001, 64), ("i1", (4001,)), None),
         ("bf16", LONG, ("i1", (1, 1, 4096, 4096)), None),
-        ("bf16", LONG, ("i1", (1, 1, 4096, 1)), "tensor<1x1x4096x1xi1>, is not a mask alone"),
-        ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, is not a mask alone"),
+        ("bf16", LONG, ("i1", (1, 1, 4096, 1)), "tensor<1x1x4096x1xi1>, must be a mask shared by all heads"),
+        ("bf16", LONG, ("i1", (1, 2, 4096, 4096)), "tensor<1x2x4096x4096xi1>, must be a mask shared by all heads"),
         ("bf16", LONG, ("bf16", (1, 1, 1, 4096)), "a bias for each query"),
-        ("f16", LONG, None, "the kernel takes bf16 and f32, not f16"),
-        ("bf16", (1, 2, 4096, 512), None, "heads of 512 and 512 are wider than 256"),
-        ("bf16", (1, 2, 4096, 60), None, "or not multiples of 8"),
+        ("f16", LONG, None, "the kernel supports bf16 and f32, not f16"),
+        ("bf16", (1, 2, 4096, 512), None, "heads are 512 and 512 wide; the kernel takes multiples of 8 up to 256"),
+        ("bf16", (1, 2, 4096, 60), None, "heads are 60 and 60 wide; the kernel takes multiples of 8"),
     ],
 )
 def test_what_the_kernel_takes(
     dtype: str, shape: tuple[int, ...], bias: tuple[str, tuple[int, ...]] | None, why: str | None
 ) -> None:
-    found: list[str | None] = []
+    reasons: list[str | None] = []
     types = [(dtype, shape)] * 3 + ([bias] if bias else [])
 
     def build(b, q, *rest):
         of = Attention(q, *rest)
         assert refusal(of, LEAST) is None
-        found.append(unfit(of))
+        reasons.append(unfit(of))
         return q
 
     module_of(build, *types)
-    assert found == [None] if why is None else why in str(found[0])
+    assert reasons == [None] if why is None else why in str(reasons[0])
 
 
 @pytest.mark.parametrize(
     ("dtype", "shape", "why"),
     [
         ("f64", LONG, "attention of f64 is computed with the scores in memory"),
-        ("bf16", (1, 1, 512, 64), "the scores, 1,048,576 bytes, are few enough to be kept"),
+        ("bf16", (1, 1, 512, 64), "the scores, 1,048,576 bytes, are small enough to be stored"),
     ],
 )
 def test_what_is_written_out(dtype: str, shape: tuple[int, ...], why: str) -> None:
@@ -148,7 +148,7 @@ def test_dropout_is_computed_by_blocks() -> None:
         func.return %0, %1, %2, %3, %4 : {X}, {X}, {X}, {X}, {bias}"""
     arguments = f"{ARGUMENTS}, %b : {bias}, %p : tensor<f32>, %by : tensor<f32>"
     arguments += ", %seed : tensor<ui64>, %at : tensor<ui64>"
-    rewritten = module(arguments, body)
+    rewritten = parse_main(arguments, body)
     run_pipeline(rewritten, passes=TAKEN, verify=True)
     lines = print_module(rewritten).splitlines()
     (forward,), (backward,) = (

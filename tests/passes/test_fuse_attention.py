@@ -1,4 +1,4 @@
-"""Attention as models spell it: what is recognised, what is not, and values before and after."""
+"""Attention as models write it: what is recognized, what is not, and values before and after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
 from tests.lowering.harness import module_of
-from tests.passes.modules import module, rewrites
+from tests.passes.modules import parse_main, rewrites
 
 FUSE = "fuse-attention{least=0},dce"
 X, P, R = "tensor<2x2x128x8xf32>", "tensor<2x2x128x128xf32>", "tensor<2x2x128xf32>"
@@ -35,14 +35,14 @@ CAUSAL = f"""
 
 
 def softmax(of: str, dim: int = 3) -> str:
-    kept = [d for d in range(4) if d != dim]
+    rest = [d for d in range(4) if d != dim]
     return f"""
     %max = lazytpu.reduce max {of} dims = [{dim}] : ({P}) -> {R}
-    %1 = lazytpu.broadcast_in_dim %max dims = {kept} : ({R}) -> {P}
+    %1 = lazytpu.broadcast_in_dim %max dims = {rest} : ({R}) -> {P}
     %2 = lazytpu.sub {of}, %1 : {P}
     %3 = lazytpu.exp %2 : {P}
     %sum = lazytpu.reduce add %3 dims = [{dim}] : ({P}) -> {R}
-    %4 = lazytpu.broadcast_in_dim %sum dims = {kept} : ({R}) -> {P}
+    %4 = lazytpu.broadcast_in_dim %sum dims = {rest} : ({R}) -> {P}
     %p = lazytpu.div %3, %4 : {P}"""
 
 
@@ -65,7 +65,7 @@ def test_causal() -> None:
 
 def test_mask_that_is_not_read_is_taken_from_memory() -> None:
     mask = "tensor<1x1x128x128xi1>"
-    rewritten = module(ARGUMENTS, SCORES + CAUSAL.replace("GE", "NE") + softmax("%masked") + OUTPUT + RETURN)
+    rewritten = parse_main(ARGUMENTS, SCORES + CAUSAL.replace("GE", "NE") + softmax("%masked") + OUTPUT + RETURN)
     run_pipeline(rewritten, passes=FUSE, verify=True)
     text = print_module(rewritten)
     op = 'lazytpu.attention %q, %k, %v, %seen extra = "bias" precision = default hidden = nan'
@@ -98,7 +98,7 @@ def test_run_time_scale_and_padding() -> None:
 
 
 def test_a_bias_for_each_head() -> None:
-    """As ALiBi has it; a row of it that is -inf gives NaN, as in a softmax."""
+    """A bias as in ALiBi; a row of -inf gives NaN, as in a softmax."""
     narrow = "tensor<2x1x128xf32>"
     rewrites(
         FUSE,
@@ -133,7 +133,7 @@ GRADIENTS = f"\n    func.return %o, %dq, %dk, %dv : {X}, {X}, tensor<2x2x8x128xf
 
 
 def test_with_its_backward_pass() -> None:
-    """The gradient of the key comes out transposed, as its product had it."""
+    """The gradient of the key is transposed, as in its product."""
     rewrites(
         FUSE,
         ARGUMENTS,
@@ -178,31 +178,31 @@ DROPPED_BACKWARD = (
 
 
 def test_dropped_probabilities() -> None:
-    """The factor of the backward pass is a number of its own in the module."""
-    given = "%q, %k, %v, %keep, %by, %seed, %at"
+    """The factor of the backward pass is a separate number in the module."""
+    operands = "%q, %k, %v, %keep, %by, %seed, %at"
     types = f"{X}, {X}, {X}, tensor<f32>, tensor<f32>, tensor<ui64>, tensor<ui64>"
-    rewritten = module(DROPPING, FORWARD + DROPPED_BACKWARD + GRADIENTS)
+    rewritten = parse_main(DROPPING, FORWARD + DROPPED_BACKWARD + GRADIENTS)
     run_pipeline(rewritten, passes=FUSE, verify=True)
     text = print_module(rewritten)
-    assert f'lazytpu.attention {given} extra = "dropout" precision = default : ({types}) -> {X}' in text
-    assert f'attention_backward %g, {given} extra = "dropout" precision = default : ({X}, {types})' in text
+    assert f'lazytpu.attention {operands} extra = "dropout" precision = default : ({types}) -> {X}' in text
+    assert f'attention_backward %g, {operands} extra = "dropout" precision = default : ({X}, {types})' in text
     assert text.count("lazytpu.div %back, %by") == 2, "of query and key"
     for gone in ("random_bits", "exp", "dot_general"):
         assert gone not in text
 
 
 def test_values_of_dropped_probabilities() -> None:
-    """The fused form drops the very same; 8 queries to a block."""
+    """The fused form drops the same elements; 8 queries per block."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((2, 2, 128, 8)).astype(np.float32) for _ in range(4)]
     arrays += [np.array(0.3, np.float32), np.ones((2, 128), np.bool_), np.array(0.75, np.float32)]
     arrays += [np.array(x, np.float32) for x in (4 / 3, 1.25)] + [np.array(x, np.uint64) for x in (7 << 40, 9)]
     results: list[list[np.ndarray]] = []
     for passes in ("canonicalize", FUSE, f"{FUSE},decompose-attention"):
-        made = module(DROPPING, FORWARD + DROPPED_BACKWARD + GRADIENTS)
-        run_pipeline(made, passes=f"{passes},flash-attention{{least=0}}", verify=True)
-        found = Program.compile(emit(made)).run([client.to_device(x) for x in arrays])
-        results.append([client.to_host(x) for x in found])
+        module = parse_main(DROPPING, FORWARD + DROPPED_BACKWARD + GRADIENTS)
+        run_pipeline(module, passes=f"{passes},flash-attention{{least=0}}", verify=True)
+        buffers = Program.compile(emit(module)).run([client.to_device(x) for x in arrays])
+        results.append([client.to_host(x) for x in buffers])
     for some in zip(*results, strict=True):
         for got in some[1:]:
             np.testing.assert_allclose(got, some[0], rtol=1e-4, atol=1e-5)
@@ -221,7 +221,7 @@ def test_values_of_dropped_probabilities() -> None:
     ids=["another mask", "other bits", "dropped ones used", "values by all", "gradient by all", "backward alone"],
 )
 def test_other_dropouts_are_left_alone(body: str) -> None:
-    left = module(DROPPING, body)
+    left = parse_main(DROPPING, body)
     before = print_module(left)
     run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
     assert print_module(left) == before
@@ -253,7 +253,7 @@ def test_other_dropouts_are_left_alone(body: str) -> None:
     ],
 )
 def test_what_is_left_alone(body: str) -> None:
-    left = module(ARGUMENTS, body)
+    left = parse_main(ARGUMENTS, body)
     before = print_module(left)
     run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
     assert print_module(left) == before
@@ -264,7 +264,7 @@ SEEN = """
 
 
 def _masked(number: str, added: bool, of: str = "%0", name: str = "masked") -> str:
-    """Scores with the keys hidden that %m4 does not let see: by a select, or by what is added to them."""
+    """Scores with the keys outside %m4 hidden, by a select or by an addition."""
     if not added:
         return f"""
     %low_{name} = lazytpu.constant {number} : {P}
@@ -285,26 +285,26 @@ UNMASKED = f"""
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(("number", "hidden"), [("-inf", "nan"), ("-3.4028234663852886e+38", "mean")])
 def test_queries_that_see_no_key(number: str, added: bool, hidden: str) -> None:
-    """As on the CPU, with the mask of one batch all False: output and gradients of the model as it is spelled, fused
-    and written out, and fused and computed by blocks."""
+    """With the mask of one batch all False: output and gradients of the model as written, fused and decomposed, and
+    fused and computed by blocks, agree."""
     back = BACKWARD if added else BACKWARD.replace("%dq =", UNMASKED).replace("_general %ds,", "_general %du,")
     back = back if added else back.replace("%q, %ds lhs", "%q, %du lhs")
     body = SEEN + SCORES + _masked(number, added) + softmax("%masked") + OUTPUT + back + GRADIENTS
     rng = np.random.default_rng(0)
     arrays: list[Any] = [rng.standard_normal((2, 2, 128, 8)).astype(np.float32) for _ in range(4)]
     arrays += [np.float32(0), np.stack([np.arange(128) > 5, np.zeros(128, bool)])]
-    found = []
+    results = []
     for passes in ("canonicalize", f"{FUSE},decompose-attention", f"{FUSE},flash-attention{{least=0}}"):
-        made = module(ARGUMENTS, body)
-        run_pipeline(made, passes=passes.split(",decompose")[0].split(",flash")[0], verify=True)
+        module = parse_main(ARGUMENTS, body)
+        run_pipeline(module, passes=passes.split(",decompose")[0].split(",flash")[0], verify=True)
         if passes != "canonicalize":
             flags = f"hidden = {hidden} added = true" if added else f"hidden = {hidden}"
-            assert print_module(made).count(f"precision = default {flags} :") == 2
-            run_pipeline(made, passes=passes.rsplit(",", 1)[1], verify=True)
-        found.append([client.to_host(x) for x in Program.compile(emit(made)).run([*map(client.to_device, arrays)])])
-    expected = found[0]
+            assert print_module(module).count(f"precision = default {flags} :") == 2
+            run_pipeline(module, passes=passes.rsplit(",", 1)[1], verify=True)
+        results.append([client.to_host(x) for x in Program.compile(emit(module)).run([*map(client.to_device, arrays)])])
+    expected = results[0]
     assert np.isnan(expected[0][1]).all() == (hidden == "nan") and not np.isnan(expected[0][0]).any()
-    for got in found[1:]:
+    for got in results[1:]:
         for x, y in zip(got, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
@@ -323,14 +323,14 @@ def test_queries_that_see_no_key(number: str, added: bool, hidden: str) -> None:
     ids=["scores left in what hides", "of two kinds", "added twice", "hidden scores that count"],
 )
 def test_masks_that_may_hide_all_keys_are_left_alone(masks: str) -> None:
-    left = module(ARGUMENTS, SEEN + SCORES + masks + softmax("%masked") + OUTPUT + RETURN)
+    left = parse_main(ARGUMENTS, SEEN + SCORES + masks + softmax("%masked") + OUTPUT + RETURN)
     before = print_module(left)
     run_pipeline(left, passes="fuse-attention{least=0}", verify=True)
     assert print_module(left) == before
 
 
 def test_few_scores_are_left_alone() -> None:
-    left = module(ARGUMENTS, SCORES + softmax("%0") + OUTPUT + RETURN)
+    left = parse_main(ARGUMENTS, SCORES + softmax("%0") + OUTPUT + RETURN)
     before = print_module(left)
     run_pipeline(left, passes="fuse-attention", verify=True)
     assert print_module(left) == before
@@ -368,7 +368,7 @@ def _half(b: Any, q: Any, k: Any, v: Any, shift: Any) -> Any:
 
 
 def _run(build: Callable[..., Any], passes: str) -> tuple[str, np.ndarray, list[np.ndarray]]:
-    """The module after `passes`, as text, what it computes as a kernel where it has one, and of what arguments."""
+    """The text of the module after `passes`, its results, from a kernel where it has one, and the arguments."""
     types: list[Any] = [("f32", (2, 128, 2, 8))] * 3 + [("i32", ())]
     rng = np.random.default_rng(0)
     arguments = [rng.standard_normal(shape).astype(np.float32) for _, shape in types[:3]] + [np.array(5, np.int32)]
@@ -391,7 +391,7 @@ def test_values() -> None:
 
 
 def test_values_in_half_precision() -> None:
-    """The kernel keeps scores in f32, where the spelling rounds them: it is nearer to what float64 gives."""
+    """The kernel keeps scores in f32, where the model rounds them, and is closer to float64."""
     plain, spelled, arguments = _run(_half, PLAIN)
     fused, result, _ = _run(_half, FUSED)
     assert "lazytpu.attention" not in plain and "lazytpu.attention" in fused

@@ -1,4 +1,4 @@
-"""Gathers of one element a row, before what computes the rows."""
+"""Gathers of one element per row, moved before the ops that compute the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
 from tests.lowering.harness import module_of
-from tests.passes.modules import keeps, module, rewrites
+from tests.passes.modules import keeps, parse_main, rewrites
 
 ARGUMENTS = "%x : tensor<4x9xbf16>, %r : tensor<4xf32>, %i : tensor<4xi32>, %j : tensor<2xi32>"
 ROW = """collapsed_slice_dims = [1] operand_batching_dims = [0] start_indices_batching_dims = [0]
@@ -75,9 +75,9 @@ def test_the_same_bits(kind: str) -> None:
     arrays = [x.astype(np.float32), r.astype(np.float32), i.astype(np.int32)]
     results: list[np.ndarray] = []
     for passes in ("dce", "gather-first,cse,dce"):
-        made = module_of(build, ("f32", (5, 7)), ("f32", (5,)), ("i32", (5,)))
-        run_pipeline(made, passes=passes, verify=True)
-        (got,) = Program.compile(emit(made)).run([client.to_device(a) for a in arrays])
+        module = module_of(build, ("f32", (5, 7)), ("f32", (5,)), ("i32", (5,)))
+        run_pipeline(module, passes=passes, verify=True)
+        (got,) = Program.compile(emit(module)).run([client.to_device(a) for a in arrays])
         results.append(client.to_host(got))
     np.testing.assert_array_equal(*results)
 
@@ -87,7 +87,7 @@ def test_source_line_stays() -> None:
         %0 = lazytpu.sub %x, %x : tensor<4x9xbf16>
         %1 = lazytpu.gather %0, %i {ROW} : (tensor<4x9xbf16>, tensor<4xi32>) -> tensor<4xbf16> loc("train.py":7:0)
         func.return %1 : tensor<4xbf16>"""
-    rewritten = module(ARGUMENTS, body)
+    rewritten = parse_main(ARGUMENTS, body)
     run_pipeline(rewritten, passes="gather-first,dce", verify=True)
     text = print_module(rewritten)
     assert text.count("gather %x") == 2 and text.count('loc("train.py":7:0)') == 3

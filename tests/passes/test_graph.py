@@ -1,4 +1,4 @@
-"""The view of a block that passes share, against networkx on random graphs."""
+"""OpGraph, compared with networkx on random graphs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
 
-from lazytpu.passes.graph import Graph, bits, cycle_of, members, nbytes
-from tests.passes.modules import module
+from lazytpu.passes.graph import OpGraph, bits, cycle_of, members, nbytes
+from tests.passes.modules import parse_main
 
 quickly = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -29,33 +29,33 @@ def block_of(wires: list[tuple[int, int]]) -> Block:
         left, right = names[a % (len(names) - 1)], names[b % (len(names) - 1)]
         lines.append(f"{names[-1]} = lazytpu.add {left}, {right} : tensor<4xf32>")
     body = "\n".join([*lines, f"func.return {names[-1]} : tensor<4xf32>"])
-    return body_of(module("%x : tensor<4xf32>, %y : tensor<4xf32>", body))
+    return body_of(parse_main("%x : tensor<4xf32>, %y : tensor<4xf32>", body))
 
 
-def body_of(made: ModuleOp) -> Block:
-    (main,) = made.ops
+def body_of(module: ModuleOp) -> Block:
+    (main,) = module.ops
     assert isinstance(main, FuncOp)
     return main.body.block
 
 
-def digraph(graph: Graph) -> nx.DiGraph:
-    made = nx.DiGraph()
-    made.add_nodes_from(range(len(graph.ops)))
+def digraph(graph: OpGraph) -> nx.DiGraph:
+    expected = nx.DiGraph()
+    expected.add_nodes_from(range(len(graph.ops)))
     for op, i in graph.index.items():
-        made.add_edges_from((j, i) for other, j in graph.index.items() if set(other.results) & set(op.operands))
-    return made
+        expected.add_edges_from((j, i) for other, j in graph.index.items() if set(other.results) & set(op.operands))
+    return expected
 
 
 @given(st.frozensets(st.integers(0, 200)))
 @quickly
-def test_a_set_of_ops_is_an_integer(found: frozenset[int]) -> None:
-    assert list(members(bits(found))) == sorted(found)
+def test_a_set_of_ops_is_an_integer(ops: frozenset[int]) -> None:
+    assert list(members(bits(ops))) == sorted(ops)
 
 
 @given(WIRES)
 @quickly
 def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     expected = digraph(graph)
     for i in range(len(graph.ops)):
         assert set(members(graph.before[i])) == set(expected.predecessors(i))
@@ -67,7 +67,7 @@ def test_reachability_is_networkx(wires: list[tuple[int, int]]) -> None:
 @given(WIRES, st.data())
 @quickly
 def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     part = set(data.draw(st.sets(st.sampled_from(range(len(graph.ops))))))
     expected = digraph(graph)
     between = {
@@ -80,13 +80,13 @@ def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tupl
 @given(WIRES, st.data())
 @quickly
 def test_the_quotient_is_networkx(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     number_of = [data.draw(st.integers(0, 3)) for _ in graph.ops]
     parts = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]
     quotient = graph.quotient(parts)
     edges = {(number_of[a], number_of[b]) for a, b in digraph(graph).edges if number_of[a] != number_of[b]}
     assert set(quotient.edges) == edges
-    assert all(each["nbytes"] == 16 * each["values"] for _, _, each in quotient.edges(data=True))
+    assert all(edge["nbytes"] == 16 * edge["values"] for _, _, edge in quotient.edges(data=True))
     cycle = cycle_of(quotient)
     assert bool(cycle) == (not nx.is_directed_acyclic_graph(nx.DiGraph(edges)))
     assert all(edge in edges for edge in zip(cycle, cycle[1:] + cycle[:1], strict=True))
@@ -95,7 +95,7 @@ def test_the_quotient_is_networkx(wires: list[tuple[int, int]], data) -> None:
 @given(WIRES, st.data())
 @quickly
 def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) -> None:
-    graph = Graph(block_of(wires))
+    graph = OpGraph(block_of(wires))
     costs = [data.draw(st.integers(1, 9)) for _ in graph.ops]
     most, path = graph.critical_path(lambda op: costs[graph.index[op]])
     expected = digraph(graph)
@@ -108,7 +108,7 @@ def test_the_critical_path_is_the_longest(wires: list[tuple[int, int]], data) ->
 
 
 def test_of_nothing() -> None:
-    graph = Graph(body_of(module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")))
+    graph = OpGraph(body_of(parse_main("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")))
     assert graph.everything == 0
     assert graph.critical_path(lambda op: 1.0) == (0.0, [])
     assert list(graph.quotient([])) == []
@@ -116,7 +116,7 @@ def test_of_nothing() -> None:
 
 def test_copied_ops_are_no_nodes() -> None:
     block = body_of(
-        module(
+        parse_main(
             "%x : tensor<4xf32>",
             """
             %0 = lazytpu.exp %x : tensor<4xf32>
@@ -126,7 +126,7 @@ def test_copied_ops_are_no_nodes() -> None:
         )
     )
     exp, broadcast, neg, _ = block.ops
-    graph = Graph(block, {broadcast})
+    graph = OpGraph(block, {broadcast})
     assert graph.ops == [exp, neg]
     assert graph.sources[1] == [exp.results[0]]
     assert list(graph.quotient([1, 2]).edges(data=True)) == [(0, 1, {"values": 1, "nbytes": 16})]
@@ -135,6 +135,6 @@ def test_copied_ops_are_no_nodes() -> None:
 
 @pytest.mark.parametrize(("parts", "message"), [([1, 1], "in the parts 0 and 1"), ([1], "in none of the 1 parts")])
 def test_parts_are_all_ops_once(parts: list[int], message: str) -> None:
-    graph = Graph(block_of([(0, 1), (1, 2)]))
+    graph = OpGraph(block_of([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match=message):
         graph.quotient(parts)

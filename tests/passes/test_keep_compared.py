@@ -1,4 +1,4 @@
-"""What is compared is computed once."""
+"""Compared values are computed once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lazytpu.ir.text import print_module
 from lazytpu.passes.fusions.barriers import KEEP_BARRIERS
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 X, R, PLACE, P = "tensor<4x8xf32>", "tensor<4xf32>", "tensor<4xi64>", "tensor<4x8xi1>"
 ARGUMENTS = f"%x : {X}, %y : {X}"
 
 
 def barriers(body: str, arguments: str = ARGUMENTS) -> int:
-    """How many the pass sets; a second run sets none."""
-    rewritten = module(arguments, body)
+    """The number of barriers that the pass sets; a second run sets none."""
+    rewritten = parse_main(arguments, body)
     run_pipeline(rewritten, passes="keep-compared", verify=True)
     once = print_module(rewritten)
     run_pipeline(rewritten, passes="keep-compared", verify=True)
@@ -28,7 +28,7 @@ def barriers(body: str, arguments: str = ARGUMENTS) -> int:
 
 
 def test_the_largest_element_is_equal_to_itself() -> None:
-    rewritten = module(
+    rewritten = parse_main(
         ARGUMENTS,
         f"""
         %0 = lazytpu.add %x, %y : {X}
@@ -40,7 +40,7 @@ def test_the_largest_element_is_equal_to_itself() -> None:
     run_pipeline(rewritten, passes="keep-compared", verify=True)
     assert options_of(rewritten) == KEEP_BARRIERS
     rewritten.attributes.clear()
-    expected = module(
+    expected = parse_main(
         ARGUMENTS,
         f"""
         %0 = lazytpu.add %x, %y : {X}

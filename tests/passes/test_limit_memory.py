@@ -1,4 +1,4 @@
-"""The compiler is told how much memory a program may take."""
+"""The memory limit is passed to the compiler."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from lazytpu.ir.text import print_module
 from lazytpu.passes.limit_memory import LIMIT
 from lazytpu.passes.pipeline import PassError, for_target, run_pipeline
 from lazytpu.passes.target import Target
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 V6E = Target("tpu", "v6e")
 
 
 def test_whole_mebibytes_are_asked_for_and_the_rest_stays() -> None:
-    made = module("%x : tensor<4xf32>", "%0 = lazytpu.neg %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>")
-    before = print_module(made)
-    run_pipeline(made, passes="limit-memory{limit=3670016}", verify=True)
-    assert options_of(made) == {LIMIT: 3}
-    made.attributes.clear()
-    assert print_module(made) == before
-    run_pipeline(made, passes="limit-memory", verify=True)
-    assert print_module(made) == before
+    module = parse_main("%x : tensor<4xf32>", "%0 = lazytpu.neg %x : tensor<4xf32>\nfunc.return %0 : tensor<4xf32>")
+    before = print_module(module)
+    run_pipeline(module, passes="limit-memory{limit=3670016}", verify=True)
+    assert options_of(module) == {LIMIT: 3}
+    module.attributes.clear()
+    assert print_module(module) == before
+    run_pipeline(module, passes="limit-memory", verify=True)
+    assert print_module(module) == before
 
 
 def test_less_than_a_mebibyte_is_refused() -> None:
-    made = module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")
+    module = parse_main("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>")
     with pytest.raises(PassError, match="limit is 1000 bytes; expected 0, or at least 1048576"):
-        run_pipeline(made, passes="limit-memory{limit=1000}", verify=True)
+        run_pipeline(module, passes="limit-memory{limit=1000}", verify=True)
 
 
 def test_it_is_part_of_the_pipeline_where_a_limit_is_set_and_a_tpu_runs_the_program() -> None:

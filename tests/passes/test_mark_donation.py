@@ -1,4 +1,4 @@
-"""Donated arguments and the results that take their buffers."""
+"""Donated arguments and the results that reuse their buffers."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.dialects.func import FuncOp
 
 from lazytpu.passes.pipeline import run_pipeline
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 
 def aliases(arguments: str, body: str) -> list[int | None]:
-    """The result whose buffer each argument gives, after the pass; no other mark may be left."""
-    marked = module(arguments, body)
-    found: list[int | None] = []
+    """The result that each argument aliases after the pass; no other mark may be left."""
+    marked = parse_main(arguments, body)
+    results: list[int | None] = []
     for _ in range(2):  # a second run changes nothing
         run_pipeline(marked, passes="mark-donation", verify=True)
         (function,) = marked.ops
         assert isinstance(function, FuncOp)
-        found = []
+        results = []
         for attributes in function.arg_attrs or ():
             assert "lazytpu.donate" not in attributes.data
             assert "lazytpu.successor" not in attributes.data
             alias = attributes.data.get("lazytpu.alias")
-            found.append(alias.value.data if isinstance(alias, IntegerAttr) else None)
-    return found
+            results.append(alias.value.data if isinstance(alias, IntegerAttr) else None)
+    return results
 
 
 T, U = "tensor<4xf32>", "tensor<2xf32>"
@@ -85,6 +85,6 @@ def test_thousands_of_buffers(count: int) -> None:
     arguments = ", ".join(f"%a{i}x : {T} {successor(count - 1 - i)}" for i in range(count))
     body = "\n".join(f"%r{i}x = lazytpu.neg %a{i}x : {T}" for i in range(count))
     results, types = ", ".join(f"%r{i}x" for i in range(count)), ", ".join([T] * count)
-    marked = module(arguments, f"{body}\nfunc.return {results} : {types}")
+    marked = parse_main(arguments, f"{body}\nfunc.return {results} : {types}")
     records = run_pipeline(marked, passes="mark-donation", verify=False)
     assert records[-1].seconds < 1.0  # 20 ms on a quiet machine: nothing in it is quadratic

@@ -1,4 +1,4 @@
-"""Options of the compiler for reductions behind compute."""
+"""Compiler options that hide reductions behind compute."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from lazytpu.ir.module import options_of
 from lazytpu.passes.collectives.overlap_collectives import ASYNCHRONOUS, BUCKET
 from lazytpu.passes.pipeline import for_target, run_pipeline
 from lazytpu.passes.target import Target
-from tests.passes.modules import module
+from tests.passes.modules import parse_main
 
 MIB = 2**20
 
 
 def options(passes: str, *sizes: int) -> dict[str, bool | int | str]:
-    """What is asked of the compiler of a module that reduces vectors of f32 of these sizes in bytes."""
+    """The compiler options of a module that reduces f32 vectors of these sizes in bytes."""
     types = [f"tensor<{size // 4}xf32>" for size in sizes]
     names = [f"%x{i}" for i in range(len(sizes))]
     arguments = ", ".join(f"{name} : {kind}" for name, kind in zip(names, types, strict=True))
@@ -23,20 +23,20 @@ def options(passes: str, *sizes: int) -> dict[str, bool | int | str]:
         for i, (name, kind) in enumerate(zip(names, types, strict=True))
     )
     returned = ", ".join(f"%s{i}" for i in range(len(sizes)))
-    made = module(arguments, f"{sums}\nfunc.return {returned} : {', '.join(types)}")
-    run_pipeline(made, passes=passes, verify=True)
-    return options_of(made)
+    module = parse_main(arguments, f"{sums}\nfunc.return {returned} : {', '.join(types)}")
+    run_pipeline(module, passes=passes, verify=True)
+    return options_of(module)
 
 
 @pytest.mark.parametrize("generation", ASYNCHRONOUS)
 def test_large_gradients_travel_behind_the_backward_pass(generation: str) -> None:
-    found = options(f"overlap-collectives{{generation={generation}}}", 6 * MIB, 2 * MIB)
-    assert found == {**ASYNCHRONOUS[generation], BUCKET: 4 * MIB}
+    compile_options = options(f"overlap-collectives{{generation={generation}}}", 6 * MIB, 2 * MIB)
+    assert compile_options == {**ASYNCHRONOUS[generation], BUCKET: 4 * MIB}
 
 
 def test_the_size_of_a_bucket() -> None:
-    found = options("overlap-collectives{generation=v6e bucket_bytes=1048576}", 8 * MIB)
-    assert found[BUCKET] == MIB
+    compile_options = options("overlap-collectives{generation=v6e bucket_bytes=1048576}", 8 * MIB)
+    assert compile_options[BUCKET] == MIB
 
 
 @pytest.mark.parametrize(

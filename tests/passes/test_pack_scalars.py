@@ -13,7 +13,7 @@ from lazytpu.passes.pipeline import PassError, run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
 from tests.lowering.harness import module_of
-from tests.passes.modules import keeps, module, rewrites
+from tests.passes.modules import keeps, parse_main, rewrites
 
 COUNTERS = "%n : tensor<4xi64>, %a : tensor<i64>, %b : tensor<i64>, %c : tensor<i64>, %d : tensor<i64>"
 I64 = "tensor<i64>"
@@ -56,7 +56,7 @@ def test_three_alike_and_another_are_left_alone() -> None:
 
 
 def test_what_depends_on_another_is_not_packed_with_it() -> None:
-    """The third sum needs the first, by way of a vector."""
+    """The third sum depends on the first, through a vector."""
     keeps(
         "pack-scalars",
         "%a : tensor<f32>, %b : tensor<f32>",
@@ -80,30 +80,30 @@ def test_the_same_bits_with_chains_and_a_value_that_all_share() -> None:
 
     def build(b: Any, x: Any, *scalars: Any) -> Any:
         shared = b.reduce("add", x, (0,))
-        made = []
-        for i, each in enumerate(scalars):
+        results = []
+        for i, scalar in enumerate(scalars):
             decayed = b.sub(b.constant(1.0, "f32"), b.number(x, i))
-            made.append(b.div(b.mul(each, decayed), b.add(shared, b.constant(0.5 + (i > 2), "f32"))))
-        return [b.broadcast_in_dim(value, (2,), ()) for value in made] + [made[0]]
+            results.append(b.div(b.mul(scalar, decayed), b.add(shared, b.constant(0.5 + (i > 2), "f32"))))
+        return [b.broadcast_in_dim(value, (2,), ()) for value in results] + [results[0]]
 
     arrays = [rng.standard_normal(5).astype(np.float32)] + [np.float32(v) for v in rng.standard_normal(5)]
     results: list[list[np.ndarray]] = []
     for passes in ("dce", "pack-scalars,cse,canonicalize,cse,dce"):
-        made = module_of(build, ("f32", (5,)), *[("f32", ())] * 5)
-        run_pipeline(made, passes=passes, verify=True)
-        got = Program.compile(emit(made)).run([client.to_device(a) for a in arrays])
+        module = module_of(build, ("f32", (5,)), *[("f32", ())] * 5)
+        run_pipeline(module, passes=passes, verify=True)
+        got = Program.compile(emit(module)).run([client.to_device(a) for a in arrays])
         results.append([client.to_host(value) for value in got])
-    assert "tensor<5xf32>" in print_module(made) and "div" in print_module(made)
-    for packed, each in zip(*results, strict=True):
-        np.testing.assert_array_equal(packed, each)
+    assert "tensor<5xf32>" in print_module(module) and "div" in print_module(module)
+    for plain, packed in zip(*results, strict=True):
+        np.testing.assert_array_equal(packed, plain)
 
 
 def test_source_line_stays() -> None:
-    rewritten = module(COUNTERS, COUNTED.replace(f"%0 : {I64}", f'%0 : {I64} loc("train.py":7:0)') + RETURN)
+    rewritten = parse_main(COUNTERS, COUNTED.replace(f"%0 : {I64}", f'%0 : {I64} loc("train.py":7:0)') + RETURN)
     run_pipeline(rewritten, passes="pack-scalars", verify=True)
     assert 'lazytpu.add' in print_module(rewritten) and print_module(rewritten).count('loc("train.py":7:0)') == 1
 
 
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises((PassError, ValueError), match="most"):
-        run_pipeline(module(COUNTERS, COUNTED + RETURN), passes="pack-scalars{most=3}", verify=True)
+        run_pipeline(parse_main(COUNTERS, COUNTED + RETURN), passes="pack-scalars{most=3}", verify=True)

@@ -1,4 +1,4 @@
-"""Passes that others register, and the pipelines that result."""
+"""Registered passes, and the pipelines with them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from lazytpu.passes import register, registered, registry, unregister
 from lazytpu.passes.cse import CsePass
 from lazytpu.passes.phases import ORDER, PHASES
 from lazytpu.passes.pipeline import CPU, for_target, parse, run_pipeline
-from lazytpu.passes.registry import BUILT_IN, Registered
+from lazytpu.passes.registry import BUILT_IN, RegisteredPass
 from lazytpu.passes.target import Target
-from tests.passes.modules import module
+from tests import zygote
+from tests.passes.modules import parse_main
 
 V6E = Target("tpu", "v6e")
 
@@ -55,7 +56,7 @@ def test_a_pass_runs_at_its_phase_while_it_is_registered(phase: str) -> None:
         assert [name for name in names if name != "nothing"] == before.split(",")
         shared = [entry for entry in ORDER[: ORDER.index(f"<{phase}>")] if not entry.startswith("<")]
         assert [n for n in names[: names.index("nothing")] if n in ORDER] == shared
-        records = run_pipeline(module("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>"), verify=True)
+        records = run_pipeline(parse_main("%x : tensor<4xf32>", "func.return %x : tensor<4xf32>"), verify=True)
         assert "nothing" in [record.name for record in records]
     assert for_target(CPU) == before
 
@@ -72,13 +73,13 @@ def test_targets() -> None:
         assert registry.foreign(V6E) == ["nothing"] and registry.foreign(CPU) == []
     with registered(Nothing):  # no phase: only where it is named
         assert "nothing" not in for_target(V6E) and registry.foreign(V6E) == []
-        (each,) = parse("nothing{limit=7}")
-        assert each == Nothing(limit=7)
+        (parsed,) = parse("nothing{limit=7}")
+        assert parsed == Nothing(limit=7)
 
 
 def test_facts_of_the_target_are_given_as_options() -> None:
-    each = Registered("assign", lambda: Nothing, given=("generation",))
-    assert (each.text(V6E), each.text(Target("tpu"))) == ("assign{generation=v6e}", "assign")
+    entry = RegisteredPass("assign", lambda: Nothing, target_options=("generation",))
+    assert (entry.text(V6E), entry.text(Target("tpu"))) == ("assign{generation=v6e}", "assign")
 
 
 def test_the_decorator() -> None:
@@ -88,8 +89,8 @@ def test_the_decorator() -> None:
 
     try:
         assert Decorated.name == "decorated" and "decorated" in for_target(V6E)
-        (each,) = parse("decorated")
-        assert type(each) is Decorated
+        (parsed,) = parse("decorated")
+        assert type(parsed) is Decorated
     finally:
         unregister("decorated")
     assert "decorated" not in for_target(V6E)
@@ -119,20 +120,20 @@ def test_what_is_refused() -> None:
         register("mine", targets=["v1"])
     with pytest.raises(ValueError, match="registered as 'mine', but its `name` is 'nothing'"):
         register("mine")(Nothing)
-    with pytest.raises(TypeError, match="called with the name"):
+    with pytest.raises(TypeError, match="takes the name of the pass"):
         register(Nothing)  # pyright: ignore[reportArgumentType]
     with pytest.raises(KeyError):
         unregister("mine")
 
 
 def test_watchers_are_told() -> None:
-    told: list[str] = []
-    watch = lambda: told.append(for_target(CPU))  # noqa: E731
+    calls: list[str] = []
+    watch = lambda: calls.append(for_target(CPU))  # noqa: E731
     registry.watch(watch)
     try:
         with registered(Nothing, phase="final"):
-            assert len(told) == 1 and "nothing" in told[0]
-        assert len(told) == 2 and "nothing" not in told[1]
+            assert len(calls) == 1 and "nothing" in calls[0]
+        assert len(calls) == 2 and "nothing" not in calls[1]
     finally:
         registry._watchers.remove(watch)
 
@@ -159,7 +160,7 @@ def test_an_entry_point_is_imported_before_the_first_program(tmp_path: Path) -> 
         "from lazytpu.passes.registry import for_target\nfrom lazytpu.passes.target import Target\n"
         "print('plugin' in sys.modules, for_target(Target('cpu')))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = zygote.run(["-c", code, str(tmp_path)], timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("False dce,") and done.stdout.strip().endswith(",plugged,mark-donation")
 

@@ -15,14 +15,14 @@ def letters(text: str) -> list[int]:
 
 
 def test_a_stretch_ends_where_its_period_does() -> None:
-    (found,) = stretches(letters("xabcdabcdabcy"), 1)
-    assert found == Stretch(1, 12, 4)
-    assert (found.count, found.spared) == (2, 4)
+    (stretch,) = stretches(letters("xabcdabcdabcy"), 1)
+    assert stretch == Stretch(1, 12, 4)
+    assert (stretch.count, stretch.spared) == (2, 4)
 
 
 def test_several_stretches_come_in_order() -> None:
-    found = stretches(letters("ababab" + "q" + "uvwuvwuvwuvw"), 1)
-    assert found == [Stretch(0, 6, 2), Stretch(7, 19, 3)]
+    parts = stretches(letters("ababab" + "q" + "uvwuvwuvwuvw"), 1)
+    assert parts == [Stretch(0, 6, 2), Stretch(7, 19, 3)]
 
 
 def test_the_shorter_of_two_periods() -> None:
@@ -31,7 +31,7 @@ def test_the_shorter_of_two_periods() -> None:
 
 
 def test_layers_that_repeat_inside_are_found_as_layers() -> None:
-    """Three equal projections in each layer: it is the layers that spare most."""
+    """Three equal projections in each layer: the layers spare more."""
     assert stretches(letters("mabababnop" * 5), 1) == [Stretch(0, 50, 10)]
 
 
@@ -45,13 +45,13 @@ def test_what_spares_little_is_left() -> None:
 @quickly
 def test_stretches_have_their_period_and_do_not_overlap(sequence: list[int], least: int) -> None:
     end = 0
-    for found in stretches(sequence, least):
-        assert found.start >= end
-        end = found.end
-        assert found.count >= 2
-        assert found.spared >= least
-        part = sequence[found.start : found.end]
-        assert part[found.period :] == part[: -found.period]
+    for stretch in stretches(sequence, least):
+        assert stretch.start >= end
+        end = stretch.end
+        assert stretch.count >= 2
+        assert stretch.spared >= least
+        part = sequence[stretch.start : stretch.end]
+        assert part[stretch.period :] == part[: -stretch.period]
 
 
 @given(st.permutations(range(30)), st.integers(2, 12), st.lists(st.integers(100, 110), max_size=20))
@@ -59,6 +59,6 @@ def test_stretches_have_their_period_and_do_not_overlap(sequence: list[int], lea
 def test_every_model_of_equal_layers_is_found(layer: list[int], depth: int, around: list[int]) -> None:
     sequence = [*around, *(layer * depth), 99]
     assert any(
-        found.period == 30 and found.start <= len(around) and found.end >= len(around) + 30 * depth
-        for found in stretches(sequence, 30)
+        stretch.period == 30 and stretch.start <= len(around) and stretch.end >= len(around) + 30 * depth
+        for stretch in stretches(sequence, 30)
     )

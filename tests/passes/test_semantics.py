@@ -1,4 +1,4 @@
-"""Passes keep what programs compute: random programs through StableHLO's reference interpreter, before and after.
+"""Passes preserve what programs compute: random programs through StableHLO's reference interpreter, before and after.
 
 A few dozen programs in every run of the tests; `make random-programs` draws a thousand, or as many as N says.
 """
@@ -30,8 +30,8 @@ def quickly(examples: int) -> settings:
 
 TARGETS = [Target("cpu"), Target("gpu"), Target("tpu"), *(Target("tpu", name) for name in GENERATIONS)]
 V6E = Target("tpu", "v6e")
-# Each pass alone, with the options that it is given for a TPU, and every pipeline.
-EACH = list(dict.fromkeys([*(each.text(V6E) for each in BUILT_IN.values()), *map(for_target, TARGETS)]))
+# Each pass alone, with its options for a TPU, and every pipeline.
+EACH = list(dict.fromkeys([*(entry.text(V6E) for entry in BUILT_IN.values()), *map(for_target, TARGETS)]))
 
 
 def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -64,8 +64,8 @@ def test_same_results(program: str, seed: int) -> None:
             continue
         compared.add(after)
         note(f"after {passes}:\n{after}")
-        for actual, wanted in zip(evaluate(emit(rewritten), arrays), expected, strict=True):
-            assert_same_bits(actual, wanted)
+        for actual, want in zip(evaluate(emit(rewritten), arrays), expected, strict=True):
+            assert_same_bits(actual, want)
 
 
 @given(program=programs())

@@ -1,5 +1,5 @@
-"""All-reduces of which each device uses its own part. What the devices compute, before and after, is compared in
-tests/lowering/test_collectives.py."""
+"""All-reduces of which each device uses only its own part. tests/lowering/test_collectives.py compares what the devices
+compute before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of merged rows, with the rows apart."""
+"""Products of merged rows, with the rows split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ARGUMENTS = f"%x : {X}, %w : {W}, %b : tensor<10xf32>, %g : tensor<4x16x10xf32>,
 
 
 def test_a_linear_layer() -> None:
-    """Product, bias, activation, the half of the features and their sum: the rows stay apart."""
+    """Product, bias, activation, half of the features and their sum: the rows stay split."""
     rewrites(
         "split-tokens,dce",
         ARGUMENTS,
@@ -51,7 +51,7 @@ def test_the_gradient_of_its_weight() -> None:
 
 
 def test_heads_are_split_from_features_and_not_from_rows() -> None:
-    """[4, 16, 6] -> [64, 2, 3]: half of each head's features, with the rows apart and the heads as they are."""
+    """[4, 16, 6] -> [64, 2, 3]: half of each head's features, with the rows split and the heads unchanged."""
     rewrites(
         "split-tokens,dce",
         ARGUMENTS,
@@ -98,7 +98,7 @@ def test_rows_that_fill_no_tile_are_merged() -> None:
 
 
 def test_what_is_contracted_with_a_matrix_is_merged() -> None:
-    """Nor is what an elementwise op meets under another shape."""
+    """Nor is a value that an elementwise op combines with another shape."""
     keeps(
         "split-tokens",
         f"%x : {X}, %g : {G}, %y : {Y}",

@@ -53,7 +53,7 @@ def test_other_kinds_of_devices() -> None:
 
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_clock_and_matrix_units_give_the_flops(name: str) -> None:
-    """A core does some whole number of matrix units' work in a cycle."""
+    """Per cycle, a core does the work of a whole number of matrix units."""
     facts = GENERATIONS[name]
     units = facts.flops / (facts.cores * facts.clock * 2 * facts.matrix_unit**2)
     assert units == pytest.approx(round(units), rel=0.01)

@@ -1,4 +1,4 @@
-"""What arrays take in tiles."""
+"""The memory of arrays in tiles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_order_begins_with_the_fastest_dimension() -> None:
     weight = tiled((64, 32, 3, 3), 32, (0, 1, 3, 2))
     assert weight.bytes == 64 * 32 * 9 * 4
     assert (weight.tile, weight.padded_bytes) == ((8, 128), 2 * weight.bytes) and weight.share == 0.5
-    with pytest.raises(ValueError, match="names each once, from the fastest on; got"):
+    with pytest.raises(ValueError, match="expected a permutation of 2 dimensions, fastest first, as the order; got"):
         tiled((2, 3), 32, (0, 0))
 
 

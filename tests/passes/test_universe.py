@@ -1,4 +1,4 @@
-"""What xDSL's own tools see: the dialect and the passes, under names that do not clash with xDSL's."""
+"""The dialect and the passes in xDSL's own tools, under names that do not clash with xDSL's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.ir.samples import module_of
 
 
 class Opt(xDSLOptMain):
-    """xdsl-opt as it is with lazytpu installed, whether or not this checkout is."""
+    """xdsl-opt as if lazytpu were installed, whether or not this checkout is."""
 
     def register_all_dialects(self):
         for name, factory in (XDSL_UNIVERSE.all_dialects | UNIVERSE.all_dialects).items():

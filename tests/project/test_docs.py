@@ -1,19 +1,22 @@
-"""Every command and every block of code in the README and in docs/ runs as it is printed."""
+"""Every command and every block of code in the README, in the other pages beside it, and in docs/ runs as printed."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lazytpu.settings import SETTINGS
+from tests import zygote
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
 
@@ -42,8 +45,15 @@ SHORTENED = {
     ),
     "python -m lazytpu.doctor templates": "python -m lazytpu.doctor templates --list",
     "make doctor-plugin": f"make doctor-plugin {MAKE} --dry-run",
+    "make lint": f"make lint {MAKE} --dry-run",
+    "make docs": f"make docs {MAKE} --dry-run",  # built in test_site.py
+    "pip wheel . --no-deps --wheel-dir dist": "pip wheel --help",  # what it builds, `pip install .` looks at above
     "python examples/digits.py": "python examples/digits.py --epochs 1",
 }
+
+
+# What takes longest, though it is shortened; tests/examples and tests/conformance run the same programs.
+LONG = ("make demo", "make conformance")
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
@@ -52,7 +62,7 @@ WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md"]
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """(page:line, text) of all blocks in a language that stand for themselves, in order."""
-    blocks_of_page: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     for page in PAGES:
         if page in WALKTHROUGHS:
             continue
@@ -60,12 +70,12 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for match in BLOCK.finditer(text):
             if match[1] == language:
                 line = text.count("\n", 0, match.start()) + 1
-                blocks_of_page.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
-    return blocks_of_page
+                found.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
+    return found
 
 
-def ids(blocks: list[tuple[str, str]]) -> list[str]:
-    return [where for where, _ in blocks]
+def ids(found: list[tuple[str, str]]) -> list[str]:
+    return [where for where, _ in found]
 
 
 @pytest.fixture
@@ -77,17 +87,20 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: list[str] | str, folder: Path) -> str:
+def run(command: str, folder: Path) -> str:
+    """Standard output of a command of the shell. Where it is no more than a program of Python, that runs in a fork."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        shell=isinstance(command, str),
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "error"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "error"}
+    simple = re.fullmatch(r"((?:\w+=\w+ )*)(python|lazytpu-\w+) ([^|*;&<>$`]+)", command)
+    if simple is not None:
+        variables, program, arguments = simple[1].split(), simple[2], shlex.split(simple[3])
+        environment |= dict(variable.split("=") for variable in variables)
+        program = [] if program == "python" else [str(BIN / program)]
+        done = zygote.run([*program, *arguments], cwd=folder, env=environment, timeout=600)
+    else:
+        done = subprocess.run(
+            command, cwd=folder, shell=True, env=environment, capture_output=True, text=True, timeout=600
+        )
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -96,10 +109,16 @@ def run(command: list[str] | str, folder: Path) -> str:
 def test_code_runs(where: str, code: str, checkout: Path):
     script = checkout / "block.py"
     script.write_text(code)
-    run([sys.executable, "block.py"], checkout)
+    run("python block.py", checkout)
 
 
-@pytest.mark.parametrize(("where", "commands"), blocks("bash"), ids=ids(blocks("bash")))
+def command_blocks() -> list[Any]:
+    found = blocks("bash")
+    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in found]
+    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(found, marks)]
+
+
+@pytest.mark.parametrize(("where", "commands"), command_blocks())
 def test_commands_run(where: str, commands: str, checkout: Path):
     """The commands of one block run one after the other in one folder."""
     for line in commands.splitlines():
@@ -141,7 +160,7 @@ def test_adding_an_op_takes_three_lines(checkout: Path):
     assert len(lines) == 3
     (checkout / "block.py").write_text(code.replace("\n".join(lines), ""))
     with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as error:
-        run([sys.executable, "block.py"], checkout)
+        run("python block.py", checkout)
     assert f"{lines[0]}\n" in str(error.value) and lines[1] in str(error.value)
 
 
@@ -161,6 +180,7 @@ def test_every_room_is_in_the_table():
 
 
 def test_links_lead_somewhere():
+    """mkdocs looks at anchors, and at links between pages once more (test_site.py)."""
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        for target in re.findall(r"\]\(([^)#:\s]+)[)#]", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from xdsl.universe import Universe
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def test_torch_finds_the_backend():
     backends = {e.name: e.value for e in entry_points(group="torch.backends")}
@@ -34,3 +36,4 @@ def test_the_version_is_the_package_s():
     import lazytpu
 
     assert distribution("lazytpu").version == lazytpu.__version__
+    assert lazytpu.__version__ in (ROOT / "CHANGELOG.md").read_text()

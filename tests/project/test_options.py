@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from lazytpu.options import Options, options
 from lazytpu.passes.target import NAMES
 from lazytpu.readers import plugins
 from lazytpu.settings import SETTINGS, Values
+from tests import zygote
 
 
 def test_defaults():
@@ -116,13 +115,7 @@ print((torch.ones(2, device="tpu") + 1).tolist())
 
 
 def test_other_programs_do_not_meet_a_wrong_variable():
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_USE],
-        env={**os.environ, "LAZYTPU_MODE": "eager", "LAZYTPU_MOED": "lazy"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = zygote.run(["-c", FIRST_USE], env={**os.environ, "LAZYTPU_MODE": "eager", "LAZYTPU_MOED": "lazy"})
     imported, *lines, right = done.stdout.splitlines()
     assert imported == "tensor([2., 2.]) tpu True"
     assert len(lines) == 4 and all(line.startswith("LAZYTPU_MODE is 'eager'; allowed: debug, strict") for line in lines)

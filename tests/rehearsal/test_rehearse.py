@@ -12,7 +12,7 @@ from torch import nn
 
 import lazytpu
 from lazytpu.frontend.recording.tensors import recorder
-from lazytpu.rehearsal.rehearse import Part, rehearse
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 
@@ -55,7 +55,7 @@ def same(a: list[Any], b: list[Any]) -> bool:
     )
 
 
-def operations(part: Part) -> list[str]:
+def operations(part: RehearsedProgram) -> list[str]:
     return [record.op.__name__ for record in part.records]
 
 
@@ -234,7 +234,7 @@ def test_what_the_step_made_and_someone_keeps_has_no_value():
     kept: list[torch.Tensor] = []
     x = torch.ones(3, device="tpu")
     rehearse(lambda: kept.append(x + 1))
-    with pytest.raises(RuntimeError, match="made while lazytpu rehearsed a step"):
+    with pytest.raises(RuntimeError, match="created in a rehearsal of a step"):
         kept[0].tolist()
     assert x.tolist() == [1, 1, 1]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from lazytpu.runtime import processor
+from tests import zygote
 
 
 @pytest.fixture
@@ -72,13 +71,8 @@ def test_the_cap_reaches_the_code_and_the_key_of_the_cache():
     """Seen with a cap that forbids fused multiply-adds of any precision, as this processor may have none of half."""
 
     def run(**environment):
-        done = subprocess.run(
-            [sys.executable, "-c", CAPPED],
-            env={**os.environ, "XLA_FLAGS": "", "LAZYTPU_PLATFORM": "cpu", **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = {**os.environ, "XLA_FLAGS": "", "LAZYTPU_PLATFORM": "cpu", **environment}
+        done = zygote.run(["-c", CAPPED], env=variables)
         assert done.returncode == 0, done.stderr
         rounded, *topology, in_key, after = done.stdout.split()
         return float(rounded), topology, in_key, after

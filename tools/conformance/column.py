@@ -12,15 +12,15 @@ from tools.conformance.rows import CALL, CHIPS, DTYPES, LOWERED, latest
 OUTCOMES = ("compiles", "refused", "fails", "aborts")
 """Of an entry on a chip: every program compiles; a call refuses by NotImplementedError; the compiler refuses a program,
 or a call raises something else; the process of the compiler ends, or takes too long."""
-INTRO = """## By the compilers of chips that are not here
+INTRO = """## Compiled for TPUs and GPUs, without one
 
 `make tpu-column` records the forward and backward programs of each entry's smallest samples that differ in structure,
 and has libtpu {libtpu} compile them for one TPU of a generation ({chips}); nothing runs, so no value is checked. For a
-GPU ("cuda") programs are lowered to StableHLO only: what compiles them comes with the device.
+GPU ("cuda"), programs are only lowered to StableHLO, since their compiler comes with the device.
 
-An entry "compiles" when all of its programs do. It is "refused" by a `NotImplementedError` of the call, which the call
-raises on such a device and in a rehearsal for it (`lazytpu.tpu_report`). It "fails" when the compiler refuses one, and
-"aborts" when its process ends or takes too long. What has no row here was not compiled.
+An entry "compiles" if all of its programs do. It is "refused" by a `NotImplementedError`, which the call itself raises
+on such a device and in a rehearsal for it (`lazytpu.tpu_report`). It "fails" if the compiler refuses a program, and
+"aborts" if the compiler's process ends or takes too long. What has no row here was not compiled.
 """
 
 

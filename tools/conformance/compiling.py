@@ -21,7 +21,7 @@ from torch.testing._internal.opinfo.core import SampleInput
 
 from lazytpu.engine.compiling.translate import translate
 from lazytpu.passes.target import Target
-from lazytpu.rehearsal.rehearse import Part, rehearse_once
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse_once
 from lazytpu.runtime import topologies
 from lazytpu.runtime.tpu_compiler import ALONE, smallest
 from tools.conformance.checks import cotangents_of
@@ -71,7 +71,7 @@ def compile_entry(entry: Entry, k: int, chip: str, seen: set[str]) -> Row:
     return row
 
 
-def _compiled(part: Part, chip: str, seen: set[str], name: str) -> Exception | None:
+def _compiled(part: RehearsedProgram, chip: str, seen: set[str], name: str) -> Exception | None:
     """What keeps a program from being compiled."""
     known = chip in CHIPS
     target = Target.parse(chip if known else "gpu")

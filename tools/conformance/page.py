@@ -9,27 +9,27 @@ from tools.conformance.column import cell, mark, section
 ORDER = ("forward", "backward", "inplace", "out", "strided", "view", "errors", "process")
 INTRO = """# Conformance
 
-torch's own op database, {total} ops, on `"tpu"` against torch on the CPU. Written by `make coverage` from the results
-of `make conformance`; [conformance.json](conformance.json) has the same for programs. Versions: {versions}.
+torch's own op database, {total} ops, on `"tpu"` compared with torch on the CPU. `make coverage` writes this page from
+the results of `make conformance`; [conformance.json](conformance.json) is machine-readable. Versions: {versions}.
 
-For each op and dtype torch draws samples, and each sample is run on both devices. An op passes at a dtype when every
-check passes for every sample:
+For each op and dtype torch draws samples, and each sample runs on both devices. An op passes at a dtype if every check
+passes for every sample:
 
-| check | what has to be as on the CPU |
+| check | what must be the same as on the CPU |
 |---|---|
 | forward | values, dtype, shape and strides of the results, and which of them are views of an input |
 | backward | the gradient of every input that has one, at random cotangents |
 | inplace | the input after the in-place form, which is also what it returns |
 | out | `out=` of the right shape; for two samples also with other strides, which are kept, and empty, to be resized |
-| strided | all that `forward` asks for, of inputs that are views with gaps, which hold NaN; for every other sample |
+| strided | everything in `forward`, for inputs that are views with gaps full of NaN; for every other sample |
 | view | the input, after a write into a result that is a view of it |
-| errors | inputs that must be refused: the type of the exception, from the call itself unless it depends on values |
+| errors | for bad inputs, the type of the exception, raised by the call itself unless it depends on values |
 
-Results that are random, or memory that nobody wrote, have no values to compare: of these the metadata is
-(marked ° below). No op runs on the CPU: one that lazytpu does not have raises `NotImplementedError`.
+Random results, and memory that nobody wrote, have no values to compare: only their metadata is compared (marked °
+below). No op runs on the CPU: one that lazytpu does not have raises `NotImplementedError`.
 """
-LEGEND = """✓ every check passes · else the checks that fail · – not comparable · empty where the CPU does not have it ·
-under a chip: ✓ its compiler takes what it was given, else the dtypes that are refused, or fail
+LEGEND = """✓ every check passes · otherwise the checks that fail · – not comparable · empty where the CPU does not have
+it · under a chip: ✓ its compiler accepts everything, otherwise the dtypes that are refused, or fail
 """
 
 

@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lazytpu.aten.importer import import_trace
-from lazytpu.engine.compiling.translate import pipeline
 from lazytpu.inspection.tpu.compiling import report_stablehlo
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.module import options_of, set_replicas
@@ -23,7 +22,7 @@ from lazytpu.passes.mark_donation import SUCCESSOR
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target, passes
 from lazytpu.passes.target import Target
-from lazytpu.rehearsal.rehearse import Part, rehearse
+from lazytpu.rehearsal.rehearse import RehearsedProgram, rehearse
 from lazytpu.trace.extract import extract
 from lazytpu.trace.trie import CutPlan
 from tools.judge.cases import Case
@@ -49,8 +48,7 @@ class Figures:
 
 
 def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
-    """The figures of a case: as the pipeline makes it, without each pass that changes it, with small parameters
-    kept flat, and op by op."""
+    """The figures of a case: as the pipeline makes it, without each pass that changes it, and op by op."""
     made = parts(case)
     texts = [_imported(part, case.devices) for part in made]
     whole, target = for_target(Target.parse(topology)), Target.parse(topology)
@@ -58,15 +56,11 @@ def judge(name: str, case: Case, topology: str) -> Iterator[Figures]:
     for each in optional(target):
         if any(changes(text, whole, each) for text in texts):
             yield _figures(name, f"without {each}", texts, without(whole, each), topology)
-    # Also in a program that is an optimizer's step alone, where `lazytpu.options.resident` keeps none flat.
-    flat = pipeline(target, resident=4096).replace("resident-storage{", "resident-storage{alone=true ")
-    if any(changes(text, flat, "resident-storage") for text in texts):
-        yield _figures(name, "with resident-storage", texts, flat, topology)
     if case.per_op:
         yield per_op(name, made, topology)
 
 
-def parts(case: Case) -> list[Part]:
+def parts(case: Case) -> list[RehearsedProgram]:
     """The programs that a case's step would run, once it has settled; nothing runs."""
     return rehearse(case.make())
 
@@ -131,7 +125,7 @@ def _sum(a: Figures, b: Figures, times: int = 1) -> Figures:
     )
 
 
-def per_op(name: str, parts: list[Part], topology: str) -> Figures:
+def per_op(name: str, parts: list[RehearsedProgram], topology: str) -> Figures:
     """Each recorded op as a program of its own, equal ones compiled once: what eager execution runs, without the host's
     part."""
     texts: Counter[str] = Counter()
@@ -147,7 +141,7 @@ def per_op(name: str, parts: list[Part], topology: str) -> Figures:
     return total
 
 
-def _imported(part: Part, devices: int) -> str:
+def _imported(part: RehearsedProgram, devices: int) -> str:
     """A program as it comes to the passes."""
     module = import_trace(part.records, part.live, part.dead, part.names).module
     if devices > 1:
@@ -174,4 +168,3 @@ def reduce_updates(module: ModuleOp, devices: int) -> None:
         b = Builder(block, update)
         (mean,) = b.all_reduce("add", [update.operands[other]], groups)
         update.operands[other] = b.mul(mean, b.constant(1 / devices, dtype_of(mean), shape_of(mean)))
-

@@ -1,1 +1,1 @@
-"""Convolution, pooling and resampling: ops whose results depend on a window of their operand."""
+"""Convolution, pooling and resampling: ops that compute each element from a window of their operand."""

@@ -1,4 +1,4 @@
-"""Pooling to a given size, at random places, and the inverse of max pooling."""
+"""Pooling to a given size, in equal windows (adaptive) or random ones (fractional)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lazytpu.aten.images.pooling import Pooling, by_rank, max_pool, max_pool_gradient, planes, scatter_planes
 from lazytpu.aten.indexing.tables import Table, gathered, take
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.ir.types import dtype_of, numel, shape_of
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def _bounds(size: int, places: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the windows start and end: floor(i n / o) and ceil((i + 1) n / o)."""
-    place = np.arange(places)
-    return place * size // places, -(-(place + 1) * size // places)
+    """The start and end of each window: floor(i n / o) and ceil((i + 1) n / o)."""
+    index = np.arange(places)
+    return index * size // places, -(-(index + 1) * size // places)
 
 
 def _equal(size: Sequence[int], places: Sequence[int]) -> Pooling | None:
-    """The windows as plain ones that touch, when their number divides the size."""
+    """The windows as plain, adjacent ones if their number divides the size, else None."""
     if any(n % o for n, o in zip(size, places, strict=True)):
         return None
     kernel = [n // o for n, o in zip(size, places, strict=True)]
@@ -41,7 +41,7 @@ def _paired(places: Sequence[int], kernel: Sequence[int]) -> list[int]:
 
 @by_rank("_adaptive_avg_pool{}d")
 def adaptive_avg_pool(b: Builder, rank: int, self: SSAValue, output_size: list[int]) -> SSAValue:
-    """Means of o windows for each dimension; f16 and bf16 are summed and divided in f32."""
+    """Means of `output_size` windows; f16 and bf16 are summed and divided in f32."""
     dtype, shape = b.out[0]
     if 0 in shape:
         return b.constant(0, dtype, shape)
@@ -62,7 +62,7 @@ def adaptive_avg_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
 
 @by_rank("_adaptive_avg_pool{}d_backward")
 def adaptive_avg_pool_backward(b: Builder, rank: int, grad_output: SSAValue, self: SSAValue) -> SSAValue:
-    """Each element gets the gradients of the windows that it is in, divided by their sizes."""
+    """Each element gets the gradients of the windows it is in, divided by their sizes."""
     dtype, shape = dtype_of(grad_output), shape_of(self)
     if 0 in shape or 0 in shape_of(grad_output):
         return b.constant(0, dtype, shape)
@@ -70,8 +70,8 @@ def adaptive_avg_pool_backward(b: Builder, rank: int, grad_output: SSAValue, sel
     equal = _equal(size, shape_of(x)[1:])
     if equal is not None:
         share = b.div(x, full(b, prod(equal.kernel), x))
-        whole = (shape_of(x)[0], *_paired(equal.places, equal.kernel))
-        spread = b.broadcast_in_dim(share, whole, (0, *(1 + 2 * d for d in range(rank))))
+        blocks = (shape_of(x)[0], *_paired(equal.places, equal.kernel))
+        spread = b.broadcast_in_dim(share, blocks, (0, *(1 + 2 * d for d in range(rank))))
         return b.convert(b.reshape(spread, shape), dtype)
     for dim in range(1, rank + 1):
         starts, ends = _bounds(size[dim - 1], shape_of(x)[dim])
@@ -83,7 +83,7 @@ def adaptive_avg_pool_backward(b: Builder, rank: int, grad_output: SSAValue, sel
 
 @by_rank("adaptive_max_pool{}d")
 def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[int]) -> Pair:
-    """(maxima, i64 row-major indices) of o windows for each dimension."""
+    """(maxima, i64 row-major indices) of `output_size` windows."""
     dtype, shape = b.out[0]
     if 0 in shape:
         return b.constant(0, dtype, shape), b.constant(0, "i64", shape)
@@ -91,7 +91,7 @@ def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
     equal = _equal(size, places)
     if equal is not None:
         return max_pool(b, self, equal)
-    # Shorter windows repeat their last element: equals after the first change nothing.
+    # Shorter windows repeat their last element, which does not change the index of the first maximum.
     x, windows = planes(b, self, rank), [_bounds(n, o) for n, o in zip(size, places, strict=True)]
     lengths = [int((ends - starts).max()) for starts, ends in windows]
     for dim, ((starts, ends), length) in enumerate(zip(windows, lengths, strict=True)):
@@ -116,7 +116,7 @@ def adaptive_max_pool(b: Builder, rank: int, self: SSAValue, output_size: list[i
 def adaptive_max_pool_backward(
     b: Builder, rank: int, grad_output: SSAValue, self: SSAValue, indices: SSAValue
 ) -> SSAValue:
-    """Each gradient where its maximum came from."""
+    """Each gradient at the position of its maximum."""
     equal = None if 0 in shape_of(grad_output) else _equal(shape_of(self)[-rank:], shape_of(grad_output)[-rank:])
     if equal is not None:
         return max_pool_gradient(b, grad_output, self, indices, equal)
@@ -132,16 +132,16 @@ def fractional_max_pool(
     output_size: list[int],
     random_samples: SSAValue,
 ) -> Pair:
-    """(maxima, i64 row-major indices); the samples' dimensions are W, H of two, but T, H, W of three."""
+    """(maxima, i64 row-major indices). Samples are ordered (W, H) in two dimensions, but (T, H, W) in three."""
     dtype, shape = b.out[0]
     if 0 in shape:
         return b.constant(0, dtype, shape), b.constant(0, "i64", shape)
-    x, own = planes(b, b.convert(self, wide(dtype)), rank), wide(dtype)
+    x, compute = planes(b, b.convert(self, wide(dtype)), rank), wide(dtype)
     count = shape_of(x)[0]
-    samples = b.reshape(b.convert(random_samples, own), (numel(shape_of(random_samples)) // rank, rank))
+    samples = b.reshape(b.convert(random_samples, compute), (numel(shape_of(random_samples)) // rank, rank))
     samples = b.reverse(samples, [1]) if rank == 2 else samples
     kernel, places = tuple(kernel_size), tuple(shape[-rank:])
-    results = [(d, (count, *places)) for d in (own, "i64")]
+    results = [(d, (count, *places)) for d in (compute, "i64")]
     values, indices = b.template("fractional_max_pool", [x, samples], results, sizes=kernel, places=places)
     return b.convert(b.reshape(values, shape), dtype), b.reshape(indices, shape)
 
@@ -156,5 +156,5 @@ def fractional_max_pool_backward(
     output_size: list[int],
     indices: SSAValue,
 ) -> SSAValue:
-    """Each gradient where its maximum came from."""
+    """Each gradient at the position of its maximum."""
     return scatter_planes(b, grad_output, indices, shape_of(self), rank)

@@ -1,15 +1,16 @@
 """Convolutions of one to three dimensions and their gradients.
 
-A transposed convolution is the input gradient of a convolution, its input gradient is that convolution, and its weight
-gradient the other's with input and gradient exchanged; so three functions carry all of it.
+A transposed convolution is the input gradient of a convolution. Its own input gradient is that convolution, and its
+weight gradient is that of the convolution with input and gradient swapped. So three functions cover everything.
 
-Where it is written out as an op of the dialect, the input gradient dilates the gradient (`lhs_dilation`) under the
-flipped kernel, and the weight gradient takes the input's features as batch and the gradient as the kernel. XLA brings
-any layout to the same kernels: written NCHW or NHWC, forward and gradients take the same time, and that of `jax.grad`.
+As an op of the dialect, the input gradient convolves the dilated gradient (`lhs_dilation`) with the flipped kernel, and
+the weight gradient uses the input's features as batch and the gradient as the kernel. XLA picks the same kernels for
+any layout: NCHW and NHWC take the same time, forward and backward, and so does `jax.grad`.
+
 16 images of 64 x 16 x 16, 3x3 to 64 features, f32, XLA:CPU, 2 cores (torch's CPU in parentheses): forward 3.3 ms
 (1.4), input gradient 3.0 (1.4), weight gradient 3.4 (1.8); stride 2, 32 x 32 to 128 features: 7.0 (2.9), 4.4 (3.7),
-4.6 (3.3). Other spellings are slower: kernel windows stacked for one dot 1.3 to 12 times as slow, one dot for each
-kernel element up to 60 times, gradients padded explicitly before an NCHW convolution 2 to 200 times.
+4.6 (3.3). Alternatives take longer: kernel windows stacked for one dot 1.3 to 12 times as long, one dot per kernel
+element up to 60 times, gradients padded explicitly before an NCHW convolution 2 to 200 times.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lazytpu.aten.pointwise.computing import wide
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
-class Window(NamedTuple):
-    """A window as StableHLO has it, one number for each spatial dimension."""
+class ConvolutionWindow(NamedTuple):
+    """A window in StableHLO's terms, one number per spatial dimension."""
 
     strides: Sequence[int]
     low: Sequence[int]
@@ -40,7 +41,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a convolution's window moves, one number for each spatial dimension."""
+    """How a convolution's window moves, one number per spatial dimension."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -49,14 +50,14 @@ class Geometry:
 
     @staticmethod
     def of(rank: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> Geometry:
-        """From an op's arguments, where one number may stand for all dimensions."""
-        of_all = (tuple(v) * (rank if len(v) == 1 else 1) for v in (stride, padding, dilation))
-        strides, pads, dilations = of_all
+        """The geometry from an op's arguments, in which one number may stand for all dimensions."""
+        per_dim = (tuple(v) * (rank if len(v) == 1 else 1) for v in (stride, padding, dilation))
+        strides, pads, dilations = per_dim
         return Geometry(strides, pads, dilations, groups)
 
     @property
     def direct(self) -> bool:
-        """Whether it is an op of the dialect: groups and three dimensions are templates, spelled by platform."""
+        """Whether it is an op of the dialect. With groups or three dimensions it is a template, chosen by platform."""
         return self.groups == 1 and len(self.stride) < 3
 
     @property
@@ -64,14 +65,16 @@ class Geometry:
         return (1,) * len(self.stride)
 
     def high(self, size: Sequence[int], result: Sequence[int], kernel: Sequence[int]) -> list[int]:
-        """The padding at the end with which the window has exactly `result` places."""
+        """The padding at the end for which the window has exactly `result` positions."""
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, self.dilation, strict=True)]
         last = [(n - 1) * s for n, s in zip(result, self.stride, strict=True)]
         return [a + k - n - p for a, k, n, p in zip(last, spans, size, self.padding, strict=True)]
 
 
-def _written(b: Builder, x: SSAValue, w: SSAValue, window: Window, layout: str, flip: bool = False) -> SSAValue:
-    """An op of the dialect, its result f32 for f16 and bf16. `layout` has a * for the spatial dimensions."""
+def _written(
+    b: Builder, x: SSAValue, w: SSAValue, window: ConvolutionWindow, layout: str, flip: bool = False
+) -> SSAValue:
+    """An op of the dialect; the result is f32 for f16 and bf16. `layout` has a * for the spatial dimensions."""
     rank = len(window.strides)
     return b.convolution(
         x,
@@ -89,9 +92,9 @@ def _written(b: Builder, x: SSAValue, w: SSAValue, window: Window, layout: str, 
 
 
 def _spelled(
-    b: Builder, name: str, x: SSAValue, y: SSAValue, window: Window, groups: int, shape: Sequence[int]
+    b: Builder, name: str, x: SSAValue, y: SSAValue, window: ConvolutionWindow, groups: int, shape: Sequence[int]
 ) -> SSAValue:
-    """A template's call, its result f32 for f16 and bf16."""
+    """A template; the result is f32 for f16 and bf16."""
     return b.template(
         name,
         [x, y],
@@ -109,37 +112,37 @@ def _spelled(
 def _forward(b: Builder, x: SSAValue, w: SSAValue, g: Geometry, places: Sequence[int]) -> SSAValue:
     """[N, C, …] and [O, C / groups, …] to [N, O, *places]."""
     exact = g.high(shape_of(x)[2:], places, shape_of(w)[2:])
-    # Up to stride - 1 more padding makes no further place, and XLA:CPU's fast kernels want none that is negative.
+    # Up to stride - 1 more padding adds no position, and XLA:CPU's fast kernels take no negative padding.
     fits = zip(g.padding, exact, g.stride, strict=True)
     high = [p if h <= p < h + s else h for p, h, s in fits]
-    window = Window(g.stride, g.padding, high, g.ones, g.dilation)
+    window = ConvolutionWindow(g.stride, g.padding, high, g.ones, g.dilation)
     if g.direct:
         return _written(b, x, w, window, "NC*,OI*,NC*")
     return _spelled(b, "convolution", x, w, window, g.groups, (shape_of(x)[0], shape_of(w)[0], *places))
 
 
 def _input_gradient(b: Builder, grad: SSAValue, w: SSAValue, g: Geometry, size: Sequence[int]) -> SSAValue:
-    """The gradient of x [N, C, *size] from that of the result: the kernel, flipped, over the dilated gradient."""
-    (made, taken, *kernel), places = shape_of(w), shape_of(grad)[2:]
+    """The gradient of x [N, C, *size] from that of the result: the dilated gradient by the flipped kernel."""
+    (outputs, inputs, *kernel), places = shape_of(w), shape_of(grad)[2:]
     reach = [(k - 1) * d for k, d in zip(kernel, g.dilation, strict=True)]
     low = [r - p for r, p in zip(reach, g.padding, strict=True)]
-    # Where the window did not reach the last elements, `high` is negative: they get no gradient.
+    # Where the window did not reach the last elements, `high` is negative, and they get no gradient.
     high = [r - h for r, h in zip(reach, g.high(size, places, kernel), strict=True)]
-    window = Window(g.ones, low, high, g.stride, g.dilation)
+    window = ConvolutionWindow(g.ones, low, high, g.stride, g.dilation)
     if g.direct:
         return _written(b, grad, w, window, "NC*,IO*,NC*", flip=True)
     spatial = range(3, 3 + len(kernel))
-    grouped = b.reshape(w, (g.groups, made // g.groups, taken, *kernel))
+    grouped = b.reshape(w, (g.groups, outputs // g.groups, inputs, *kernel))
     swapped = b.reverse(b.transpose(grouped, (0, 2, 1, *spatial)), spatial)
-    swapped = b.reshape(swapped, (g.groups * taken, made // g.groups, *kernel))
-    return _spelled(b, "convolution", grad, swapped, window, g.groups, (shape_of(grad)[0], g.groups * taken, *size))
+    swapped = b.reshape(swapped, (g.groups * inputs, outputs // g.groups, *kernel))
+    return _spelled(b, "convolution", grad, swapped, window, g.groups, (shape_of(grad)[0], g.groups * inputs, *size))
 
 
 def _weight_gradient(b: Builder, grad: SSAValue, x: SSAValue, g: Geometry, kernel: Sequence[int]) -> SSAValue:
-    """The gradient of w [O, C / groups, *kernel] from that of the result: a convolution over x whose kernel is the
-    gradient, with the batch as features."""
+    """The gradient of w [O, C / groups, *kernel] from that of the result: x convolved with the gradient as kernel, with
+    the batch as features."""
     high = g.high(shape_of(x)[2:], shape_of(grad)[2:], kernel)
-    window = Window(g.dilation, g.padding, high, g.ones, g.stride)
+    window = ConvolutionWindow(g.dilation, g.padding, high, g.ones, g.stride)
     if g.direct:
         return _written(b, x, grad, window, "CN*,IO*,CN*")
     shape = (shape_of(grad)[1], shape_of(x)[1] // g.groups, *kernel)
@@ -159,18 +162,18 @@ def convolution(
     output_padding: list[int],
     groups: int,
 ) -> SSAValue:
-    """[N, C, …] to [N, O, …]; the sums and the bias are added in f32 for f16 and bf16, and rounded once."""
+    """[N, C, …] to [N, O, …]. For f16 and bf16, sums and bias are added in f32 and rounded once."""
     dtype, shape = b.out[0]
-    within = wide(dtype)
+    compute = wide(dtype)
     g = Geometry.of(len(shape) - 2, stride, padding, dilation, groups)
     if 0 in shape_of(input) or 0 in shape_of(weight) or 0 in shape:
-        result = b.constant(0, within, shape)
+        result = b.constant(0, compute, shape)
     elif transposed:
         result = _input_gradient(b, input, weight, g, shape[2:])
     else:
         result = _forward(b, input, weight, g, shape[2:])
     if bias is not None:
-        result = b.add(result, b.broadcast_in_dim(b.convert(bias, within), shape, [1]))
+        result = b.add(result, b.broadcast_in_dim(b.convert(bias, compute), shape, [1]))
     return b.convert(result, dtype)
 
 
@@ -189,7 +192,7 @@ def convolution_backward(
     output_mask: list[bool],
     bias_sizes: list[int] | None = None,
 ) -> tuple[SSAValue | None, SSAValue | None, SSAValue | None]:
-    """Gradients of input, weight and bias, those that `output_mask` asks for."""
+    """Gradients of input, weight and bias, as far as `output_mask` requests them."""
     dtype, rank = dtype_of(input), len(shape_of(input)) - 2
     g = Geometry.of(rank, stride, padding, dilation, groups)
     empty = any(0 in shape_of(v) for v in (grad_output, input, weight))
@@ -218,7 +221,7 @@ def convolution_backward(
 
 @rule("aten._convolution.default")
 def convolution_with_flags(b: Builder, **arguments: Any) -> SSAValue:
-    """`convolution` with cuDNN's flags, which mean nothing here."""
+    """`convolution` with cuDNN's flags, which are ignored."""
     flags = ("benchmark", "deterministic", "cudnn_enabled", "allow_tf32")
     return convolution(b, **{name: value for name, value in arguments.items() if name not in flags})
 
@@ -227,6 +230,6 @@ def convolution_with_flags(b: Builder, **arguments: Any) -> SSAValue:
 def conv_tbc(b: Builder, self: SSAValue, weight: SSAValue, bias: SSAValue, pad: int = 0) -> SSAValue:
     """[time, N, C] and [K, C, O] to [time, N, O]."""
     dtype, shape = b.out[0]
-    within = wide(dtype)
-    total = _written(b, self, weight, Window((1,), (pad,), (pad,), (1,), (1,)), "*NC,*IO,*NC")
-    return b.convert(b.add(total, b.broadcast_in_dim(b.convert(bias, within), shape, [2])), dtype)
+    compute = wide(dtype)
+    total = _written(b, self, weight, ConvolutionWindow((1,), (pad,), (pad,), (1,), (1,)), "*NC,*IO,*NC")
+    return b.convert(b.add(total, b.broadcast_in_dim(b.convert(bias, compute), shape, [2])), dtype)

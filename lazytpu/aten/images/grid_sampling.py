@@ -1,10 +1,10 @@
-"""Sampling of images and volumes at given places."""
+"""Sampling of images and volumes at given coordinates."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import wide
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -22,20 +22,20 @@ PADDINGS = ("zeros", "border", "reflection")
 def grid_sampler(
     b: Builder, input: SSAValue, grid: SSAValue, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> SSAValue:
-    """[N, C, …] at the places [N, …, dims], numbers from -1 to 1; f16 and bf16 in f32."""
+    """[N, C, …] sampled at the coordinates [N, …, dims], from -1 to 1; f16 and bf16 are computed in f32."""
     dtype, shape = b.out[0]
     if 0 in shape:
         return b.constant(0, dtype, shape)
-    own = wide(dtype)
-    made = b.template(
+    compute = wide(dtype)
+    sampled = b.template(
         "grid_sampler",
-        [b.convert(input, own), b.convert(grid, own)],
-        [(own, shape)],
+        [b.convert(input, compute), b.convert(grid, compute)],
+        [(compute, shape)],
         mode=MODES[interpolation_mode],
         padding=PADDINGS[padding_mode],
         align_corners=align_corners,
     )
-    return b.convert(made[0], dtype)
+    return b.convert(sampled[0], dtype)
 
 
 @rule("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default")
@@ -49,20 +49,20 @@ def grid_sampler_backward(
     align_corners: bool,
     output_mask: list[bool],
 ) -> tuple[SSAValue | None, SSAValue]:
-    """Gradients of input (when asked for) and grid."""
-    dtype, own = dtype_of(input), wide(dtype_of(input))
+    """Gradients of input (if requested) and grid."""
+    dtype, compute = dtype_of(input), wide(dtype_of(input))
     if 0 in shape_of(grad_output):
-        none = [b.constant(0, dtype, shape_of(v)) for v in (input, grid)]
-        return none[0] if output_mask[0] else None, none[1]
-    results = [(own, shape_of(v)) for v in ((grid, input) if output_mask[0] else (grid,))]
-    made = b.template(
+        zeros = [b.constant(0, dtype, shape_of(v)) for v in (input, grid)]
+        return zeros[0] if output_mask[0] else None, zeros[1]
+    results = [(compute, shape_of(v)) for v in ((grid, input) if output_mask[0] else (grid,))]
+    gradients = b.template(
         "grid_sampler_backward",
-        [b.convert(v, own) for v in (grad_output, input, grid)],
+        [b.convert(v, compute) for v in (grad_output, input, grid)],
         results,
         mode=MODES[interpolation_mode],
         padding=PADDINGS[padding_mode],
         align_corners=align_corners,
         of_input=output_mask[0],
     )
-    of_grid, of_input = b.convert(made[0], dtype), made[1] if output_mask[0] else None
+    of_grid, of_input = b.convert(gradients[0], dtype), gradients[1] if output_mask[0] else None
     return None if of_input is None else b.convert(of_input, dtype), of_grid

@@ -1,4 +1,4 @@
-"""Max and average pooling, with their gradients. What each platform does with a window is in the templates."""
+"""Max and average pooling, with their gradients. The templates hold what differs by platform."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.aten.pointwise.computing import wide
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, numel, shape_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def by_rank(stem: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a rule `f(b, rank, **arguments)` for the ops of two and three dimensions: "max_pool{}d" for both."""
+    """Register a rule `f(b, rank, **arguments)` for two and three dimensions: "max_pool{}d" stands for both ops."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for rank in (2, 3):
@@ -35,7 +35,7 @@ def by_rank(stem: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @dataclass(frozen=True)
 class Pooling:
-    """A window over spatial dimensions of `size` that has `places`, one number for each dimension."""
+    """A window over the spatial dimensions of `size`, with `places` positions; one number per dimension."""
 
     size: tuple[int, ...]
     places: tuple[int, ...]
@@ -53,14 +53,15 @@ class Pooling:
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
     ) -> Pooling:
-        """From an op's arguments, one number may stand for all dimensions; no stride means the kernel's size."""
+        """The window from an op's arguments, in which one number may stand for all dimensions; no stride means the
+        kernel's size."""
         moves = (kernel, stride or kernel, padding, dilation)
         spread = [tuple(v) * (len(size) if len(v) == 1 else 1) for v in moves]
         return Pooling(tuple(size), tuple(places), spread[0], spread[1], spread[2], spread[3])
 
     @property
     def high(self) -> tuple[int, ...]:
-        """The padding at the end with which the window has exactly its places: more than the given one in ceil mode,
+        """The padding at the end for which the window has exactly `places` positions: more than `padding` in ceil mode,
         negative where the window does not reach the last elements."""
         spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         terms = zip(self.places, self.stride, spans, self.size, self.padding, strict=True)
@@ -68,11 +69,11 @@ class Pooling:
 
     @property
     def apart(self) -> bool:
-        """Whether windows neither overlap, nor leave gaps, nor are dilated."""
+        """Whether windows are adjacent: they neither overlap nor leave gaps, and are not dilated."""
         return self.kernel == self.stride and all(d == 1 for d in self.dilation)
 
     def params(self) -> dict[str, tuple[int, ...]]:
-        """Of the templates."""
+        """The templates' parameters."""
         return {
             "sizes": self.kernel,
             "strides": self.stride,
@@ -83,13 +84,13 @@ class Pooling:
 
 
 def planes(b: Builder, x: SSAValue, rank: int) -> SSAValue:
-    """x with all but its last `rank` dimensions as one."""
+    """x with all but its last `rank` dimensions flattened into one."""
     shape = shape_of(x)
     return b.reshape(x, (prod(shape[: len(shape) - rank]), *shape[len(shape) - rank :]))
 
 
 def max_pool(b: Builder, x: SSAValue, p: Pooling) -> Pair:
-    """(maxima, i64 indices) of the shapes in `b.out`."""
+    """(maxima, i64 indices), of the shapes in `b.out`."""
     rank, shape = len(p.size), b.out[0][1]
     flat = planes(b, x, rank)
     if 0 in shape:
@@ -116,8 +117,8 @@ def max_pool_with_indices(
 
 
 def scatter_planes(b: Builder, grad: SSAValue, indices: SSAValue, shape: Sequence[int], rank: int) -> SSAValue:
-    """The elements of `grad` added up where `indices` say in the planes (the last `rank` dimensions) of `shape`; in f32
-    for f16 and bf16."""
+    """The elements of `grad` added up at `indices` into planes, the last `rank` dimensions of `shape`; f16 and bf16 are
+    summed in f32."""
     dtype = dtype_of(grad)
     if 0 in shape or 0 in shape_of(grad):
         return b.constant(0, dtype, shape)
@@ -140,13 +141,13 @@ def scatter_planes(b: Builder, grad: SSAValue, indices: SSAValue, shape: Sequenc
 
 
 def max_pool_gradient(b: Builder, grad: SSAValue, x: SSAValue, indices: SSAValue, p: Pooling) -> SSAValue:
-    """Each gradient where its maximum came from; summed in f32 for f16 and bf16."""
+    """Each gradient at the position of its maximum; f16 and bf16 are summed in f32."""
     rank, dtype = len(p.size), dtype_of(grad)
     if 0 in shape_of(grad) or 0 in shape_of(x):
         return b.constant(0, dtype, shape_of(x))
     flat = [planes(b, v, rank) for v in (b.convert(grad, wide(dtype)), b.convert(x, wide(dtype)), indices)]
-    made = b.template("max_pool_backward", flat, [(wide(dtype), shape_of(flat[1]))], **p.params())
-    return b.convert(b.reshape(made[0], shape_of(x)), dtype)
+    gradient = b.template("max_pool_backward", flat, [(wide(dtype), shape_of(flat[1]))], **p.params())
+    return b.convert(b.reshape(gradient[0], shape_of(x)), dtype)
 
 
 @by_rank("max_pool{}d_with_indices_backward")
@@ -168,7 +169,7 @@ def max_pool_with_indices_backward(
 
 
 def _divisors(b: Builder, p: Pooling, include_pad: bool, override: int | None, dtype: str) -> SSAValue:
-    """What each window's sum is divided by, [*places] (or 0-d when all are the same)."""
+    """The divisor of each window's sum: [*places], or 0-d if all are equal."""
     if override is not None:
         return b.constant(override, dtype)
     counts: list[np.ndarray] = []
@@ -194,20 +195,20 @@ def _sum(b: Builder, x: SSAValue, p: Pooling) -> SSAValue:
 
 
 def _spread(b: Builder, grad: SSAValue, p: Pooling) -> SSAValue:
-    """The adjoint of `_sum`: windows that only touch repeat their gradient, all others are summed."""
+    """The adjoint of `_sum`: adjacent windows repeat their gradient, others are summed."""
     rank, count = len(p.size), shape_of(grad)[0]
     if not p.apart:
         low = tuple(k - 1 - pad for k, pad in zip(p.kernel, p.padding, strict=True))
         high = tuple(k - 1 - h for k, h in zip(p.kernel, p.high, strict=True))
         ones = (1,) * rank
-        made = {"sizes": p.kernel, "strides": ones, "low": low, "high": high, "dilation": ones}
+        window = {"sizes": p.kernel, "strides": ones, "low": low, "high": high, "dilation": ones}
         result = (dtype_of(grad), (count, *p.size))
-        return b.template("window_sum", [grad], [result], base_dilation=p.stride, **made)[0]
+        return b.template("window_sum", [grad], [result], base_dilation=p.stride, **window)[0]
     paired = [n for pair in zip(p.places, p.kernel, strict=True) for n in pair]
     repeated = b.broadcast_in_dim(grad, (count, *paired), (0, *(1 + 2 * d for d in range(rank))))
-    whole = b.reshape(repeated, (count, *(o * k for o, k in zip(p.places, p.kernel, strict=True))))
+    tiled = b.reshape(repeated, (count, *(o * k for o, k in zip(p.places, p.kernel, strict=True))))
     low, high = [0, *(-pad for pad in p.padding)], [0, *(-h for h in p.high)]
-    return b.pad(whole, b.constant(0, dtype_of(grad)), low, high)
+    return b.pad(tiled, b.constant(0, dtype_of(grad)), low, high)
 
 
 @by_rank("avg_pool{}d")

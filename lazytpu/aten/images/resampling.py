@@ -1,7 +1,7 @@
-"""Which elements an upsampled element is made of, and with which weights, along one dimension.
+"""Resampling tables: the elements, with weights, that each upsampled element combines along one dimension.
 
-Index arithmetic is in f32, as in ATen (`UpSample.h`, `UpSampleKernel.cpp`), or in f64 where the tensor is f64 or
-bytes: floors of rounded numbers decide what is taken.
+Index arithmetic is in f32 as in ATen (`UpSample.h`, `UpSampleKernel.cpp`), or in f64 for tensors of f64 or bytes:
+floors of rounded numbers select the elements, so the rounding must match.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ Real = Any  # np.float32 or np.float64
 
 
 def _scale(size: int, places: int, scale: float | None, align_corners: bool, real: Real) -> Any:
-    """Elements a step (`area_pixel_compute_scale`): by the given scale factor, or the ratio of the sizes."""
+    """Elements per step (`area_pixel_compute_scale`), from the scale factor if given, else the ratio of the sizes."""
     if align_corners:
         return real(size - 1) / real(places - 1) if places > 1 else real(0)
     return real(1.0 / scale) if scale is not None and scale > 0 else real(size) / real(places)
 
 
 def nearest(size: int, places: int, scale: float | None, exact: bool) -> Table:
-    """The element under each place's start, or under its centre when `exact` (`nearest_idx`, `nearest_exact_idx`)."""
+    """The element at the start of each place, or at its centre if `exact` (`nearest_idx`, `nearest_exact_idx`)."""
     step = _scale(size, places, scale, False, np.float32)
-    place = np.arange(places)
+    index = np.arange(places)
     if places == size:
-        found = place
+        elements = index
     elif places == 2 * size and not exact:
-        found = place >> 1
+        elements = index >> 1
     else:
-        start = place.astype(np.float32) + np.float32(0.5 if exact else 0)
-        found = np.minimum(np.floor(start * step).astype(np.int64), size - 1)
-    return Table.of(size, found[:, None])
+        start = index.astype(np.float32) + np.float32(0.5 if exact else 0)
+        elements = np.minimum(np.floor(start * step).astype(np.int64), size - 1)
+    return Table.of(size, elements[:, None])
 
 
 def _source(size: int, places: int, scale: float | None, align_corners: bool, real: Real) -> np.ndarray:
-    """Where each place's centre falls among the elements, negative before the first's centre."""
+    """The coordinate of each place's centre, in elements; negative before the centre of the first."""
     step = _scale(size, places, scale, align_corners, real)
-    place = np.arange(places).astype(real)
-    return step * place if align_corners else step * (place + real(0.5)) - real(0.5)
+    index = np.arange(places).astype(real)
+    return step * index if align_corners else step * (index + real(0.5)) - real(0.5)
 
 
 def linear(size: int, places: int, scale: float | None, align_corners: bool, real: Real = np.float32) -> Table:
@@ -51,28 +51,28 @@ def linear(size: int, places: int, scale: float | None, align_corners: bool, rea
         return Table.of(size, np.arange(size)[:, None])
     source = np.maximum(_source(size, places, scale, align_corners, real), real(0))
     first = np.minimum(source.astype(np.int64), size - 1)
-    part = np.clip(source - first.astype(real), real(0), real(1))
+    fraction = np.clip(source - first.astype(real), real(0), real(1))
     pair = np.stack([first, np.minimum(first + 1, size - 1)], 1)
-    return Table.of(size, pair, np.stack([real(1) - part, part], 1))
+    return Table.of(size, pair, np.stack([real(1) - fraction, fraction], 1))
 
 
 def cubic(size: int, places: int, scale: float | None, align_corners: bool, real: Real = np.float32) -> Table:
-    """The four elements around each place, by Keys' kernel with a = -3/4, those outside taken from the edge."""
+    """The four elements around each place, by Keys' kernel with a = -3/4; those outside are copies of the edge."""
     if places == size:
         return Table.of(size, np.arange(size)[:, None])
     source = _source(size, places, scale, align_corners, real)
     first = np.floor(source)
-    part = np.clip(source - first, real(0), real(1))
+    fraction = np.clip(source - first, real(0), real(1))
     elements = first.astype(np.int64)[:, None] + np.arange(-1, 3)
-    away = np.stack([part + 1, part, 1 - part, 2 - part], 1)
-    return Table.of(size, np.clip(elements, 0, size - 1), _keys(away, -0.75))
+    distances = np.stack([fraction + 1, fraction, 1 - fraction, 2 - fraction], 1)
+    return Table.of(size, np.clip(elements, 0, size - 1), _keys(distances, -0.75))
 
 
 def _keys(x: np.ndarray, a: float) -> np.ndarray:
     """Keys' cubic convolution kernel at distances up to 2 (IEEE Trans. ASSP 29, 1981)."""
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
+    inner = ((a + 2) * x - (a + 3)) * x * x + 1
+    outer = ((x - 5) * x + 8) * x * a - 4 * a
+    return np.where(x < 1, inner, np.where(x < 2, outer, 0))
 
 
 def _triangle(x: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def _lanczos(x: np.ndarray) -> np.ndarray:
     return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-# Kernels of the antialiasing filters and how far they reach, in elements.
+# Antialiasing filters: kernel and support, in elements.
 FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "bilinear": (_triangle, 1),
     "bicubic": (lambda x: _keys(x, -0.5), 2),
@@ -94,7 +94,7 @@ FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
 def antialiased(
     size: int, places: int, scale: float | None, align_corners: bool, kind: str, real: Real = np.float32
 ) -> Table:
-    """Elements under a filter that is as wide as the step between places, weights that add up to 1
+    """Elements under a filter as wide as the step between places, with weights that sum to 1
     (`_compute_indices_weights_aa`)."""
     kernel, reach = FILTERS[kind]
     step = float(_scale(size, places, scale, align_corners, real))

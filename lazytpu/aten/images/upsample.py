@@ -1,9 +1,9 @@
 """Upsampling by nearest, linear, cubic and antialiasing filters, and the gradients.
 
-All are sums of few elements with known weights, one dimension after the other, and the gradients the transposed sums.
-Where the size grows by a whole factor, places that are that far apart are made alike: they are computed together from
-shifted slices and interleaved. Doubling 16 x 64 x 32 x 32 bilinearly takes 3 ms on a busy XLA:CPU (by gather 24, as
-matrix products 89), and 28 us by libtpu's estimate for v6e (66, 68).
+All are weighted sums of few elements, one dimension after the other; gradients are the transposed sums. Where the size
+grows by a whole factor, places that far apart follow the same formula: they are computed together from shifted slices,
+then interleaved. Doubling 16 x 64 x 32 x 32 bilinearly takes 3 ms on a busy XLA:CPU (24 by gather, 89 by matrix
+products), and 28 us by libtpu's estimate for v6e (66, 68).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from lazytpu.aten.images import resampling
 from lazytpu.aten.indexing.tables import DENSE, Table, gathered
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.shape.padding import part
 from lazytpu.ir.types import dtype_of, shape_of
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 
 def phases(table: Table) -> Phases | None:
-    """(offsets, weights), both [factor, taps], of a table whose size grows by a whole factor: place o takes elements
-    o // factor + offsets[o % factor], those outside from the edge. None when a table is not like that."""
+    """(offsets, weights), both [factor, taps], of a table whose size grows by a whole factor, else None.
+
+    Place o combines the elements o // factor + offsets[o % factor]; those outside are copies of the edge.
+    """
     places = len(table.elements)
     factor = places // table.size
     if factor < 2 or places % table.size or places * table.size > DENSE or not table.real.all():
@@ -39,10 +41,10 @@ def phases(table: Table) -> Phases | None:
     middle = table.size // 2
     block = slice(middle * factor, (middle + 1) * factor)
     offsets, weights = table.elements[block] - middle, table.weights[block]
-    place = np.arange(places)
-    elements = np.clip((place // factor)[:, None] + offsets[place % factor], 0, table.size - 1)
-    same = Table.of(table.size, elements, weights[place % factor])
-    alike = np.allclose(same.dense(), table.dense(), rtol=0, atol=1e-5)
+    index = np.arange(places)
+    elements = np.clip((index // factor)[:, None] + offsets[index % factor], 0, table.size - 1)
+    candidate = Table.of(table.size, elements, weights[index % factor])
+    alike = np.allclose(candidate.dense(), table.dense(), rtol=0, atol=1e-5)
     return (offsets, weights) if alike else None
 
 
@@ -50,32 +52,32 @@ def _scaled(b: Builder, x: SSAValue, weight: float) -> SSAValue:
     return x if weight == 1 else b.mul(x, full(b, weight, x))
 
 
-def _interleaved(b: Builder, x: SSAValue, found: Phases, dim: int) -> SSAValue:
-    """The places of a table with phases along one dimension."""
-    offsets, weights = found
+def _interleaved(b: Builder, x: SSAValue, pattern: Phases, dim: int) -> SSAValue:
+    """Apply a table with phases along one dimension."""
+    offsets, weights = pattern
     shape, (factor, taps) = shape_of(x), offsets.shape
     size = shape[dim]
     if taps == 1 and not offsets.any():
-        kept = [d + (d > dim) for d in range(len(shape))]
-        repeated = b.broadcast_in_dim(x, (*shape[: dim + 1], factor, *shape[dim + 1 :]), kept)
+        dims = [d + (d > dim) for d in range(len(shape))]
+        repeated = b.broadcast_in_dim(x, (*shape[: dim + 1], factor, *shape[dim + 1 :]), dims)
         return b.reshape(repeated, (*shape[:dim], size * factor, *shape[dim + 1 :]))
     below, above = max(-int(offsets.min()), 0), max(int(offsets.max()), 0)
     edges = [part(b, x, dim, 0, 1)] * below + [x] + [part(b, x, dim, size - 1, size)] * above
     padded = b.concatenate(edges, dim)
-    made: list[SSAValue] = []
+    columns: list[SSAValue] = []
     for phase in range(factor):
         total: SSAValue | None = None
         for offset, weight in zip(offsets[phase].tolist(), weights[phase].tolist(), strict=True):
             term = _scaled(b, part(b, padded, dim, below + offset, below + offset + size), weight)
             total = term if total is None else b.add(total, term)
         assert total is not None
-        made.append(b.reshape(total, (*shape[: dim + 1], 1, *shape[dim + 1 :])))
-    return b.reshape(b.concatenate(made, dim + 1), (*shape[:dim], size * factor, *shape[dim + 1 :]))
+        columns.append(b.reshape(total, (*shape[: dim + 1], 1, *shape[dim + 1 :])))
+    return b.reshape(b.concatenate(columns, dim + 1), (*shape[:dim], size * factor, *shape[dim + 1 :]))
 
 
-def _collected(b: Builder, grad: SSAValue, found: Phases, dim: int) -> SSAValue:
+def _collected(b: Builder, grad: SSAValue, pattern: Phases, dim: int) -> SSAValue:
     """The adjoint of `_interleaved`."""
-    offsets, weights = found
+    offsets, weights = pattern
     shape, (factor, taps) = shape_of(grad), offsets.shape
     size = shape[dim] // factor
     paired = b.reshape(grad, (*shape[:dim], size, factor, *shape[dim + 1 :]))
@@ -97,27 +99,27 @@ def _collected(b: Builder, grad: SSAValue, found: Phases, dim: int) -> SSAValue:
 
 
 def _edges_folded(b: Builder, x: SSAValue, dim: int, below: int, above: int) -> SSAValue:
-    """What lies outside goes to the first and the last element."""
-    whole, rank = shape_of(x)[dim], len(shape_of(x))
-    zero, inside = b.constant(0, dtype_of(x)), part(b, x, dim, below, whole - above)
-    rest = whole - above - below - 1
+    """`x` without the margins `below` and `above`, whose sums are added to the first and the last element."""
+    size, rank = shape_of(x)[dim], len(shape_of(x))
+    zero, inside = b.constant(0, dtype_of(x)), part(b, x, dim, below, size - above)
+    beyond = size - above - below - 1
     if below:
         first = b.reduce("add", part(b, x, dim, 0, below), [dim], keepdim=True)
-        inside = b.add(inside, b.pad(first, zero, [0] * rank, [rest if d == dim else 0 for d in range(rank)]))
+        inside = b.add(inside, b.pad(first, zero, [0] * rank, [beyond if d == dim else 0 for d in range(rank)]))
     if above:
-        last = b.reduce("add", part(b, x, dim, whole - above, whole), [dim], keepdim=True)
-        inside = b.add(inside, b.pad(last, zero, [rest if d == dim else 0 for d in range(rank)], [0] * rank))
+        last = b.reduce("add", part(b, x, dim, size - above, size), [dim], keepdim=True)
+        inside = b.add(inside, b.pad(last, zero, [beyond if d == dim else 0 for d in range(rank)], [0] * rank))
     return inside
 
 
 def _forward(b: Builder, x: SSAValue, table: Table, dim: int) -> SSAValue:
-    found = phases(table)
-    return gathered(b, x, table, dim) if found is None else _interleaved(b, x, found, dim)
+    pattern = phases(table)
+    return gathered(b, x, table, dim) if pattern is None else _interleaved(b, x, pattern, dim)
 
 
 def _backward(b: Builder, grad: SSAValue, table: Table, dim: int) -> SSAValue:
-    found = phases(table)
-    return gathered(b, grad, table.adjoint(), dim) if found is None else _collected(b, grad, found, dim)
+    pattern = phases(table)
+    return gathered(b, grad, table.adjoint(), dim) if pattern is None else _collected(b, grad, pattern, dim)
 
 
 def _is_identity(table: Table) -> bool:
@@ -126,14 +128,14 @@ def _is_identity(table: Table) -> bool:
 
 
 def _in_bytes(b: Builder, x: SSAValue, table: Table, dim: int) -> SSAValue:
-    """The CPU's sums of bytes: weights in fixed point, as fine as 15 bits hold the largest, rounded to bytes after each
-    dimension (`_compute_index_ranges_int16_weights` in UpSampleKernel.cpp)."""
+    """The CPU's sums of bytes: weights in fixed point, as precise as 15 bits for the largest allow, and rounded to
+    bytes after each dimension (`_compute_index_ranges_int16_weights` in UpSampleKernel.cpp)."""
     table = table.merged()
     bits = 0
     while bits < 22 and int(0.5 + float(table.weights.max()) * (2 << bits)) < 1 << 15:
         bits += 1
-    whole = np.trunc(table.weights * (1 << bits) + np.copysign(0.5, table.weights))
-    total = gathered(b, b.convert(x, "i32"), replace(table, weights=np.where(table.real, whole, 0)), dim)
+    fixed = np.trunc(table.weights * (1 << bits) + np.copysign(0.5, table.weights))
+    total = gathered(b, b.convert(x, "i32"), replace(table, weights=np.where(table.real, fixed, 0)), dim)
     rounded = b.add(total, full(b, 1 << bits >> 1, total))
     shifted = b.binary("shift_right_arithmetic", rounded, full(b, bits, rounded))
     return b.convert(b.clamp(b.constant(0, "i32"), shifted, b.constant(255, "i32")), "ui8")
@@ -142,7 +144,7 @@ def _in_bytes(b: Builder, x: SSAValue, table: Table, dim: int) -> SSAValue:
 def _resampled(
     b: Builder, x: SSAValue, tables: Sequence[Table], dtype: str, apply: Callable[..., SSAValue]
 ) -> SSAValue:
-    """A table for each of the last dimensions, applied in f32 for f16 and bf16."""
+    """Apply one table to each of the last dimensions; f16 and bf16 are computed in f32."""
     first = len(shape_of(x)) - len(tables)
     weighted = any((t.weights != 1).any() or t.elements.shape[1] > 1 for t in tables)
     apply = _in_bytes if dtype == "ui8" and weighted else apply
@@ -163,7 +165,7 @@ def _tables(
 
 
 def _scales(rank: int, arguments: dict[str, Any]) -> list[float | None]:
-    """The scale factors of an op, by the names that it has for them."""
+    """The scale factors of an op, whose names vary by overload."""
     if arguments.get("scale_factors") is not None:
         return list(arguments["scale_factors"])
     if "scales" in arguments:
@@ -172,7 +174,7 @@ def _scales(rank: int, arguments: dict[str, Any]) -> list[float | None]:
 
 
 def _register(stem: str, rank: int, make: Tables) -> None:
-    """The rules of one family: the op, its `vec` overload, which takes factors instead of a size, and the gradient."""
+    """The rules of one family: the op, its `vec` overload, which takes factors in place of a size, and the gradient."""
 
     def forward(b: Builder, **arguments: Any) -> SSAValue:
         x = arguments["input"] if "input" in arguments else arguments["self"]

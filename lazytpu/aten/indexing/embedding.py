@@ -6,9 +6,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
-from lazytpu.aten.indexing.reading import in_range, take
-from lazytpu.aten.indexing.scattering import put_slices
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, take
+from lazytpu.aten.indexing.scatter import put_slices
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.reductions.statistics import norm
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -35,16 +35,16 @@ def embedding(
 
 
 def occurrences(b: Builder, index: SSAValue, rows: int) -> SSAValue:
-    """How often each row is in the vector `index` (i32)."""
+    """How often each row occurs in the vector `index` (i32)."""
     return put_slices(b, "add", b.constant(0, "i32", [rows]), 0, index, b.constant(1, "i32", shape_of(index)))
 
 
 def summed_rows(
     b: Builder, grad: SSAValue, index: SSAValue, rows: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> SSAValue:
-    """[rows, width]: the rows of `grad` [n, width] added up at `index` [n]; nothing at row `padding_idx`.
+    """[rows, width]: the rows of `grad` [n, width] added up at `index` [n], except at row `padding_idx`.
 
-    A row number past the end is left out by scatter, which costs less than zeroing the rows of the padding.
+    Padding goes to a row past the end, which scatter drops: that is cheaper than zeroing its gradients.
     """
     width = shape_of(grad)[1]
     if scale_grad_by_freq:
@@ -59,8 +59,8 @@ def summed_rows(
 def embedding_dense_backward(
     b: Builder, grad_output: SSAValue, indices: SSAValue, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> SSAValue:
-    """The gradient of the table: rows of `grad_output` added up where they came from, divided by how often each row was
-    used if `scale_grad_by_freq`."""
+    """The gradient of the table: rows of `grad_output` added up at `indices`. With `scale_grad_by_freq`, each row is
+    divided by the number of its uses."""
     n, width = prod(shape_of(indices)), shape_of(grad_output)[-1]
     grad = b.reshape(grad_output, [n, width])
     index = in_range(b, b.reshape(indices, [n]), num_weights, OUT_OF_RANGE)

@@ -1,7 +1,7 @@
-"""Bags of embeddings: rows of a table summed, averaged or maximised in groups.
+"""Embedding bags: the sum, mean or maximum of groups of rows of a table.
 
-`offsets` [bags] says where in `indices` [n] each bag starts; with `include_last_offset` it has one entry more, where
-the last bag ends. Rows at `padding_idx` are left out.
+`offsets` [bags] holds the start of each bag in `indices` [n]; with `include_last_offset` it has one more entry, the end
+of the last bag. Rows at `padding_idx` are ignored.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
 from lazytpu.aten.indexing.embedding import OUT_OF_RANGE, summed_rows
-from lazytpu.aten.indexing.reading import in_range, take
-from lazytpu.aten.indexing.scattering import put_along, put_slices
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, take
+from lazytpu.aten.indexing.scatter import put_along, put_slices
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -28,7 +28,7 @@ SUM, MEAN, MAX = 0, 1, 2
 
 @dataclass
 class Bags:
-    """Which bag each index is in (i32 [n]; `count` and more for those left out), and how many each bag has (i32)."""
+    """The bag of each index (i32 [n]; `count` or more if it is ignored) and the number of indices per bag (i32)."""
 
     member: SSAValue
     sizes: SSAValue
@@ -36,7 +36,7 @@ class Bags:
 
 
 def _members(b: Builder, offsets: SSAValue, n: int) -> SSAValue:
-    """The bag of each of n indices: how many offsets are at or before it, less one."""
+    """The bag of each of n indices: the number of offsets at or before it, minus one."""
     starts = put_slices(
         b, "add", b.constant(0, "i32", [n]), 0, b.convert(offsets, "i32"), b.constant(1, "i32", shape_of(offsets))
     )
@@ -52,20 +52,21 @@ def _bags(b: Builder, member: SSAValue, index: SSAValue, count: int, padding_idx
 
 
 def _largest(b: Builder, rows: SSAValue, index: SSAValue, bags: Bags) -> tuple[SSAValue, SSAValue]:
-    """(the largest of each column in a bag, 0 if it is empty; the index of the first row that has it) [bags, width]."""
+    """(the largest of each column in a bag, the index of the first row that has it), both [bags, width]; 0 for an
+    empty bag."""
     n, width = shape_of(rows)
     least = b.constant(-inf, dtype_of(rows), [bags.count, width])
     best = put_slices(b, "max", least, 0, bags.member, rows)
     hit = b.compare("EQ", rows, take(b, best, b.min(bags.member, full(b, max(bags.count - 1, 0), bags.member)), 0))
-    place = b.select(hit, b.iota("i32", [n, width], 0), b.constant(n, "i32", [n, width]))
-    first = put_slices(b, "min", b.constant(n, "i32", [bags.count, width]), 0, bags.member, place)
+    position = b.select(hit, b.iota("i32", [n, width], 0), b.constant(n, "i32", [n, width]))
+    first = put_slices(b, "min", b.constant(n, "i32", [bags.count, width]), 0, bags.member, position)
     empty = along(b, b.compare("EQ", bags.sizes, full(b, 0, bags.sizes)), [bags.count, width], [1])
     chosen = take(b, index, b.min(first, full(b, max(n - 1, 0), first)), 0)
     return b.select(empty, full(b, 0, best), best), b.select(empty, full(b, 0, chosen), chosen)
 
 
 def _check_offsets(b: Builder, offsets: SSAValue, n: int) -> None:
-    """The first bag starts at 0, and the last within the indices."""
+    """Register the checks that the first bag starts at 0 and the last one within the indices."""
     (size,) = shape_of(offsets)
     if size:
         first, last = b.slice(offsets, [0], [1]), b.slice(offsets, [size - 1], [size])
@@ -88,8 +89,8 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[SSAValue, ...]:
-    """(output [bags, width], bag of each index, size of each bag, indices of the maxima); what a mode does not need
-    is 0."""
+    """(output [bags, width], bag of each index, size of each bag, indices of the maxima). Results that a mode does not
+    use are 0."""
     count, n = shape_of(offsets)[0] - include_last_offset, shape_of(indices)[0]
     _check_offsets(b, offsets, n)
     offsets = b.slice(offsets, [0], [count])
@@ -109,13 +110,13 @@ def embedding_bag(
             output = b.div(output, _divisors(b, bags.sizes, output))
     sizes = b.constant(0, "i32", [count]) if mode == SUM else bags.sizes
     sizes = b.pad(sizes, b.constant(0, "i32"), [0], [b.out[2][1][0] - count])
-    aside = [(member, b.out[1]), (sizes, b.out[2]), (maxima, b.out[3])]
-    kept = [b.convert(x, kind) if shape == shape_of(x) else b.constant(0, kind, shape) for x, (kind, shape) in aside]
-    return b.convert(output, dtype_of(weight)), kept[0], kept[1], kept[2]
+    extras = [(member, b.out[1]), (sizes, b.out[2]), (maxima, b.out[3])]
+    saved = [b.convert(x, kind) if shape == shape_of(x) else b.constant(0, kind, shape) for x, (kind, shape) in extras]
+    return b.convert(output, dtype_of(weight)), saved[0], saved[1], saved[2]
 
 
 def _divisors(b: Builder, sizes: SSAValue, like: SSAValue) -> SSAValue:
-    """Sizes of bags, 1 for an empty one, in the shape and dtype of `like` [bags, width]."""
+    """Sizes of bags, 1 for empty ones, in the shape and dtype of `like` [bags, width]."""
     sizes = b.max(sizes, full(b, 1, sizes))
     return along(b, b.convert(sizes, dtype_of(like)), shape_of(like), [1])
 
@@ -162,7 +163,7 @@ def embedding_bag_per_sample_weights_backward(
     mode: int,
     padding_idx: int = -1,
 ) -> SSAValue:
-    """For each index, its bag's gradient times its row of the table; 0 at the padding."""
+    """For each index, the dot product of its bag's gradient and its row of the table; 0 for padding."""
     n = shape_of(indices)[0]
     index = in_range(b, indices, shape_of(weight)[0], OUT_OF_RANGE)
     member = b.convert(offset2bag, "i32") if shape_of(offset2bag) == (n,) else _members(b, offsets, n)
@@ -190,7 +191,8 @@ def embedding_bag_backward(
     per_sample_weights: SSAValue | None,
     padding_idx: int = -1,
 ) -> SSAValue:
-    """The gradient of the table, dense whatever `sparse` asks for; without the bag of each index it is found again."""
+    """The gradient of the table, dense even if `sparse`. If the bags of the indices were not saved, they are computed
+    again."""
     n = shape_of(indices)[0]
     if shape_of(offset2bag) != (n,):
         offset2bag = _members(b, b.slice(offsets, [0], [shape_of(grad)[0]]), n)

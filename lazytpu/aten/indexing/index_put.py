@@ -7,10 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import without
+from lazytpu.aten.indexing.gather import MASKS, indexed, take
 from lazytpu.aten.indexing.masks import ranks
-from lazytpu.aten.indexing.reading import MASKS, indexed, take
-from lazytpu.aten.indexing.scattering import put_slices
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.indexing.scatter import put_slices
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -29,7 +29,7 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> SSAValue:
-    """`self` with `values` (broadcast to what `indices` select) set, or added, at `indices`."""
+    """`self` with `values`, broadcast to the shape that `indices` select, set or added at `indices`."""
     return _index_put(b, self, indices, values, accumulate, check=not unsafe)
 
 
@@ -58,7 +58,7 @@ def _index_put(
     if any(dtype_of(i) in MASKS for i in used):
         if len(used) > 1:
             raise NotImplementedError(
-                "assignment at a mask together with other indices; expected the mask alone: "
+                "assignment at a mask combined with other indices; expected the mask alone: "
                 "index with mask.nonzero(as_tuple=True), or assign with torch.where"
             )
         mask = used[0] if dtype_of(used[0]) == "i1" else b.compare("NE", used[0], full(b, 0, used[0]))
@@ -81,8 +81,8 @@ def _index_put(
 def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAValue, accumulate: bool) -> SSAValue:
     """`x` with `values` where `mask`, which covers the dims of `x` from `dim` on, is true.
 
-    `values` broadcasts to [*before, n, *after], n being the number of true elements: one value (or slice) for all of
-    them, or the n of them in row-major order. No element's place depends on n, so n need not be known.
+    `values` broadcasts to [*before, n, *after], where n is the number of true elements: one value (or slice) for all,
+    or n of them in row-major order. No element's position depends on n, so n need not be known.
     """
     shape, covered = shape_of(x), shape_of(mask)
     dims = list(range(dim, dim + len(covered)))
@@ -90,18 +90,18 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     rank = len(rest) + 1
     own = shape_of(values)
     values = b.reshape(values, [*[1] * (rank - len(own)), *own])
-    given = shape_of(values)[dim]
-    values = b.broadcast_to(values, [*rest[:dim], given, *rest[dim:]])
-    if given == 0:
+    supplied = shape_of(values)[dim]
+    values = b.broadcast_to(values, [*rest[:dim], supplied, *rest[dim:]])
+    if supplied == 0:
         b.check(b.not_(mask), "shape mismatch: no values for the elements the mask selects", error="RuntimeError")
-    if given == 0 or prod(shape) == 0:
+    if supplied == 0 or prod(shape) == 0:
         return x
-    if given == 1:
+    if supplied == 1:
         spread = b.broadcast_to(values, [*rest[:dim], prod(covered), *rest[dim:]])
     else:
-        counted = ranks(b, b.reshape(mask, [prod(covered)]))
-        _check_count(b, counted, given)
-        slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
+        running = ranks(b, b.reshape(mask, [prod(covered)]))
+        _check_count(b, running, supplied)
+        slot = b.sub(b.max(running, full(b, 1, running)), full(b, 1, running))
         spread = take(b, values, slot, dim)
     spread = b.reshape(spread, shape)
     true = b.broadcast_in_dim(mask, shape, dims)
@@ -110,12 +110,14 @@ def _put_at_mask(b: Builder, x: SSAValue, mask: SSAValue, dim: int, values: SSAV
     return b.select(true, spread, x)
 
 
-def _check_count(b: Builder, counted: SSAValue, given: int) -> None:
-    """The mask must have as many true elements as there are values."""
-    size = shape_of(counted)[0]
-    found = b.reshape(b.slice(counted, [size - 1], [size]), [])
-    message = f"shape mismatch: value tensor of {given} elements cannot be broadcast to the elements the mask selects"
-    b.check(b.compare("EQ", found, b.constant(given, "i32")), message, error="RuntimeError")
+def _check_count(b: Builder, running: SSAValue, supplied: int) -> None:
+    """Register the check that the mask has as many true elements as there are values."""
+    size = shape_of(running)[0]
+    selected = b.reshape(b.slice(running, [size - 1], [size]), [])
+    message = (
+        f"shape mismatch: value tensor of {supplied} elements cannot be broadcast to the elements the mask selects"
+    )
+    b.check(b.compare("EQ", selected, b.constant(supplied, "i32")), message, error="RuntimeError")
 
 
 @rule("aten.masked_scatter.default")
@@ -123,26 +125,26 @@ def masked_scatter(b: Builder, self: SSAValue, mask: SSAValue, source: SSAValue)
     """`self` with its elements where `mask` is true replaced by those of `source`, in order."""
     shape = b.out[0][1]
     x, true = b.broadcast_to(self, shape), b.broadcast_to(mask, shape)
-    size, given = prod(shape), prod(shape_of(source))
+    size, supplied = prod(shape), prod(shape_of(source))
     if size == 0:
         return x
-    counted = ranks(b, b.reshape(true, [size]))
-    found = b.reshape(b.slice(counted, [size - 1], [size]), [])
-    enough = b.compare("LE", found, b.constant(given, "i32"))
+    running = ranks(b, b.reshape(true, [size]))
+    selected = b.reshape(b.slice(running, [size - 1], [size]), [])
+    enough = b.compare("LE", selected, b.constant(supplied, "i32"))
     b.check(enough, "Number of elements of source < number of ones in mask", error="RuntimeError")
-    if given == 0:
+    if supplied == 0:
         return x
-    slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
-    spread = take(b, b.reshape(source, [given]), slot, 0)
+    slot = b.sub(b.max(running, full(b, 1, running)), full(b, 1, running))
+    spread = take(b, b.reshape(source, [supplied]), slot, 0)
     return b.select(true, b.reshape(spread, shape), x)
 
 
 @rule("aten.masked_scatter_backward.default")
 def masked_scatter_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, sizes: Sequence[int]) -> SSAValue:
     """The gradient of `source`, of shape `sizes`: the elements of `grad_output` where `mask` is true, then zeros."""
-    size, wanted = prod(shape_of(grad_output)), prod(sizes)
+    size, count = prod(shape_of(grad_output)), prod(sizes)
     true = b.reshape(b.broadcast_to(mask, shape_of(grad_output)), [size])
-    counted = ranks(b, true)
-    slot = b.select(true, b.sub(counted, full(b, 1, counted)), full(b, wanted, counted))
-    zeros = b.constant(0, dtype_of(grad_output), [wanted])
+    running = ranks(b, true)
+    slot = b.select(true, b.sub(running, full(b, 1, running)), full(b, count, running))
+    zeros = b.constant(0, dtype_of(grad_output), [count])
     return b.reshape(put_slices(b, "set", zeros, 0, slot, b.reshape(grad_output, [size])), sizes)

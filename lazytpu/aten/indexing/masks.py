@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def ranks(b: Builder, mask: SSAValue) -> SSAValue:
-    """How many true elements a flat mask has before each element, itself included (i32)."""
+    """The running count (i32) of true elements in a flat mask, each element included."""
     return b.cumulative("add", b.convert(mask, "i32"), 0)
 
 
-def flat_positions(b: Builder, mask: SSAValue, found: int) -> SSAValue:
-    """Row-major positions (i32) of the `found` true elements of `mask`: each is scattered to its rank, the others
-    past the end, where they are left out."""
+def flat_positions(b: Builder, mask: SSAValue, count: int) -> SSAValue:
+    """Row-major positions (i32) of the `count` true elements of `mask`. Each position is scattered to its rank; those
+    of false elements go out of bounds and are dropped."""
     size = prod(shape_of(mask))
     flat = b.reshape(mask, [size])
     slot = b.sub(ranks(b, flat), b.constant(1, "i32", [size]))
-    slot = b.select(flat, slot, b.constant(found, "i32", [size]))
+    slot = b.select(flat, slot, b.constant(count, "i32", [size]))
     return b.scatter(
-        b.constant(0, "i32", [found]),
+        b.constant(0, "i32", [count]),
         slot,
         b.iota("i32", [size], 0),
         kind="set",

@@ -1,4 +1,4 @@
-"""Positions of the true elements, when their number is known already (the frontend reads it first)."""
+"""Positions of the true elements. Their number is known: the frontend reads it first."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lazytpu.ir.types import dtype_of, shape_of
 def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) -> SSAValue:
     """Indices of the first `size` nonzero elements in row-major order, i64[size, dims]; `fill_value` past the last.
 
-    Each true element's place is the number of true ones before it; its flat index is scattered there.
+    The flat index of each true element is scattered to the slot that counts the true elements before it.
     """
     shape = shape_of(self)
     count = prod(shape)
     if not shape or not size or not count:
         return b.constant(fill_value, "i64", (size, len(shape)))
     flat = b.reshape(b.convert(self, "i1") if dtype_of(self) != "i1" else self, (count,))
-    place = b.sub(b.cumulative("add", b.convert(flat, "i64"), 0), b.constant(1, "i64", (count,)))
-    place = b.select(flat, place, b.constant(size, "i64", (count,)))  # out of bounds: left out
+    slot = b.sub(b.cumulative("add", b.convert(flat, "i64"), 0), b.constant(1, "i64", (count,)))
+    slot = b.select(flat, slot, b.constant(size, "i64", (count,)))  # out of bounds: dropped
     positions = b.scatter(
         b.constant(-1, "i64", (size,)),
-        b.reshape(place, (count, 1)),
+        b.reshape(slot, (count, 1)),
         b.iota("i64", (count,), 0),
         kind="set",
         update_window_dims=(),
@@ -41,9 +41,9 @@ def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) 
         step = b.constant(prod(shape[dim + 1 :]), "i64", (size,))
         columns.append(b.reshape(b.div(rest, step), (size, 1)))
         rest = b.binary("rem", rest, step)
-    found = b.concatenate(columns, 1)
+    indices = b.concatenate(columns, 1)
     missing = b.broadcast_in_dim(b.compare("LT", positions, b.constant(0, "i64", (size,))), (size, len(shape)), (0,))
-    return b.select(missing, b.constant(fill_value, "i64", (size, len(shape))), found)
+    return b.select(missing, b.constant(fill_value, "i64", (size, len(shape))), indices)
 
 
 @rule("lazytpu.nonzero.default")

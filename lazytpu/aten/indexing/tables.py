@@ -1,4 +1,4 @@
-"""Weighted sums of elements along one dimension, which element and which weight known when the op is imported."""
+"""Weighted sums of elements along one dimension, where elements and weights are known at import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-# A table whose dense form has up to this many numbers is looked at for a pattern.
+# Tables whose dense form has up to this many numbers are searched for patterns.
 DENSE = 1 << 22
 
 
 @dataclass(frozen=True)
 class Table:
-    """Result element o is the sum over t of weights[o, t] * x[elements[o, t]], both [places, taps]; what `real` leaves
-    out does not count, not even as 0 times an infinity."""
+    """Result element o is the sum over t of weights[o, t] * x[elements[o, t]]; both arrays are [places, taps].
+
+    Taps where `real` is false are left out: they do not even count as 0 times an infinity.
+    """
 
     size: int
     elements: np.ndarray
@@ -32,46 +34,46 @@ class Table:
 
     @staticmethod
     def of(size: int, elements: np.ndarray, weights: np.ndarray | None = None) -> Table:
-        """All taps count; without weights each is 1."""
+        """A table in which all taps count. Without `weights` each is 1."""
         ones = np.ones(elements.shape) if weights is None else weights
         return Table(size, elements, ones, np.ones(elements.shape, bool))
 
     @staticmethod
     def ragged(size: int, members: Sequence[np.ndarray], weights: Sequence[np.ndarray] | None = None) -> Table:
-        """From lists of different lengths."""
+        """A table from one list of elements per result, of any lengths."""
         longest = max(1, *map(len, members)) if members else 1
         shape = (len(members), longest)
         elements, factors, real = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool)
-        for place, member in enumerate(members):
-            elements[place, : len(member)] = member
-            factors[place, : len(member)] = 1 if weights is None else weights[place]
-            real[place, : len(member)] = True
+        for row, member in enumerate(members):
+            elements[row, : len(member)] = member
+            factors[row, : len(member)] = 1 if weights is None else weights[row]
+            real[row, : len(member)] = True
         return Table(size, elements, factors, real)
 
     def adjoint(self) -> Table:
-        """The transpose: which results each element is in, and with which weight."""
-        place, tap = np.nonzero(self.real & (self.weights != 0))
-        element = self.elements[place, tap]
+        """The transpose: the results that each element contributes to, and the weights."""
+        row, tap = np.nonzero(self.real & (self.weights != 0))
+        element = self.elements[row, tap]
         order = np.argsort(element, kind="stable")
         ends = np.searchsorted(element[order], np.arange(1, self.size))
-        places, factors = (np.split(v[order], ends) for v in (place, self.weights[place, tap]))
+        places, factors = (np.split(v[order], ends) for v in (row, self.weights[row, tap]))
         return Table.ragged(len(self.elements), places, factors)
 
     def merged(self) -> Table:
-        """The same sums, each element named once."""
+        """The same sums with each element named once."""
         members = [np.nonzero(row)[0] for row in self.dense()]
         return Table.ragged(self.size, members, [row[m] for row, m in zip(self.dense(), members, strict=True)])
 
     def dense(self) -> np.ndarray:
-        """As a matrix [places, size]."""
+        """The table as a matrix [places, size]."""
         matrix = np.zeros((len(self.elements), self.size))
-        place, tap = np.nonzero(self.real)
-        np.add.at(matrix, (place, self.elements[place, tap]), self.weights[place, tap])
+        row, tap = np.nonzero(self.real)
+        np.add.at(matrix, (row, self.elements[row, tap]), self.weights[row, tap])
         return matrix
 
 
 def take(b: Builder, x: SSAValue, elements: np.ndarray, dim: int) -> SSAValue:
-    """The elements of one dimension that a table [o, t] names, as two dimensions."""
+    """`x` with `dim` replaced by the two dims of `elements`, which index it."""
     shape = shape_of(x)
     taken = b.gather(
         x,
@@ -86,7 +88,7 @@ def take(b: Builder, x: SSAValue, elements: np.ndarray, dim: int) -> SSAValue:
 
 
 def gathered(b: Builder, x: SSAValue, table: Table, dim: int) -> SSAValue:
-    """The table's sums along one dimension, in the dtype of x."""
+    """The table's sums along one dimension, in the dtype of `x`."""
     taken = take(b, x, table.elements, dim)
     shape, at = shape_of(taken), [dim, dim + 1]
     if not (table.weights == 1)[table.real].all():

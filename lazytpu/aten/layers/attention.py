@@ -1,6 +1,6 @@
-"""Scaled dot-product attention as one op, forward and backward: see lazytpu/ir/attention.py.
+"""Scaled dot-product attention as one op, forward and backward (see lazytpu/ir/attention.py).
 
-query [batch, heads, L, E], key [batch, kv heads, S, E], value [batch, kv heads, S, V]; without the batch dim as well.
+query [batch, heads, L, E], key [batch, kv heads, S, E], value [batch, kv heads, S, V]; the batch dim is optional.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.contractions import ACCUMULATOR
-from lazytpu.aten.random.draws import kept
+from lazytpu.aten.random.draws import keep_and_scale
 from lazytpu.aten.registry import rule
 from lazytpu.ir.attention import Attention
 from lazytpu.ir.types import dtype_of, shape_of
@@ -37,14 +37,14 @@ def _attention(
     scale: Scalar | None,
     dropout: tuple[Scalar, Stream] | None = None,
 ) -> Attention:
-    """The scale is 1/√E unless given."""
-    own = ACCUMULATOR.get(dtype_of(query), dtype_of(query))
+    """The operands and options of the dialect's op; the scale defaults to 1/√E."""
+    compute = ACCUMULATOR.get(dtype_of(query), dtype_of(query))
     factor, number = None, 1 / sqrt(shape_of(query)[-1])
     if scale is not None and scale.plan is not None:
-        factor, number = b.scalar(scale, own), 1.0
+        factor, number = b.scalar(scale, compute), 1.0
     elif scale is not None:
         number = float(scale.value)
-    drop = None if dropout is None else (*kept(b, dropout[0], own), *dropout[1])
+    drop = None if dropout is None else (*keep_and_scale(b, dropout[0], compute), *dropout[1])
     operands = _batched(b, query), _batched(b, key), _batched(b, value)
     return Attention(*operands, bias, factor, dropout=drop, causal=causal, scale=number, precision=b.precision)
 
@@ -75,7 +75,7 @@ def attention_dropout(
     dropout: Scalar,
     rng: Stream,
 ) -> tuple[SSAValue, ...]:
-    """(output, seed, offset): the stream that the backward op draws the same numbers from."""
+    """(output, seed, offset), the last two as i64: the backward op draws the same numbers from that stream."""
     output = b.attention(_attention(b, query, key, value, bias, causal, scale, (dropout, rng)))
     seed, offset = (b.bitcast_convert(x, "i64") for x in rng)
     return b.reshape(output, b.out[0][1]), seed, offset
@@ -100,8 +100,8 @@ def attention_backward(
     drop = None
     if seed is not None and offset is not None:
         drop = dropout, (b.bitcast_convert(seed, "ui64"), b.bitcast_convert(offset, "ui64"))
-    of = _attention(b, query, key, value, bias, causal, scale, drop)
+    forward = _attention(b, query, key, value, bias, causal, scale, drop)
     of_bias = of_bias and bias is not None
-    made = b.attention_backward(_batched(b, grad), of, of_bias)
-    shaped = [b.reshape(x, shape_of(of_what)) for x, of_what in zip(made, (query, key, value), strict=False)]
-    return *shaped, made[3] if of_bias else None
+    gradients = b.attention_backward(_batched(b, grad), forward, of_bias)
+    reshaped = [b.reshape(x, shape_of(of_what)) for x, of_what in zip(gradients, (query, key, value), strict=False)]
+    return *reshaped, gradients[3] if of_bias else None

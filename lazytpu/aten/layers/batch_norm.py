@@ -1,6 +1,6 @@
-"""Batch normalization, forward and backward, in the several forms that torch records it.
+"""Batch normalization, forward and backward, in all the forms in which torch records it.
 
-Statistics are over all dims but the channels', computed in f32 for f16 and bf16. In training the running statistics
+Statistics are over all dims but the channels, computed in f32 for f16 and bf16. In training the running statistics
 become momentum·new + (1 - momentum)·old, with the unbiased variance (https://arxiv.org/abs/1502.03167).
 """
 
@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.layers.normalization import Gradients, inverse_deviation, scaled, stored
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.reductions.statistics import moments
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -32,7 +32,7 @@ def _folded(x: SSAValue) -> list[int]:
 def _apply(
     b: Builder, input: SSAValue, mean: SSAValue, rstd: SSAValue, weight: SSAValue | None, bias: SSAValue | None
 ) -> SSAValue:
-    """(x - mean)·rstd·weight + bias, all four along the channels."""
+    """(x - mean)·rstd·weight + bias; the last four are per channel."""
     dtype, shape = dtype_of(mean), shape_of(input)
     centred = b.sub(b.convert(input, dtype), _spread(b, mean, shape))
     normal = b.mul(centred, _spread(b, rstd, shape))
@@ -58,7 +58,7 @@ def training(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue | None, SSAValue | None]:
-    """(output, mean, 1 / sqrt(variance + eps), new running mean, new running variance), by the batch's statistics."""
+    """(output, mean, 1 / sqrt(variance + eps), new running mean, new running variance), from batch statistics."""
     x, dims = b.convert(input, wide(dtype_of(input))), _folded(input)
     size, channels = prod(shape_of(x)[d] for d in dims), [shape_of(x)[1]]
     mean, squared = (b.reshape(s, channels) for s in moments(b, x, dims))
@@ -78,7 +78,7 @@ def inference(
     running_var: SSAValue,
     eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """(output, nothing, nothing) by the running statistics; the CPU saves none."""
+    """(output, empty, empty), from the running statistics; like the CPU, it saves none."""
     dtype = wide(dtype_of(input))
     mean, rstd = b.convert(running_mean, dtype), inverse_deviation(b, b.convert(running_var, dtype), eps)
     output = _apply(b, input, mean, rstd, weight, bias)
@@ -112,7 +112,7 @@ def native_batch_norm_legit(
     return *inference(b, input, weight, bias, running_mean, running_var, eps), running_mean, running_var
 
 
-_training = training  # the schema's flag of that name hides the function in the rules
+_training = training  # in the rules, the schema's flag `training` hides the function
 
 
 @rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",), promotable=("eps",))
@@ -125,7 +125,7 @@ def native_batch_norm_no_stats(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
-    """(output, mean, rstd) by the batch's statistics; there are no others."""
+    """(output, mean, rstd) from batch statistics; there are no running ones."""
     return _training(b, input, weight, bias, (None, None), momentum, eps)[:3]
 
 
@@ -140,7 +140,7 @@ def native_batch_norm_no_training(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue, ...]:
-    """(output, nothing, nothing) by the running statistics."""
+    """(output, empty, empty), from the running statistics."""
     return inference(b, input, weight, bias, running_mean, running_var, eps)
 
 
@@ -156,10 +156,10 @@ def native_batch_norm(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
-    """(output, saved mean, saved rstd). Its schema hides that it writes the running statistics."""
+    """(output, saved mean, saved rstd). The op also writes the running statistics, which its schema does not show."""
     if training and (running_mean is not None or running_var is not None):
         raise ValueError(
-            "native_batch_norm in training writes its running statistics, which its schema does not say; "
+            "native_batch_norm in training writes its running statistics, which its schema does not show; "
             "expected it to be recorded as _native_batch_norm_legit"
         )
     if training or running_mean is None or running_var is None:
@@ -199,7 +199,7 @@ def batch_norm_no_update(
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue, ...]:
-    """(output, nothing, nothing, reserve) by the running statistics."""
+    """(output, empty, empty, reserve), from the running statistics."""
     return *inference(b, input, weight, bias, running_mean, running_var, eps), b.constant(0, *b.out[3])
 
 
@@ -217,10 +217,10 @@ def native_batch_norm_backward(
     eps: Scalar | float,
     output_mask: Sequence[bool],
 ) -> Gradients:
-    """Gradients of (input, weight, bias). By running statistics, which are constants, ∂x is just g·weight·rstd.
+    """Gradients of (input, weight, bias). Running statistics are constants, and ∂x is just g·weight·rstd.
 
-    The weight is one number for each statistic, so ∂x = weight·rstd·(g - mean(g) - x̂·mean(g·x̂)) shares its two sums
-    with the gradients of bias and weight.
+    With batch statistics, ∂x = weight·rstd·(g - mean(g) - x̂·mean(g·x̂)), whose two sums are also the gradients of bias
+    and weight.
     """
     dtype, shape, dims = wide(dtype_of(input)), shape_of(input), _folded(input)
     mean, rstd = (save_mean, save_invstd) if train else (running_mean, running_var)
@@ -263,7 +263,7 @@ def batch_norm_backward(
     output_mask: Sequence[bool],
     reserve: SSAValue,
 ) -> Gradients:
-    """`native_batch_norm_backward` of `_batch_norm_with_update`; `save_var` is the saved rstd."""
+    """The backward of `_batch_norm_with_update`; `save_var` holds the saved rstd."""
     return native_batch_norm_backward(
         b, grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )

@@ -1,8 +1,8 @@
 """Layer, group and RMS normalization, forward and backward.
 
-All compute in f32 for f16 and bf16. Variances take two passes (`statistics.moments`). In the backward rules x̂ = (x -
-mean)·rstd is recomputed from what the forward op saved, and with g the gradient of the output times the weight, ∂x =
-rstd·(g - mean(g) - x̂·mean(g·x̂)), the means being over what one statistic was made of
+f16 and bf16 are computed in f32. Variances take two passes (`reductions.statistics.moments`). Backward rules recompute
+x̂ = (x - mean)·rstd from what the forward op saved. With g the gradient of the output times the weight,
+∂x = rstd·(g - mean(g) - x̂·mean(g·x̂)), where means are over the elements of one statistic
 (https://arxiv.org/abs/1607.06450, https://arxiv.org/abs/1803.08494).
 """
 
@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.reductions.statistics import moments
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -33,14 +33,14 @@ def inverse_deviation(b: Builder, variance: SSAValue, eps: Scalar | float) -> SS
 
 
 def average(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """Means over `dims`, repeated to the shape of `x`."""
+    """Means over `dims`, broadcast to the shape of `x`."""
     folded = b.reduce("add", x, dims)
     size = prod(shape_of(x)[d] for d in dims)
     return along(b, b.div(folded, full(b, size, folded)), shape_of(x), dims)
 
 
 def normalized_gradient(b: Builder, g: SSAValue, normal: SSAValue, rstd: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """rstd·(g - mean(g) - x̂·mean(g·x̂)), all operands of one shape."""
+    """rstd·(g - mean(g) - x̂·mean(g·x̂)); all operands have one shape."""
     centred = b.sub(g, average(b, g, dims))
     return b.mul(rstd, b.sub(centred, b.mul(normal, average(b, b.mul(g, normal), dims))))
 
@@ -48,7 +48,7 @@ def normalized_gradient(b: Builder, g: SSAValue, normal: SSAValue, rstd: SSAValu
 def standardized(
     b: Builder, x: SSAValue, dims: Sequence[int], eps: Scalar | float
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """((x - mean)·rstd, mean, rstd) over `dims`, which the statistics keep with size 1."""
+    """((x - mean)·rstd, mean, rstd) over `dims`, which have size 1 in the statistics."""
     shape, size = shape_of(x), prod(shape_of(x)[d] for d in dims)
     mean, squared = moments(b, x, dims)
     rstd = inverse_deviation(b, b.div(squared, full(b, size, squared)), eps)
@@ -56,7 +56,7 @@ def standardized(
 
 
 def scaled(b: Builder, x: SSAValue, weight: SSAValue | None, bias: SSAValue | None, dims: Sequence[int]) -> SSAValue:
-    """x·weight + bias, where both lie along `dims` of x."""
+    """x·weight + bias, both broadcast from `dims` of x."""
     for kind, parameter in (("mul", weight), ("add", bias)):
         if parameter is not None:
             spread = b.broadcast_in_dim(b.convert(parameter, dtype_of(x)), shape_of(x), dims)
@@ -65,7 +65,7 @@ def scaled(b: Builder, x: SSAValue, weight: SSAValue | None, bias: SSAValue | No
 
 
 def stored(b: Builder, statistic: SSAValue, result: int) -> SSAValue:
-    """A statistic in the dtype and shape of the op's result number `result`."""
+    """A statistic in the dtype and shape of the op's result at index `result`."""
     dtype, shape = b.out[result]
     return b.convert(b.reshape(statistic, shape), dtype)
 
@@ -183,7 +183,7 @@ def native_group_norm_backward(
 def fused_rms_norm(
     b: Builder, input: SSAValue, normalized_shape: Sequence[int], weight: SSAValue | None, eps: Scalar | float | None
 ) -> tuple[SSAValue, SSAValue]:
-    """(x·rstd·weight, rstd) with rstd = 1 / sqrt(mean(x²) + eps); eps is by default the dtype's epsilon."""
+    """(x·rstd·weight, rstd) with rstd = 1 / sqrt(mean(x²) + eps); eps defaults to the dtype's epsilon."""
     import torch
 
     from lazytpu.aten.dtypes import torch_dtype
@@ -216,8 +216,8 @@ def fused_rms_norm_backward(
     of_input = of_weight = None
     if output_mask[0]:
         of_output = scaled(b, g, weight, None, dims)
-        lessened = b.sub(of_output, b.mul(normal, average(b, b.mul(of_output, normal), dims)))
-        of_input = b.convert(b.mul(rstd, lessened), dtype_of(input))
+        centred = b.sub(of_output, b.mul(normal, average(b, b.mul(of_output, normal), dims)))
+        of_input = b.convert(b.mul(rstd, centred), dtype_of(input))
     if output_mask[1] and weight is not None:
         of_weight = b.convert(b.reduce("add", b.mul(g, normal), range(dims.start)), dtype_of(weight))
     return of_input, of_weight

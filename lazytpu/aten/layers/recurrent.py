@@ -1,6 +1,6 @@
 """The pointwise parts of LSTM and GRU cells, and their gradients, with the formulas of ATen/native/cuda/RNN.cu.
 
-Gates are [batch, gates·hidden]: input, forget, cell, output for an LSTM; reset, update, new for a GRU. Halves are
+Gates are [batch, gates·hidden]: input, forget, cell, output for an LSTM; reset, update, new for a GRU. f16 and bf16 are
 computed in f32.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -120,13 +120,13 @@ def gru_cell(
 def gru_cell_backward(
     b: Builder, grad_hy: SSAValue, workspace: SSAValue, has_bias: bool
 ) -> tuple[SSAValue | None, ...]:
-    """Gradients of (the input's gates, the hidden gates, hx, and the two biases)."""
+    """Gradients of (input gates, hidden gates, hx, the two biases)."""
     r, u, n, old, hidden = _chunks(b, _widened(b, workspace), 5)
     grad = _widened(b, grad_hy)
     of_u = _of_logistic(b, b.mul(grad, b.sub(old, n)), u)
     of_n = _of_tanh(b, b.mul(grad, _one_minus(b, u)), n)
     of_r = _of_logistic(b, b.mul(of_n, hidden), r)
-    both = b.concatenate([of_r, of_u, of_n], 1), b.concatenate([of_r, of_u, b.mul(of_n, r)], 1)
+    gates = b.concatenate([of_r, of_u, of_n], 1), b.concatenate([of_r, of_u, b.mul(of_n, r)], 1)
     dtype = dtype_of(workspace)
-    biases = [b.convert(b.reduce("add", x, [0]), dtype) if has_bias else None for x in both]
-    return *(b.convert(x, dtype) for x in both), b.convert(b.mul(grad, u), dtype_of(grad_hy)), *biases
+    biases = [b.convert(b.reduce("add", x, [0]), dtype) if has_bias else None for x in gates]
+    return *(b.convert(x, dtype) for x in gates), b.convert(b.mul(grad, u), dtype_of(grad_hy)), *biases

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and logsumexp; computed in f32 for f16 and bf16, as on the CPU."""
+"""Softmax, log-softmax and logsumexp. As on the CPU, f16 and bf16 are computed in f32."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten.dims import along, reduced
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def row_sum(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """Sums over `dims`, repeated to the shape of `x`."""
+    """Sums over `dims`, broadcast to the shape of `x`."""
     return along(b, b.reduce("add", x, dims), shape_of(x), dims)
 
 
 def shifted(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """`x` less its maximum over `dims`, so that exp cannot overflow."""
+    """`x` minus its maximum over `dims`, so that exp cannot overflow."""
     return b.sub(x, along(b, b.reduce("max", x, dims), shape_of(x), dims))
 
 
@@ -35,14 +35,14 @@ def softmax_of(b: Builder, x: SSAValue, dims: Sequence[int]) -> SSAValue:
 
 @rule("aten._softmax.default")
 def softmax(b: Builder, self: SSAValue, dim: int, half_to_float: bool) -> SSAValue:
-    """Probabilities along `dim`; a row of -inf alone is NaN."""
+    """Probabilities along `dim`; a row with only -inf is NaN."""
     x = b.convert(self, wide(dtype_of(self)))
     return b.convert(softmax_of(b, x, reduced(dim, len(shape_of(x)))), b.out[0][0])
 
 
 @rule("aten._safe_softmax.default")
 def safe_softmax(b: Builder, self: SSAValue, dim: int, dtype: Any = None) -> SSAValue:
-    """Softmax in which a row of -inf alone (everything masked) gives zeros."""
+    """Softmax in which a row with only -inf (all masked) gives zeros."""
     to = b.out[0][0]
     x = b.convert(b.convert(self, to), wide(to))
     dims = reduced(dim, len(shape_of(x)))
@@ -56,9 +56,9 @@ def log_softmax(b: Builder, self: SSAValue, dim: int, half_to_float: bool) -> SS
     """x - max - log Σ exp(x - max)."""
     x = b.convert(self, wide(dtype_of(self)))
     dims = reduced(dim, len(shape_of(x)))
-    less = shifted(b, x, dims)
-    log = b.log(b.reduce("add", b.exp(less), dims))
-    return b.convert(b.sub(less, along(b, log, shape_of(x), dims)), b.out[0][0])
+    centred = shifted(b, x, dims)
+    log = b.log(b.reduce("add", b.exp(centred), dims))
+    return b.convert(b.sub(centred, along(b, log, shape_of(x), dims)), b.out[0][0])
 
 
 @rule("aten._softmax_backward_data.default")
@@ -72,7 +72,7 @@ def softmax_backward(b: Builder, grad_output: SSAValue, output: SSAValue, dim: i
 
 @rule("aten._log_softmax_backward_data.default")
 def log_softmax_backward(b: Builder, grad_output: SSAValue, output: SSAValue, dim: int, input_dtype: Any) -> SSAValue:
-    """g - exp(y)·Σ g, for y the log of the softmax."""
+    """g - exp(y)·Σ g, for y the log-softmax."""
     dtype, y = wide(dtype_of(output)), b.convert(output, wide(dtype_of(output)))
     g = b.convert(grad_output, dtype)
     dims = reduced(dim, len(shape_of(y)))
@@ -81,12 +81,12 @@ def log_softmax_backward(b: Builder, grad_output: SSAValue, output: SSAValue, di
 
 @rule("aten.logsumexp.default")
 def logsumexp(b: Builder, self: SSAValue, dim: Sequence[int], keepdim: bool = False) -> SSAValue:
-    """max + log Σ exp(x - max), where an infinite max counts as 0; integers are computed in the default float."""
+    """max + log Σ exp(x - max), with 0 for an infinite max; integers are computed in the default float."""
     to, shape = b.out[0]
     x = b.convert(self, wide(to))
     dims = reduced(dim, len(shape_of(x)))
-    real = b.unary("real", x) if is_complex(to) else x
-    largest = b.reduce("max", real, dims)
+    ordered = b.unary("real", x) if is_complex(to) else x
+    largest = b.reduce("max", ordered, dims)
     infinite = b.compare("EQ", b.abs(largest), full(b, inf, largest))
     largest = b.select(infinite, full(b, 0, largest), largest)
     if is_complex(to):

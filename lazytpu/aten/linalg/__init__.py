@@ -1,1 +1,1 @@
-"""Matrices: products, factorizations, solutions, spectra, distances and Fourier transforms."""
+"""Matrices: products, factorizations, solves, spectra, distances and Fourier transforms."""

@@ -1,10 +1,10 @@
-"""What a factorization's info says went wrong, as a check of values."""
+"""Checks of a factorization's info, with torch's messages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-# By a word of the op's name, as torch's `_linalg_check_errors` chooses them; where it names an element, these cannot.
+# Word in the op's name -> reason, as in torch's `_linalg_check_errors`. Unlike torch's, these name no element.
 REASONS = {
     "inv": "A diagonal element is zero, the inversion could not be completed because the input matrix is singular.",
     "solve": "The solver failed because the input matrix is singular.",
@@ -28,8 +28,8 @@ REASONS = {
 
 
 def check_info(b: Builder, info: SSAValue, name: str) -> None:
-    """Let a read of what came with `info` raise torch's error (mostly LinAlgError) unless all of `info` is 0. `name` is
-    the op's, as users know it."""
+    """Register the check that all of `info` is 0, which raises torch's error, mostly LinAlgError. `name` is the op's
+    public name."""
     reason = next((text for word, text in REASONS.items() if word in name), None)
     message = f"{name}: {reason or 'The factorization could not be completed: its info is not 0.'}"
     linalg = reason is not None and "lu_factor" not in name
@@ -38,6 +38,6 @@ def check_info(b: Builder, info: SSAValue, name: str) -> None:
 
 @rule("aten._linalg_check_errors.default")
 def linalg_check_errors(b: Builder, info: SSAValue, api_name: str, *, is_matrix: bool) -> tuple[()]:
-    """Nothing but the check."""
+    """Only the check."""
     check_info(b, info, api_name)
     return ()

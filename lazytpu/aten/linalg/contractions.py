@@ -1,11 +1,11 @@
-"""Matrix products: one `dot_general` each, on the operands as they are given."""
+"""Matrix products: one `dot_general` each, without transposing the operands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape, promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_integer, shape_of
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 ACCUMULATOR = {"f16": "f32", "bf16": "f32"}
-"""Products of f16 and bf16 are summed in f32 and rounded once. Asking for the f32 result is also what XLA:CPU does
-fast: a 512x768x768 bf16 product takes 1.7 ms of CPU that way, and 6.3 ms when the result is bf16 (6.0 and 6.0 for
-f16)."""
+"""Products of f16 and bf16 are accumulated in f32 and rounded once. XLA:CPU is also faster with an f32 result: a
+512x768x768 product of bf16 takes 1.7 ms of CPU time, against 6.3 ms with a bf16 result (f16: 6.0 ms either way)."""
 
 
 def contract(
@@ -30,7 +29,7 @@ def contract(
     over: tuple[Sequence[int], Sequence[int]],
     batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> SSAValue:
-    """Σ x·y over the dims `over` of x and y, at the precision the program asked for; f32 for f16 and bf16 operands."""
+    """Σ x·y over the dims `over` of x and y, at the precision in effect; in f32 for f16, bf16 and 8-bit floats."""
     if dtype_of(x) in FLOATS8:
         x, y = b.convert(x, "f32"), b.convert(y, "f32")
     dtype = dtype_of(x)
@@ -41,9 +40,9 @@ def contract(
 
 
 def affine(b: Builder, self: SSAValue, product: SSAValue, beta: Scalar, alpha: Scalar) -> SSAValue:
-    """beta * self + alpha * product, computed in the product's dtype, with `self` broadcast to it.
+    """beta * self + alpha * product in the product's dtype, with `self` broadcast to its shape.
 
-    `self` counts for nothing when beta is 0, even where it is NaN, as in BLAS.
+    As in BLAS, `self` is ignored when beta is 0, even where it is NaN.
     """
     dtype, shape = dtype_of(product), shape_of(product)
     if alpha.value != 1:
@@ -62,7 +61,7 @@ def affine(b: Builder, self: SSAValue, product: SSAValue, beta: Scalar, alpha: S
 
 @rule("aten.mm.default", "aten._int_mm.default", "aten.mm.dtype")
 def mm(b: Builder, self: SSAValue, mat2: SSAValue, out_dtype: Any = None) -> SSAValue:
-    """[n, k] by [k, m]. `_int_mm` multiplies int8 and gives int32, `mm.dtype` f16 or bf16 and gives `out_dtype`."""
+    """[n, k] by [k, m]. `_int_mm` takes int8 and returns int32; `mm.dtype` takes f16 or bf16, returns `out_dtype`."""
     if b.out[0][0] == "i32" and dtype_of(self) == "i8":
         return b.dot_general(self, mat2, (), (), (1,), (0,), dtype="i32")
     return b.convert(contract(b, self, mat2, over=((1,), (0,))), b.out[0][0])
@@ -90,8 +89,8 @@ def scaled_mm(
     out_dtype: Any,
     use_fast_accum: bool,
 ) -> SSAValue:
-    """(scale_a * self) @ (scale_b * mat2) + bias in f32, of floats of 8 bits; scales of the whole, or of rows of self
-    and columns of mat2. As on the CPU, `scale_result` counts for nothing."""
+    """(scale_a * self) @ (scale_b * mat2) + bias of 8-bit floats, in f32. A scale is for the whole operand, or for each
+    row of self and each column of mat2. As on the CPU, `scale_result` is ignored."""
     wide = [b.mul(*promote(b, x, scale, to="f32")) for x, scale in ((self, scale_a), (mat2, scale_b))]
     product = contract(b, *wide, over=((1,), (0,)))
     if bias is not None:
@@ -179,7 +178,7 @@ def vdot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def linear_backward(
     b: Builder, self: SSAValue, grad_output: SSAValue, weight: SSAValue, output_mask: Sequence[bool]
 ) -> tuple[SSAValue | None, SSAValue | None, SSAValue | None]:
-    """Gradients of `self @ weight.T + bias`: the rows of `self` and `grad_output` are all their dims but the last."""
+    """Gradients of `self @ weight.T + bias`. All dims of `self` and `grad_output` but the last are rows."""
     rows = tuple(range(len(shape_of(grad_output)) - 1))
     dtype = dtype_of(self)
     of_self = of_weight = of_bias = None
@@ -204,7 +203,7 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> SSAValue:
-    """Σ i1·i2·i3 over `sumdim`, after each operand got the dims of size 1 that its list names."""
+    """Σ i1·i2·i3 over `sumdim`, after each operand is expanded with dims of size 1 at those its list names."""
     wide = ACCUMULATOR.get(dtype_of(i1), dtype_of(i1))
     operands = ((i1, expand1), (i2, expand2), (i3, expand3))
     spread = [b.reshape(b.convert(x, wide), _with_ones(shape_of(x), at)) for x, at in operands]
@@ -215,7 +214,7 @@ def trilinear(
 
 
 def _with_ones(shape: Sequence[int], at: Sequence[int]) -> list[int]:
-    grown = list(shape)
+    result = list(shape)
     for dim in sorted(at):
-        grown.insert(dim, 1)
-    return grown
+        result.insert(dim, 1)
+    return result

@@ -6,9 +6,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
+from lazytpu.aten.indexing.gather import take
 from lazytpu.aten.indexing.masks import flat_positions, ranks
-from lazytpu.aten.indexing.reading import take
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.aten.reductions.statistics import norm
 from lazytpu.aten.registry import rule
@@ -39,53 +39,53 @@ def distances(b: Builder, x: SSAValue, y: SSAValue, p: float) -> SSAValue:
 
 @rule("aten._cdist_forward.default")
 def cdist_forward(b: Builder, x1: SSAValue, x2: SSAValue, p: float, compute_mode: int | None) -> SSAValue:
-    """Distances between the rows of two matrices, always from differences; `compute_mode` is the CPU's choice of
-    speed."""
+    """Distances between the rows of two matrices. Always computed from differences: `compute_mode`, which allows a
+    matrix product, is ignored."""
     return distances(b, x1, x2, p)
 
 
 def _gradient(b: Builder, grad: SSAValue, x: SSAValue, y: SSAValue, p: float, distance: SSAValue) -> SSAValue:
-    """Σⱼ gradᵢⱼ · ∂distanceᵢⱼ/∂xᵢ. Where a distance is 0 so is the gradient."""
+    """Σⱼ gradᵢⱼ · ∂distanceᵢⱼ/∂xᵢ. Where a distance is 0, so is the gradient."""
     delta = _differences(b, x, y)
     shape = shape_of(delta)
     if p == 0:
         return b.constant(0, dtype_of(x), [*shape[:-2], shape[-1]])
     last = [len(shape) - 1]
     size, sign = b.abs(delta), b.unary("sign", delta)
-    far = along(b, distance, shape, last)
-    none = b.compare("EQ", far, full(b, 0, far))
+    length = along(b, distance, shape, last)
+    zero = b.compare("EQ", length, full(b, 0, length))
     if p == 1:
         slope = sign
     elif p == inf:
-        slope = b.select(b.compare("EQ", size, far), sign, full(b, 0, sign))
+        slope = b.select(b.compare("EQ", size, length), sign, full(b, 0, sign))
     elif p == 2:
-        slope = b.select(none, full(b, 0, delta), b.div(delta, far))
+        slope = b.select(zero, full(b, 0, delta), b.div(delta, length))
     else:
-        ratio = b.binary("pow", b.div(size, far), full(b, p - 1, size))
-        flat = b.or_(none, b.compare("EQ", size, full(b, 0, size)))
+        ratio = b.binary("pow", b.div(size, length), full(b, p - 1, size))
+        flat = b.or_(zero, b.compare("EQ", size, full(b, 0, size)))
         slope = b.select(flat, full(b, 0, sign), b.mul(sign, ratio))
     return b.reduce("add", b.mul(slope, along(b, grad, shape, last)), [len(shape) - 2])
 
 
 @rule("aten._cdist_backward.default")
 def cdist_backward(b: Builder, grad: SSAValue, x1: SSAValue, x2: SSAValue, p: float, cdist: SSAValue) -> SSAValue:
-    """The gradient of the first matrix, whose batch dimensions may have been broadcast."""
-    found = _gradient(b, grad, x1, x2, p, cdist)
+    """The gradient of the first matrix, summed over the batch dims along which it was broadcast."""
+    gradient = _gradient(b, grad, x1, x2, p, cdist)
     shape = b.out[0][1]
-    ahead = len(shape_of(found)) - len(shape)
-    sizes = shape_of(found)[ahead:]
-    spread = [d + ahead for d, size in enumerate(shape) if size != sizes[d]]
-    return b.reshape(b.reduce("add", found, [*range(ahead), *spread]), shape)
+    leading = len(shape_of(gradient)) - len(shape)
+    sizes = shape_of(gradient)[leading:]
+    broadcast = [d + leading for d, size in enumerate(shape) if size != sizes[d]]
+    return b.reshape(b.reduce("add", gradient, [*range(leading), *broadcast]), shape)
 
 
 def _upper(b: Builder, n: int) -> SSAValue:
-    """Which pairs (i, j) of n rows have i < j."""
+    """The mask [n, n] of pairs (i, j) with i < j."""
     return b.compare("LT", b.iota("i32", [n, n], 0), b.iota("i32", [n, n], 1))
 
 
 @rule("aten._pdist_forward.default")
 def pdist_forward(b: Builder, self: SSAValue, p: float = 2.0) -> SSAValue:
-    """Distances of the pairs i < j of rows, row by row: [n·(n - 1)/2]."""
+    """Distances of the pairs of rows i < j, in row-major order: [n·(n - 1)/2]."""
     n = shape_of(self)[0]
     pairs = n * (n - 1) // 2
     if pairs == 0:
@@ -96,13 +96,13 @@ def pdist_forward(b: Builder, self: SSAValue, p: float = 2.0) -> SSAValue:
 
 @rule("aten._pdist_backward.default")
 def pdist_backward(b: Builder, grad: SSAValue, self: SSAValue, p: float, pdist: SSAValue) -> SSAValue:
-    """The gradient of the rows: that of all pairs, with each unordered one standing for two."""
+    """The gradient of the rows: that of all ordered pairs, with each distance used for both orders."""
     n = shape_of(self)[0]
     if n < 2:
         return full(b, 0, self)
     upper = b.reshape(_upper(b, n), [n * n])
-    counted = ranks(b, upper)
-    slot = b.sub(b.max(counted, full(b, 1, counted)), full(b, 1, counted))
+    running = ranks(b, upper)
+    slot = b.sub(b.max(running, full(b, 1, running)), full(b, 1, running))
 
     def square(x: SSAValue) -> SSAValue:
         spread = take(b, x, slot, 0)

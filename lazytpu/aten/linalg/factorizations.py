@@ -1,7 +1,4 @@
-"""Cholesky, LU, QR and LDL factorizations, by templates.
-
-f16 and bf16 do not come here: torch refuses them.
-"""
+"""Cholesky, LU, QR and LDL factorizations, by templates. torch refuses f16 and bf16 for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.checks import check_info
 from lazytpu.aten.linalg.matrices import adjoint, diagonal, part, product, triangle
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.preconditions import check_pivots
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -24,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def cholesky_factor(b: Builder, a: SSAValue, upper: bool) -> tuple[SSAValue, SSAValue]:
-    """(L with L Lᴴ = a, or Lᴴ; info: 0, or the order of the first leading minor that is not positive, with L as LAPACK
-    leaves it then). Only the triangle that is asked for is read."""
+    """(factor, info): L with L Lᴴ = a, or Lᴴ if `upper`. Only that triangle of `a` is read.
+
+    `info` is 0, or the order of the first leading minor that is not positive; L is then what LAPACK leaves.
+    """
     dtype, shape = dtype_of(a), shape_of(a)
     if 0 in shape:
         return b.constant(0, dtype, shape), b.constant(0, "i32", shape[:-2])
-    found, info = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype, shape), ("i32", shape[:-2])])
-    return (adjoint(b, found) if upper else found), info
+    factor, info = b.template("cholesky", [adjoint(b, a) if upper else a], [(dtype, shape), ("i32", shape[:-2])])
+    return (adjoint(b, factor) if upper else factor), info
 
 
 @rule("aten.linalg_cholesky_ex.default")
@@ -56,7 +55,7 @@ def cholesky(b: Builder, self: SSAValue, upper: bool = False) -> SSAValue:
 
 
 def factor_lu(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """(L and U in one matrix, pivots counted from 1 as LAPACK does, the permutation of rows), the latter two i32."""
+    """(L and U in one matrix, pivots counted from 1 as in LAPACK, the permutation of rows), the latter two i32."""
     *batch, m, n = shape_of(a)
     k = min(m, n)
     results: list[tuple[str, tuple[int, ...]]] = [(dtype_of(a), shape_of(a))]
@@ -66,7 +65,7 @@ def factor_lu(b: Builder, a: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
 
 
 def permutation_of(b: Builder, pivots: SSAValue, size: int) -> SSAValue:
-    """The order of `size` rows after the exchanges that `pivots` (counted from 1) say."""
+    """The order of `size` rows after the exchanges of `pivots` (counted from 1)."""
     shape = (*shape_of(pivots)[:-1], size)
     zero_based = b.sub(b.convert(pivots, "i32"), b.constant(1, "i32", shape_of(pivots)))
     return b.template("pivots_to_permutation", [zero_based], [("i32", shape)], size=size)[0]
@@ -82,7 +81,7 @@ def permutation_matrix(b: Builder, permutation: SSAValue, dtype: str) -> SSAValu
 
 
 def unpacked(b: Builder, factors: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """(L with ones on its diagonal, U) of the matrix that holds both."""
+    """(L with ones on its diagonal, U) from the matrix that holds both."""
     m, n = shape_of(factors)[-2:]
     k = min(m, n)
     lower = triangle(b, part(b, factors, m, k), upper=False, unit=True)
@@ -90,23 +89,23 @@ def unpacked(b: Builder, factors: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 
 def first_zero(b: Builder, factors: SSAValue) -> SSAValue:
-    """LAPACK's info: 0, or which element of U's diagonal (counted from 1) is the first that is 0."""
-    on = diagonal(b, factors)
-    shape = shape_of(on)
+    """LAPACK's info: the position, counted from 1, of the first zero on U's diagonal, or 0 if there is none."""
+    pivots = diagonal(b, factors)
+    shape = shape_of(pivots)
     if shape[-1] == 0:
         return b.constant(0, "i32", shape[:-1])
-    place = b.iota("i32", shape, len(shape) - 1)
-    after = full(b, shape[-1], place)
-    first = b.reduce("min", b.select(b.compare("EQ", on, full(b, 0, on)), place, after), [len(shape) - 1])
-    found = b.compare("LT", first, full(b, shape[-1], first))
-    return b.select(found, b.add(first, full(b, 1, first)), full(b, 0, first))
+    position = b.iota("i32", shape, len(shape) - 1)
+    past = full(b, shape[-1], position)
+    first = b.reduce("min", b.select(b.compare("EQ", pivots, full(b, 0, pivots)), position, past), [len(shape) - 1])
+    singular = b.compare("LT", first, full(b, shape[-1], first))
+    return b.select(singular, b.add(first, full(b, 1, first)), full(b, 0, first))
 
 
 @rule("aten.linalg_lu_factor_ex.default")
 def linalg_lu_factor_ex(
     b: Builder, A: SSAValue, pivot: bool = True, check_errors: bool = False
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """(L and U in one matrix, pivots, info). Without pivots there is nothing, as on the CPU."""
+    """(L and U in one matrix, pivots, info). LU without pivoting is refused earlier, as on the CPU."""
     factors, pivots, _ = factor_lu(b, A)
     info = first_zero(b, factors)
     if check_errors:
@@ -118,7 +117,7 @@ def linalg_lu_factor_ex(
 def linalg_lu(b: Builder, A: SSAValue, pivot: bool = True) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(P, L, U) with A = P L U."""
     factors, _, permutation = factor_lu(b, A)
-    p = permutation_matrix(b, permutation, dtype_of(A)) if pivot else b.constant(0, *b.out[0])  # of an empty matrix
+    p = permutation_matrix(b, permutation, dtype_of(A)) if pivot else b.constant(0, *b.out[0])  # P is empty
     return p, *unpacked(b, factors)
 
 
@@ -126,7 +125,7 @@ def linalg_lu(b: Builder, A: SSAValue, pivot: bool = True) -> tuple[SSAValue, SS
 def lu_unpack(
     b: Builder, LU_data: SSAValue, LU_pivots: SSAValue, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """(P, L, U) of what lu_factor gave; what is not asked for is empty."""
+    """(P, L, U) from the results of lu_factor; parts that are not requested are empty."""
     empty = [b.constant(0, *out) for out in b.out]
     lower, upper = unpacked(b, LU_data) if unpack_data else empty[1:]
     if not unpack_pivots:
@@ -160,7 +159,7 @@ def geqrf(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 @rule("aten.linalg_householder_product.default")
 def householderproduct(b: Builder, input: SSAValue, tau: SSAValue) -> SSAValue:
-    """The product of the reflectors that geqrf leaves."""
+    """The product of the reflectors that geqrf returns."""
     return b.template("householder_product", [input, tau], [(dtype_of(input), shape_of(input))])[0]
 
 
@@ -168,7 +167,7 @@ def householderproduct(b: Builder, input: SSAValue, tau: SSAValue) -> SSAValue:
 def ormqr(
     b: Builder, self: SSAValue, input2: SSAValue, input3: SSAValue, left: bool = True, transpose: bool = False
 ) -> SSAValue:
-    """op(Q) input3, or input3 op(Q), with the square Q of the reflectors `self` and tau `input2`."""
+    """op(Q) input3, or input3 op(Q), for the square Q of the reflectors `self` with tau `input2`."""
     *batch, m, n = shape_of(self)
     zeros = [0] * len(batch)
     square = b.pad(self, b.constant(0, dtype_of(self)), [*zeros, 0, 0], [*zeros, 0, m - n])

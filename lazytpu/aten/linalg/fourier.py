@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms: the three ops that every function of `torch.fft` ends in."""
+"""Discrete Fourier transforms: the three ops behind every function of `torch.fft`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import COMPLEX_OF, REAL_OF, dtype_of, shape_of
 
@@ -34,7 +34,7 @@ def _call(b: Builder, x: SSAValue, kind: str, lengths: Sequence[int], dtype: str
 
 
 def _complex(b: Builder, x: SSAValue, dims: Sequence[int], kind: str) -> SSAValue:
-    """Complex to complex over `dims`, not normalised, BLOCK dimensions at a time."""
+    """Complex to complex over `dims` without normalization, BLOCK dimensions at a time."""
     shape = shape_of(x)
     for i in range(0, len(dims), BLOCK):
         order = _order(len(shape), dims[i : i + BLOCK])
@@ -45,7 +45,8 @@ def _complex(b: Builder, x: SSAValue, dims: Sequence[int], kind: str) -> SSAValu
 
 
 def _normalised(b: Builder, x: SSAValue, normalization: int, lengths: Sequence[int]) -> SSAValue:
-    """Divided by nothing (0), by the root of the number of elements (1) or by that number (2): `fft_norm_mode`."""
+    """`x` as it is (0), divided by the square root of the number of elements (1), or by that number (2): torch's
+    `fft_norm_mode`."""
     if normalization == 0:
         return x
     count = prod(lengths)
@@ -60,27 +61,27 @@ def fft_c2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, forw
     dims = [front(d, len(shape)) for d in dim]
     if 0 in shape or not dims:
         return self
-    found = _complex(b, self, dims, "fft" if forward else "ifft")
-    return _normalised(b, found, normalization, [shape[d] for d in dims])
+    spectrum = _complex(b, self, dims, "fft" if forward else "ifft")
+    return _normalised(b, spectrum, normalization, [shape[d] for d in dims])
 
 
 @rule("aten._fft_r2c.default")
 def fft_r2c(b: Builder, self: SSAValue, dim: list[int], normalization: int, onesided: bool) -> SSAValue:
-    """Real to complex over `dim`; when `onesided`, the last of these keeps only its n // 2 + 1 first elements."""
+    """Real to complex over `dim`; if `onesided`, only the first n // 2 + 1 elements of its last dimension."""
     shape = shape_of(self)
     dims = [front(d, len(shape)) for d in dim]
     dtype, result = COMPLEX_OF[dtype_of(self)], b.out[0][1]
     if 0 in shape:
         return b.constant(0, dtype, result)
     if not onesided:
-        found = _complex(b, b.convert(self, dtype), dims, "fft")
+        spectrum = _complex(b, b.convert(self, dtype), dims, "fft")
     else:
         order = _order(len(shape), dims[-1:])
         moved = b.transpose(self, order)
         half = [*shape_of(moved)[:-1], shape[dims[-1]] // 2 + 1]
-        found = b.transpose(_call(b, moved, "rfft", [shape[dims[-1]]], dtype, half), _inverse(order))
-        found = _complex(b, found, dims[:-1], "fft")
-    return _normalised(b, found, normalization, [shape[d] for d in dims])
+        spectrum = b.transpose(_call(b, moved, "rfft", [shape[dims[-1]]], dtype, half), _inverse(order))
+        spectrum = _complex(b, spectrum, dims[:-1], "fft")
+    return _normalised(b, spectrum, normalization, [shape[d] for d in dims])
 
 
 @rule("aten._fft_c2r.default")
@@ -91,10 +92,10 @@ def fft_c2r(b: Builder, self: SSAValue, dim: list[int], normalization: int, last
     dtype, result = REAL_OF[dtype_of(self)], b.out[0][1]
     if 0 in shape:
         return b.constant(0, dtype, result)
-    found = _complex(b, self, dims[:-1], "ifft")
+    x = _complex(b, self, dims[:-1], "ifft")
     limits = [last_dim_size // 2 + 1 if d == dims[-1] else n for d, n in enumerate(shape)]
     order = _order(len(shape), dims[-1:])
-    moved = b.transpose(b.slice(found, [0] * len(shape), limits), order)
-    whole = [*shape_of(moved)[:-1], last_dim_size]
-    found = b.transpose(_call(b, moved, "irfft", [last_dim_size], dtype, whole), _inverse(order))
-    return _normalised(b, found, normalization, [result[d] for d in dims])
+    moved = b.transpose(b.slice(x, [0] * len(shape), limits), order)
+    real_shape = [*shape_of(moved)[:-1], last_dim_size]
+    x = b.transpose(_call(b, moved, "irfft", [last_dim_size], dtype, real_shape), _inverse(order))
+    return _normalised(b, x, normalization, [result[d] for d in dims])

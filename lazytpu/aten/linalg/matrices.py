@@ -1,10 +1,10 @@
-"""Matrices in the last two dimensions: parts of them, and their products."""
+"""Matrices in the last two dimensions: their parts and products."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.promotion import broadcast_shape
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def transposed(b: Builder, x: SSAValue) -> SSAValue:
-    """x with its last two dimensions exchanged."""
+    """x with its last two dimensions swapped."""
     rank = len(shape_of(x))
     return b.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
@@ -30,8 +30,8 @@ def triangle(b: Builder, x: SSAValue, *, upper: bool, unit: bool = False) -> SSA
     """One triangle of x, zeros elsewhere; `unit` puts ones on the diagonal."""
     shape = shape_of(x)
     row, column = (b.iota("i32", shape, len(shape) - k) for k in (2, 1))
-    kept = b.select(b.compare("GE" if upper else "LE", column, row), x, full(b, 0, x))
-    return b.select(b.compare("EQ", column, row), full(b, 1, x), kept) if unit else kept
+    half = b.select(b.compare("GE" if upper else "LE", column, row), x, full(b, 0, x))
+    return b.select(b.compare("EQ", column, row), full(b, 1, x), half) if unit else half
 
 
 def part(b: Builder, x: SSAValue, rows: int, columns: int) -> SSAValue:
@@ -56,7 +56,7 @@ def identity(b: Builder, like: SSAValue) -> SSAValue:
 
 
 def batch_of(*values: SSAValue) -> tuple[int, ...]:
-    """The batch dimensions of all of them, broadcast."""
+    """The broadcast of all batch dimensions."""
     return broadcast_shape(*(shape_of(v)[:-2] for v in values))
 
 

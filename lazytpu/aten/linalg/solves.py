@@ -1,4 +1,4 @@
-"""Solves by triangular matrices and by factors, and inverses."""
+"""Solves with triangular matrices and with factors, and inverses."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def triangular_solve(
     return solution, b.broadcast_to(A, b.out[1][1])
 
 
-# -- by factors
+# -- factors
 
 
 @rule("aten._cholesky_solve_helper.default")
 def cholesky_solve(b: Builder, self: SSAValue, A: SSAValue, upper: bool) -> SSAValue:
-    """X with L Lᴴ X = self, where A is L, or Lᴴ."""
+    """X with L Lᴴ X = self, where A is L, or Lᴴ if `upper`."""
     lower = adjoint(b, A) if upper else A
     half = solve_triangular(b, lower, self, upper=False)
     return solve_triangular(b, adjoint(b, lower), half, upper=True)
@@ -97,7 +97,7 @@ def linalg_lu_solve(
     return solve_triangular(b, LU, half, upper=True)
 
 
-conjugated = adjoint  # the schema's flag of that name hides the function in the rule
+conjugated = adjoint  # in the rule above, the schema's flag `adjoint` hides the function
 
 
 @rule("aten.linalg_inv_ex.default")
@@ -114,7 +114,7 @@ def linalg_inv_ex(b: Builder, A: SSAValue, check_errors: bool = False) -> tuple[
 
 @rule("aten.linalg_ldl_solve.default")
 def linalg_ldl_solve(b: Builder, LD: SSAValue, pivots: SSAValue, B: SSAValue, *, hermitian: bool = False) -> SSAValue:
-    """X with A X = B, where ldl_factor made (LD, pivots) of A."""
+    """X with A X = B, where (LD, pivots) is ldl_factor of A."""
     message = "Pivots given to ldl_solve must all satisfy |pivot| <= LD.size(-2). "
     message += "Did you properly pass the result of ldl_factor?"
     check_pivots(b, b.unary("abs", pivots), shape_of(LD)[-2], message)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.linalg.checks import REASONS
 from lazytpu.aten.linalg.matrices import adjoint, triangle
-from lazytpu.aten.pointwise.computing import REAL_OF
+from lazytpu.aten.pointwise.operands import REAL_OF
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
 
@@ -24,26 +24,26 @@ NOT_FINITE = "linalg.svd: The algorithm failed to converge because the input mat
 
 
 def parts(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """The real and the imaginary part, or a real x twice."""
+    """The real and imaginary parts of x; a real x twice."""
     return (b.unary("real", x), b.unary("imag", x)) if is_complex(dtype_of(x)) else (x, x)
 
 
 def no_nan(b: Builder, x: SSAValue) -> SSAValue:
-    """Where neither part of x is NaN (i1)."""
+    """Whether neither part of each element is NaN (i1)."""
     return b.and_(*(b.compare("EQ", p, p) for p in parts(b, x)))
 
 
 @rule("aten._linalg_eigh.default")
 def linalg_eigh(b: Builder, A: SSAValue, UPLO: str = "L", compute_v: bool = True) -> tuple[SSAValue, SSAValue]:
-    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, one triangle of which is read."""
+    """(ascending eigenvalues, eigenvectors as columns) of a Hermitian matrix, of which one triangle is read."""
     lower = adjoint(b, A) if UPLO.upper() == "U" else A
     lower = triangle(b, lower, upper=False)
     mirrored = adjoint(b, lower)
     shape = shape_of(A)
     row, column = (b.iota("i32", shape, len(shape) - k) for k in (2, 1))
-    whole = b.select(b.compare("GE", row, column), lower, mirrored)
+    full_matrix = b.select(b.compare("GE", row, column), lower, mirrored)
     real = REAL_OF.get(dtype_of(A), dtype_of(A))
-    values, vectors = b.template("eigh", [whole], [(real, shape[:-1]), (dtype_of(A), shape)])
+    values, vectors = b.template("eigh", [full_matrix], [(real, shape[:-1]), (dtype_of(A), shape)])
     b.check(no_nan(b, values), f"linalg.eigh: {REASONS['eig']}", error="LinAlgError")
     return values, vectors if compute_v else b.constant(0, *b.out[1])
 
@@ -89,7 +89,7 @@ def linalg_eigvals(b: Builder, self: SSAValue) -> SSAValue:
 
 @rule("aten.linalg_matrix_exp.default")
 def linalg_matrix_exp(b: Builder, self: SSAValue) -> SSAValue:
-    """The matrix exponential; that of narrow floats is computed in f32."""
+    """The matrix exponential; f16 and bf16 are computed in f32."""
     dtype = dtype_of(self)
     if 0 in shape_of(self):
         return b.constant(0, dtype, shape_of(self))

@@ -1,12 +1,12 @@
-"""Negative log likelihood. The other losses are torch's decompositions into pointwise ops and reductions."""
+"""Negative log likelihood. Most other losses decompose, in torch, into pointwise ops and reductions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along, without
-from lazytpu.aten.indexing.reading import in_range, pick, take
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.indexing.gather import in_range, pick, take
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -19,7 +19,7 @@ NONE, MEAN, SUM = 0, 1, 2  # at::Reduction
 
 
 def _targets(b: Builder, target: SSAValue, classes: int, ignore_index: int) -> tuple[SSAValue, SSAValue]:
-    """(class of each example as i32, 0 where ignored; which examples count)."""
+    """(class of each example as i32, 0 where ignored; whether each example counts)."""
     target = b.convert(target, "i64")
     valid = b.compare("NE", target, full(b, ignore_index, target))
     target = b.select(valid, target, full(b, 0, target))
@@ -27,7 +27,7 @@ def _targets(b: Builder, target: SSAValue, classes: int, ignore_index: int) -> t
 
 
 def _class_dim(self: SSAValue) -> int:
-    """[N, C, ...] or [C]."""
+    """The dim of the classes in [N, C, ...] or [C]."""
     return min(1, len(shape_of(self)) - 1)
 
 
@@ -35,21 +35,21 @@ def _class_dim(self: SSAValue) -> int:
 def nll_loss_forward(
     b: Builder, self: SSAValue, target: SSAValue, weight: SSAValue | None, reduction: int, ignore_index: int
 ) -> tuple[SSAValue, SSAValue]:
-    """(loss, total weight): -w[t]·x[t] for each example, summed, or divided by Σ w[t] over examples that count."""
+    """(loss, total weight): -w[t]·x[t] for each example, summed, or averaged with the weights w[t]."""
     dtype, dim = dtype_of(self), _class_dim(self)
     classes, valid = _targets(b, target, shape_of(self)[dim], ignore_index)
     picked = b.convert(pick(b, self, classes, dim), wide(dtype))
     zero = full(b, 0, picked)
-    counted = full(b, 1, picked) if weight is None else b.convert(take(b, weight, classes, 0), wide(dtype))
-    counted = b.select(valid, counted, zero)
-    losses = b.select(valid, b.neg(picked) if weight is None else b.neg(b.mul(picked, counted)), zero)
+    weights_of = full(b, 1, picked) if weight is None else b.convert(take(b, weight, classes, 0), wide(dtype))
+    weights_of = b.select(valid, weights_of, zero)
+    losses = b.select(valid, b.neg(picked) if weight is None else b.neg(b.mul(picked, weights_of)), zero)
     if reduction == NONE and shape_of(losses):
         return b.convert(losses, dtype), b.constant(0, dtype)
-    every = tuple(range(len(shape_of(losses))))
-    loss, weights = b.reduce("add", losses, every), b.reduce("add", counted, every)
+    dims = tuple(range(len(shape_of(losses))))
+    loss, total_weight = b.reduce("add", losses, dims), b.reduce("add", weights_of, dims)
     if reduction == MEAN:
-        loss = b.div(loss, weights)
-    return b.convert(loss, dtype), b.convert(weights, dtype)
+        loss = b.div(loss, total_weight)
+    return b.convert(loss, dtype), b.convert(total_weight, dtype)
 
 
 @rule("aten.nll_loss_backward.default", "aten.nll_loss2d_backward.default")
@@ -65,8 +65,8 @@ def nll_loss_backward(
 ) -> SSAValue:
     """-w[t]·g at each example's class, 0 elsewhere.
 
-    Written as a comparison with the class number instead of a scatter into zeros: it fuses with what uses it, and its
-    sum over the classes (log_softmax's backward) is known.
+    A comparison with the class index rather than a scatter into zeros: it fuses with its consumers, and its sum over
+    the classes, which log_softmax's backward needs, is known.
     """
     dtype, dim, shape = dtype_of(self), _class_dim(self), shape_of(self)
     classes, valid = _targets(b, target, shape[dim], ignore_index)

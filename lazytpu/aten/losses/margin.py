@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import along
-from lazytpu.aten.indexing.reading import in_range, pick, take, take_along
-from lazytpu.aten.indexing.scattering import put_along
+from lazytpu.aten.indexing.gather import in_range, pick, take, take_along
+from lazytpu.aten.indexing.scatter import put_along
 from lazytpu.aten.losses.likelihood import MEAN, NONE
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def _share(b: Builder, grad_output: SSAValue, rows: int, classes: int, reduction: int) -> SSAValue:
-    """What each term of a row's loss contributes [rows]: the mean over classes, and over rows when it is asked for."""
+    """The gradient of each term of a row's loss [rows]: the loss is a mean over classes and, if `reduction` is MEAN,
+    over rows."""
     grad = b.broadcast_to(grad_output, [rows])
     return b.div(grad, full(b, classes * (rows if reduction == MEAN else 1), grad))
 
@@ -37,7 +38,8 @@ def multi_margin_loss_backward(
     weight: SSAValue | None = None,
     reduction: int = MEAN,
 ) -> SSAValue:
-    """Of Σⱼ w[t]·max(0, margin - x[t] + x[j])ᵖ / classes over j ≠ t: the slope at each j, and less their sum at t."""
+    """The gradient of Σⱼ w[t]·max(0, margin - x[t] + x[j])ᵖ / classes over j ≠ t: the slope at each j, and minus their
+    sum at t."""
     shape = _matrix(self)
     x, classes = b.reshape(self, shape), shape[1]
     index = in_range(b, b.reshape(target, [shape[0]]), classes, "target out of range")
@@ -55,33 +57,33 @@ def multi_margin_loss_backward(
 
 
 def _matrix(x: SSAValue) -> tuple[int, int]:
-    """[rows, classes] of an operand that may lack either dimension."""
+    """(rows, classes) of an operand that may lack either dimension."""
     shape = (1, 1, *shape_of(x))
     return shape[-2], shape[-1]
 
 
 @dataclass
 class _Pairs:
-    """The terms of a multilabel margin loss, one for each [row, target, class]."""
+    """The terms of a multilabel margin loss, one per [row, target, class]."""
 
     index: SSAValue
-    "Classes of the targets [rows, classes] (i32), 0 where there are no more."
+    "Classes of the targets [rows, classes] (i32), 0 past the last."
     marked: SSAValue
-    "Which classes are targets [rows, classes]."
+    "Whether each class is a target [rows, classes]."
     gap: SSAValue
     "1 - x[target] + x[class]"
     active: SSAValue
-    "Where the gap is positive, the target is one, and the class is none."
+    "Whether the gap is positive, the target is valid, and the class is not a target."
 
 
 def _pairs(b: Builder, x: SSAValue, targets: SSAValue) -> _Pairs:
-    """The targets of a row are those before the first negative one."""
+    """Only the targets of a row before its first negative one count."""
     rows, classes = shape_of(x)
     cube = [rows, classes, classes]
     ended = b.cumulative("max", b.convert(b.compare("LT", targets, full(b, 0, targets)), "i32"), 1)
     counts = b.compare("EQ", ended, full(b, 0, ended))
-    message, none = "argument #2 'target' is out of range", full(b, -1, targets)
-    b.check(b.compare("GE", targets, none), message, "RuntimeError")
+    message, outside = "argument #2 'target' is out of range", full(b, -1, targets)
+    b.check(b.compare("GE", targets, outside), message, "RuntimeError")
     targets = b.select(counts, targets, full(b, 0, targets))
     index = in_range(b, targets, classes, message, error="RuntimeError")
     chosen = b.broadcast_in_dim(take_along(b, x, 1, index), cube, [0, 1])
@@ -89,8 +91,8 @@ def _pairs(b: Builder, x: SSAValue, targets: SSAValue) -> _Pairs:
     counted = b.broadcast_in_dim(counts, cube, [0, 1])
     same = b.compare("EQ", b.broadcast_in_dim(index, cube, [0, 1]), b.iota("i32", cube, 2))
     marked = b.reduce("or", b.and_(counted, same), [1])
-    none = b.broadcast_in_dim(b.not_(marked), cube, [0, 2])
-    active = b.and_(b.and_(counted, none), b.compare("GT", gap, full(b, 0, gap)))
+    outside = b.broadcast_in_dim(b.not_(marked), cube, [0, 2])
+    active = b.and_(b.and_(counted, outside), b.compare("GT", gap, full(b, 0, gap)))
     return _Pairs(index, marked, gap, active)
 
 
@@ -98,9 +100,9 @@ def _pairs(b: Builder, x: SSAValue, targets: SSAValue) -> _Pairs:
 def multilabel_margin_loss_forward(
     b: Builder, self: SSAValue, target: SSAValue, reduction: int
 ) -> tuple[SSAValue, SSAValue]:
-    """(Σ max(0, 1 - x[t] + x[j]) / classes over each target t and each class j that is none, which are targets).
+    """(Σ max(0, 1 - x[t] + x[j]) / classes over targets t and classes j that are not targets, the mask of targets).
 
-    torch's decomposition of it counts class 0 for every entry after the last target; the CPU's kernel does not.
+    torch's decomposition also counts class 0 for every entry past the last target; the CPU kernel does not.
     """
     rows, classes = _matrix(self)
     pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
@@ -119,7 +121,7 @@ def multilabel_margin_loss_forward(
 def multilabel_margin_loss_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, is_target: SSAValue
 ) -> SSAValue:
-    """The number of active pairs a class is in, counted negative as a target, times the gradient of each."""
+    """For each class, the number of its active pairs, negative where it is the target, times the gradient of a pair."""
     rows, classes = _matrix(self)
     pairs = _pairs(b, b.reshape(self, [rows, classes]), b.reshape(target, [rows, classes]))
     share = _share(b, grad_output, rows, classes, reduction)

@@ -1,4 +1,4 @@
-"""Losses that are squares near 0 and absolute values beyond a bound: Huber's and the smooth L1.
+"""Losses that are quadratic near 0 and linear beyond a bound: Huber and smooth L1.
 
 f16 and bf16 are computed in f32 and rounded once. With r = self - target and a the bound:
     huber: r²/2 where |r| < a, else a·(|r| - a/2); smooth L1: the same divided by a.
@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.losses.likelihood import MEAN, NONE
-from lazytpu.aten.pointwise.computing import full, operands, result_type, with_number
+from lazytpu.aten.pointwise.operands import full, operands, result_type, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import shape_of
 
@@ -27,8 +27,8 @@ def _residual(b: Builder, self: SSAValue, target: SSAValue) -> SSAValue:
 
 def _reduced(b: Builder, losses: SSAValue, reduction: int) -> SSAValue:
     if reduction != NONE:
-        count, every = prod(shape_of(losses)), range(len(shape_of(losses)))
-        losses = b.reduce("add", losses, every)
+        count, dims = prod(shape_of(losses)), range(len(shape_of(losses)))
+        losses = b.reduce("add", losses, dims)
         if reduction == MEAN:
             losses = b.div(losses, full(b, count, losses))
     return b.convert(losses, b.out[0][0])
@@ -48,19 +48,19 @@ def huber_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int, del
 def huber_loss_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, delta: Scalar
 ) -> SSAValue:
-    """The gradient of self: grad·r where |r| < delta, else ±grad·delta; of a mean divided by the count."""
+    """The gradient of self: grad·r where |r| < delta, else ±grad·delta; divided by the count for a mean."""
     x, bound, grad = _terms(b, grad_output, self, target, delta)
     share = _share(b, grad, x, reduction)
     inside = b.mul(b.mul(share, x), grad)
     beyond = b.mul(b.mul(share, grad), bound)
     below = b.mul(b.mul(b.neg(share), grad), bound)
-    found = b.select(b.compare("GT", x, bound), beyond, inside)
-    return b.convert(b.select(b.compare("LT", x, b.neg(bound)), below, found), b.out[0][0])
+    gradient = b.select(b.compare("GT", x, bound), beyond, inside)
+    return b.convert(b.select(b.compare("LT", x, b.neg(bound)), below, gradient), b.out[0][0])
 
 
 @rule("aten.smooth_l1_loss.default", promotable=("beta",))
 def smooth_l1_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int, beta: Scalar) -> SSAValue:
-    """Σ or mean of r²/(2 beta) where |r| < beta, else |r| - beta/2; with a beta of 0 the L1 loss."""
+    """Σ or mean of r²/(2 beta) where |r| < beta, else |r| - beta/2; for beta = 0 the L1 loss."""
     size = b.abs(_residual(b, self, target))
     bound = full(b, beta, size)
     square = b.div(with_number(b, "mul", b.mul(size, size), 0.5), bound)
@@ -72,7 +72,7 @@ def smooth_l1_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int,
 def smooth_l1_loss_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, beta: Scalar
 ) -> SSAValue:
-    """The gradient of self: grad·r/beta where |r| < beta, else grad·sign(r); of a mean divided by the count."""
+    """The gradient of self: grad·r/beta where |r| < beta, else grad·sign(r); divided by the count for a mean."""
     x, bound, grad = _terms(b, grad_output, self, target, beta)
     grad = b.mul(_share(b, grad, x, reduction), grad)
     inside = b.div(b.mul(grad, x), bound)

@@ -1,1 +1,1 @@
-"""Updates of many parameters in one op."""
+"""Ops that update many parameters at once."""

@@ -1,4 +1,4 @@
-"""`_foreach_*` ops: each is the op of its name on every element of its lists, so each borrows that op's rule."""
+"""`_foreach_*` ops: each applies the op of its name to every element of its lists, so it uses that op's rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch._ops import OpOverload
 from xdsl.ir import SSAValue
 
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import signature
@@ -54,7 +54,7 @@ UNARY = (
     "max",
 )
 
-# overload of _foreach_<packet> -> the op of one element. Scalars of maximum and minimum are bounds of clamp
+# Overload of _foreach_<packet> -> the op on one element. maximum and minimum with scalars are clamps
 # (native_functions.yaml: foreach_tensor_clamp_min_scalar_kernel_slow).
 ELEMENT = {
     **{f"{name}.default": f"{name}.default" for name in UNARY},
@@ -79,7 +79,7 @@ ELEMENT = {
     "copy.default": "copy.default",
 }
 
-SHAPING = {"ord", "exponent"}  # numbers that decide what is computed: part of the program while they do not vary
+SHAPING = {"ord", "exponent"}  # numbers that select the formula: part of the program until they vary
 
 
 def overload(name: str) -> OpOverload:
@@ -89,7 +89,7 @@ def overload(name: str) -> OpOverload:
 
 
 def apply(b: Builder, op: OpOverload, arguments: dict[str, Any], out: tuple[str, tuple[int, ...]]) -> SSAValue:
-    """`op` on arguments by name; what is not given has its default."""
+    """`op` on arguments by name, with defaults for the rest."""
     s = signature(op)
     defaults = {
         name: Scalar(KINDS[type(value)], value) if name in s.numbers and type(value) in KINDS else value
@@ -99,13 +99,15 @@ def apply(b: Builder, op: OpOverload, arguments: dict[str, Any], out: tuple[str,
 
 
 def _foreach(name: str, element: str) -> None:
-    own = signature(overload(f"_foreach_{name}"))
+    list_signature = signature(overload(f"_foreach_{name}"))
     op = overload(element)
-    theirs = signature(op).names
-    # An argument goes to the one of its name, or of its position: `scalar` is `other` of add, `min` of clamp_min.
-    target = {n: n if n in theirs else theirs[i] for i, n in enumerate(own.names)}
+    names = signature(op).names
+    # Arguments are matched by name, else by position: `scalar` is `other` of add, `min` of clamp_min.
+    target = {n: n if n in names else names[i] for i, n in enumerate(list_signature.names)}
 
-    @rule(f"aten._foreach_{name}", numbers=own.numbers - SHAPING, promotable=own.numbers & SHAPING)
+    @rule(
+        f"aten._foreach_{name}", numbers=list_signature.numbers - SHAPING, promotable=list_signature.numbers & SHAPING
+    )
     def foreach(b: Builder, **arguments: Any) -> tuple[list[SSAValue]]:
         outs = list(b.out)
         return (
@@ -141,7 +143,7 @@ _with_tensor_of_numbers("addcdiv")
 
 @rule("aten._foreach_powsum.Scalar", promotable=("ord",))
 def powsum(b: Builder, self: list[SSAValue], ord: Scalar, dtype: torch.dtype | None) -> tuple[list[SSAValue]]:
-    """The sums of |x|^ord: a norm before its root."""
+    """The sums of |x|^ord: norms before the root."""
     results: list[SSAValue] = []
     for x, (out, _) in zip(self, list(b.out), strict=True):
         x = b.convert(x, out if dtype is not None and not is_complex(dtype_of(x)) else wide(dtype_of(x)))
@@ -156,7 +158,7 @@ def powsum(b: Builder, self: list[SSAValue], ord: Scalar, dtype: torch.dtype | N
 def unscale(
     b: Builder, self: list[SSAValue], found_inf: SSAValue, inv_scale: SSAValue
 ) -> tuple[list[SSAValue], SSAValue]:
-    """Each gradient times inv_scale, and 1 in found_inf if any of them holds an infinity or NaN
+    """(each gradient times inv_scale; found_inf, set to 1 if any gradient has an infinity or NaN)
     (`_amp_foreach_non_finite_check_and_unscale_cpu_kernel` in AmpKernels.cpp)."""
     unscaled: list[SSAValue] = []
     finite: SSAValue | None = None
@@ -181,8 +183,9 @@ def update_scale(
     scale_backoff_factor: float,
     growth_interval: int,
 ) -> tuple[SSAValue, SSAValue]:
-    """The next loss scale and count of good steps: a step with infinities backs off, `growth_interval` good steps in a
-    row grow, unless the scale would overflow (`_amp_update_scale_cpu_kernel` in AmpKernels.cpp)."""
+    """(the next loss scale, the count of good steps). The scale backs off after a step with infinities, and grows after
+    `growth_interval` good steps in a row unless it would overflow (`_amp_update_scale_cpu_kernel` in
+    AmpKernels.cpp)."""
     shape = shape_of(self)
     bad = b.broadcast_to(b.reshape(b.compare("NE", found_inf, full(b, 0, found_inf)), ()), shape)
     count = b.add(growth_tracker, full(b, 1, growth_tracker))

@@ -1,9 +1,9 @@
 """Fused optimizer steps, with the formulas of ATen/native/cpu/Fused{SGD,Adam,Adagrad}Kernel.cpp.
 
-Hyperparameters are run-time numbers, so a schedule recompiles nothing. The CPU combines them in double; here they come
-as 0-d f64, are combined by sums and products only (all that a TPU does well in f64), and are rounded once to the dtype
-in which the step computes: f32, or f64 for f64 parameters. Each rule returns the new values of the lists in the order
-of the schema; gradients are new only if they are unscaled. A step with found_inf == 1 changes nothing.
+Hyperparameters are run-time numbers, so a schedule recompiles nothing. The CPU combines them in double. Here they are
+0-d f64, combined by sums and products only (all that a TPU does well in f64), and rounded once to the dtype in which
+the step computes: f32, or f64 for f64 parameters. Each rule returns the new values of the lists in the order of the
+schema; gradients change only if they are unscaled. A step with found_inf == 1 changes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import Operand, full, number, wide
+from lazytpu.aten.pointwise.operands import Operand, full, number, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, shape_of
@@ -39,24 +39,24 @@ def complement(b: Builder, value: Operand) -> SSAValue:
 
 
 def is_zero(value: Operand) -> bool:
-    """Whether a number is known to be 0, so that its term is left out."""
+    """Whether a number is known to be 0, so that its term can be left out."""
     return isinstance(value, Scalar) and value.value is not None and value.value == 0
 
 
 @dataclass
 class Element:
-    """One parameter's step: its dtype of computing, and the 0-d numbers in it."""
+    """The step of one parameter: the dtype in which it computes, and the parameter's shape."""
 
     b: Builder
     dtype: str
     shape: tuple[int, ...]
 
     def wide(self, x: SSAValue) -> SSAValue:
-        """A tensor in the dtype of computing."""
+        """A tensor in the step's dtype."""
         return self.b.convert(x, self.dtype)
 
     def spread(self, value: SSAValue) -> SSAValue:
-        """A 0-d number in the dtype of computing, repeated to the parameter's shape."""
+        """A 0-d number in the step's dtype, broadcast to the parameter's shape."""
         return self.b.broadcast_to(self.b.convert(value, self.dtype), self.shape)
 
     def times(self, x: SSAValue, value: SSAValue) -> SSAValue:
@@ -72,12 +72,12 @@ class Element:
 
 
 def element(b: Builder, param: SSAValue) -> Element:
-    """The Element of one parameter."""
+    """The `Element` of one parameter."""
     return Element(b, wide(dtype_of(param)), shape_of(param))
 
 
 def stored(b: Builder, found_inf: SSAValue | None, old: SSAValue, new: SSAValue) -> SSAValue:
-    """What a tensor holds after the step: `new` in its dtype, or `old` when infinities were found."""
+    """The tensor's value after the step: `new` in its dtype, or `old` if infinities were found."""
     new = b.convert(new, dtype_of(old))
     if found_inf is None:
         return new
@@ -85,10 +85,10 @@ def stored(b: Builder, found_inf: SSAValue | None, old: SSAValue, new: SSAValue)
     return b.select(b.compare("EQ", flag, full(b, 1, flag)), old, new)
 
 
-def kept_gradients(
+def final_gradients(
     b: Builder, grads: list[SSAValue], found_inf: SSAValue | None, grad_scale: SSAValue | None
 ) -> list[SSAValue]:
-    """Gradients after the step: unscaled when there is a loss scale."""
+    """The gradients after the step: unscaled if there is a loss scale."""
     if grad_scale is None:
         return grads
     return [stored(b, found_inf, g, element(b, g).gradient(g, grad_scale)) for g in grads]
@@ -97,8 +97,8 @@ def kept_gradients(
 def bias_correction(b: Builder, beta: Operand, step: SSAValue, dtype: str) -> SSAValue:
     """1 - beta^step as 0-d `dtype`.
 
-    -expm1(step * log1p(beta - 1)), with beta - 1 from f64: in f32 it is right to a few 1e-7 for every step, where
-    1 - pow(0.999, 1) would be off by 3e-5.
+    Computed as -expm1(step * log1p(beta - 1)), with beta - 1 from f64. In f32 this is accurate to a few 1e-7 for every
+    step, where 1 - pow(0.999, 1) would be off by 3e-5.
     """
     rate = b.unary("log1p", b.convert(b.neg(complement(b, beta)), dtype))
     return b.neg(b.unary("expm1", b.mul(b.convert(b.reshape(step, ()), dtype), rate)))
@@ -106,7 +106,7 @@ def bias_correction(b: Builder, beta: Operand, step: SSAValue, dtype: str) -> SS
 
 @dataclass
 class Adam:
-    """What all parameters of one Adam or AdamW step share."""
+    """The hyperparameters of one Adam or AdamW step."""
 
     lr: Operand
     beta1: Operand
@@ -115,7 +115,7 @@ class Adam:
     eps: Operand
     maximize: bool
     decoupled: bool
-    "AdamW: weight decay shrinks the parameter itself instead of joining the gradient."
+    "AdamW: weight decay shrinks the parameter instead of being added to the gradient."
 
     def step(
         self,
@@ -128,7 +128,7 @@ class Adam:
         step: SSAValue,
         grad_scale: SSAValue | None,
     ) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue | None]:
-        """New parameter, average and square (in the dtype of computing) and largest square of one element."""
+        """The new parameter, average, square and largest square, in the step's dtype."""
         e = element(b, param)
         x, g = e.wide(param), e.gradient(grad, grad_scale)
         if self.maximize:
@@ -143,15 +143,15 @@ class Adam:
         # average.lerp_(g, 1 - beta1)
         m = e.wide(average)
         m = b.add(m, e.times(b.sub(g, m), complement(b, self.beta1)))
-        kept = e.times(e.wide(square), double(b, self.beta2))
-        v = b.add(kept, e.times(b.mul(g, g), complement(b, self.beta2)))
-        top = None if largest is None else b.max(e.wide(largest), v)
+        decayed = e.times(e.wide(square), double(b, self.beta2))
+        v = b.add(decayed, e.times(b.mul(g, g), complement(b, self.beta2)))
+        maximum = None if largest is None else b.max(e.wide(largest), v)
         correction1 = bias_correction(b, self.beta1, step, e.dtype)
         correction2 = b.sqrt(bias_correction(b, self.beta2, step, e.dtype))
-        root = b.div(b.sqrt(v if top is None else top), e.spread(correction2))
+        root = b.div(b.sqrt(v if maximum is None else maximum), e.spread(correction2))
         denominator = b.add(root, e.spread(double(b, self.eps)))
         size = b.div(b.convert(double(b, self.lr), e.dtype), correction1)
-        return b.sub(x, b.div(e.times(m, size), denominator)), m, v, top
+        return b.sub(x, b.div(e.times(m, size), denominator)), m, v, maximum
 
 
 def _adam(
@@ -173,13 +173,13 @@ def _adam(
     for i, param in enumerate(self):
         largest = max_exp_avg_sqs[i] if amsgrad else None
         old = (param, exp_avgs[i], exp_avg_sqs[i], largest)
-        made = adam.step(b, param, grads[i], exp_avgs[i], exp_avg_sqs[i], largest, state_steps[i], grad_scale)
-        for values, before, after in zip(new, old, made, strict=True):
+        results = adam.step(b, param, grads[i], exp_avgs[i], exp_avg_sqs[i], largest, state_steps[i], grad_scale)
+        for values, before, after in zip(new, old, results, strict=True):
             if before is not None and after is not None:
                 values.append(stored(b, found_inf, before, after))
     params, averages, squares, tops = new
-    kept = kept_gradients(b, grads, found_inf, grad_scale)
-    return params, kept, averages, squares, tops if amsgrad else max_exp_avg_sqs
+    gradients = final_gradients(b, grads, found_inf, grad_scale)
+    return params, gradients, averages, squares, tops if amsgrad else max_exp_avg_sqs
 
 
 @rule("aten._fused_adam.default", "aten._fused_adam.tensor_lr", numbers=ADAM_NUMBERS)
@@ -210,7 +210,7 @@ def fused_sgd(
     grad_scale: SSAValue | None,
     found_inf: SSAValue | None,
 ) -> Lists:
-    """One SGD step of every parameter: v = momentum v + (1 - dampening) g, x = x - lr v; without buffers v is g."""
+    """One SGD step of every parameter: v = momentum v + (1 - dampening) g, x = x - lr v. Without buffers v is g."""
     params: list[SSAValue] = []
     buffers: list[SSAValue] = []
     for i, (param, grad) in enumerate(zip(self, grads, strict=True)):
@@ -228,7 +228,7 @@ def fused_sgd(
             buffers.append(stored(b, found_inf, old, v))
             g = b.add(g, e.times(v, double(b, momentum))) if nesterov else v
         params.append(stored(b, found_inf, param, b.sub(x, e.times(g, double(b, lr)))))
-    return params, kept_gradients(b, grads, found_inf, grad_scale), buffers
+    return params, final_gradients(b, grads, found_inf, grad_scale), buffers
 
 
 def _adagrad(
@@ -256,18 +256,18 @@ def _adagrad(
             g = b.add(g, e.times(x, double(b, weight_decay)))
         summed = b.add(e.wide(total), b.mul(g, g))
         one = b.constant(1.0, "f64")
-        passed = b.sub(b.convert(b.reshape(step, ()), "f64"), one)
-        slowed = b.add(one, b.mul(passed, double(b, lr_decay)))
-        size = b.div(b.convert(double(b, lr), e.dtype), b.convert(slowed, e.dtype))
+        elapsed = b.sub(b.convert(b.reshape(step, ()), "f64"), one)
+        slowdown = b.add(one, b.mul(elapsed, double(b, lr_decay)))
+        size = b.div(b.convert(double(b, lr), e.dtype), b.convert(slowdown, e.dtype))
         denominator = b.add(b.sqrt(summed), e.spread(double(b, eps)))
         params.append(stored(b, found_inf, param, b.sub(x, b.div(e.times(g, size), denominator))))
         sums.append(stored(b, found_inf, total, summed))
-    return params, kept_gradients(b, grads, found_inf, grad_scale), sums
+    return params, final_gradients(b, grads, found_inf, grad_scale), sums
 
 
 @rule("aten._fused_adagrad.default", numbers=ADAGRAD_NUMBERS)
 def fused_adagrad(b: Builder, state_steps: list[SSAValue], **arguments: Any) -> Lists:
-    """One Adagrad step of every parameter (https://jmlr.org/papers/v12/duchi11a.html); steps are counted elsewhere."""
+    """One Adagrad step of every parameter (https://jmlr.org/papers/v12/duchi11a.html). Does not count steps."""
     return (*_adagrad(b, state_steps=state_steps, **arguments), state_steps)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import finish, full, operands, pointwise, wide, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -63,7 +63,7 @@ def celu(b: Builder, self: SSAValue, *, alpha: SSAValue) -> SSAValue:
 
 @pointwise("aten.gelu.default", options=("approximate",))
 def gelu(b: Builder, self: SSAValue, *, approximate: str) -> SSAValue:
-    """x times the normal distribution's probability below x, exactly or by a tanh."""
+    """x times the normal CDF at x, exactly or approximated by tanh."""
     half = with_number(b, "mul", self, 0.5)
     if approximate == "tanh":
         return b.mul(half, with_number(b, "add", b.unary("tanh", gelu_inner(b, self)), 1.0))
@@ -120,7 +120,7 @@ def hardshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
 
 @pointwise("aten.softshrink.default", rounded=False)
 def softshrink(b: Builder, self: SSAValue, *, lambd: SSAValue) -> SSAValue:
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd (x * 0, so that NaN stays)."""
+    """x moved towards 0 by lambd; 0 where |x| <= lambd (as x * 0, which keeps NaN)."""
     below = b.select(b.compare("LT", self, b.neg(lambd)), b.add(self, lambd), with_number(b, "mul", self, 0))
     return b.select(b.compare("GT", self, lambd), b.sub(self, lambd), below)
 
@@ -141,16 +141,16 @@ def decay(b: Builder, x: SSAValue) -> SSAValue:
 def log_sigmoid_forward(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
     """min(x, 0) - log1p(e^-|x|), and e^-|x| for the backward."""
     (x,) = operands(b, self, common=dtype_of(self))
-    size = decay(b, x)
-    output = b.sub(b.min(x, full(b, 0, x)), b.unary("log1p", size))
+    exponential = decay(b, x)
+    output = b.sub(b.min(x, full(b, 0, x)), b.unary("log1p", exponential))
     dtype, shape = b.out[1]
-    kept = b.convert(size, dtype) if shape == shape_of(size) else b.constant(0, dtype, shape)
-    return finish(b, output), kept
+    buffer = b.convert(exponential, dtype) if shape == shape_of(exponential) else b.constant(0, dtype, shape)
+    return finish(b, output), buffer
 
 
 @rule("aten.glu.default")
 def glu(b: Builder, self: SSAValue, dim: int) -> SSAValue:
-    """The first half along dim times the logistic of the second."""
+    """The first half along dim times the logistic function of the second."""
     first, second = halve(b, b.convert(self, wide(dtype_of(self))), dim)
     return finish(b, b.mul(first, b.unary("logistic", second)))
 
@@ -169,7 +169,7 @@ def halve(b: Builder, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
 
 @pointwise("aten.logit.default", floating=True, rounded=False)
 def logit(b: Builder, self: SSAValue, *, eps: SSAValue | None) -> SSAValue:
-    """log(x / (1 - x)), with x kept in [eps, 1 - eps] first when eps is given."""
+    """log(x / (1 - x)), with x first clamped to [eps, 1 - eps] if eps is given."""
     one = full(b, 1, self)
     x = self if eps is None else b.min(b.max(self, eps), b.sub(one, eps))
     return b.log(b.div(x, b.sub(one, x)))

@@ -1,4 +1,4 @@
-"""Sums, products, quotients, and what is made of them: remainders, fused multiply-adds, interpolation, log-sums."""
+"""Sums, products, quotients, and ops built from them: remainders, fused multiply-adds, interpolation, log-sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import (
+from lazytpu.aten.pointwise.operands import (
     HALVES,
     Operand,
     finish,
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def _is(number: Operand, value: float) -> bool:
-    """Whether `number` is known to be `value` when the program is built."""
+    """Whether `number` is known to be `value` at import."""
     return isinstance(number, Scalar) and number.value is not None and number.value == value
 
 
 def _plus(b: Builder, op: str, x: Operand, y: Operand, alpha: Operand) -> SSAValue:
-    """x + alpha y, or x - alpha y. For halves, numbers are rounded to the tensors' dtype first, the result once
-    (`ufunc::add` over `Vectorized<BFloat16>`)."""
+    """x + alpha y, or x - alpha y. For f16 and bf16, numbers are first rounded to the tensors' dtype, and the result is
+    rounded once (`ufunc::add` over `Vectorized<BFloat16>`)."""
     common = result_type(x, y)
     if _is(alpha, 1):
         return finish(b, b.binary(op, *operands(b, x, y, common=common, halves="own")))
@@ -46,7 +46,7 @@ def _plus(b: Builder, op: str, x: Operand, y: Operand, alpha: Operand) -> SSAVal
 
 @rule("aten.add.Tensor", "aten.add.Scalar", numbers=("self", "other", "alpha"))
 def add(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
-    """self + alpha * other; of bools, the logical or."""
+    """self + alpha * other; for bools, logical or."""
     return _plus(b, "add", self, other, alpha)
 
 
@@ -63,13 +63,13 @@ def rsub(b: Builder, self: Operand, other: Operand, alpha: Operand) -> SSAValue:
 
 
 def _unrounded(other: Operand) -> bool:
-    """Whether CPU kernels read `other` in f32 beside a half tensor (`iter.original_scalar_value<opmath_t>(2)` in
-    BinaryOpsKernel.cpp): a number or 0-d tensor as second operand of mul and div."""
+    """Whether CPU kernels read `other`, the second operand of mul or div, in f32 although the first is f16 or bf16: if
+    it is a number or 0-d tensor (`iter.original_scalar_value<opmath_t>(2)` in BinaryOpsKernel.cpp)."""
     return isinstance(other, Scalar) or not shape_of(other)
 
 
 def _scaled(b: Builder, op: str, x: Operand, y: Operand, common: str) -> SSAValue:
-    """x `op` y of mul and div, rounded once."""
+    """x `op` y for mul and div, rounded once."""
     if common not in HALVES or not _unrounded(y):
         return b.binary(op, *operands(b, x, y, common=common, halves="own"))
     (left,) = operands(b, x, common=common)
@@ -78,14 +78,14 @@ def _scaled(b: Builder, op: str, x: Operand, y: Operand, common: str) -> SSAValu
 
 @rule("aten.mul.Tensor", "aten.mul.Scalar", numbers=("self", "other"))
 def mul(b: Builder, self: Operand, other: Operand) -> SSAValue:
-    """self * other; of bools, the logical and."""
+    """self * other; for bools, logical and."""
     common = result_type(self, other)
     return finish(b, _scaled(b, "mul", self, other, common), common)
 
 
 @rule("aten.div.Tensor", "aten.div.Scalar", numbers=("self", "other"))
 def div(b: Builder, self: Operand, other: Operand) -> SSAValue:
-    """self / other; of integers, in the default float."""
+    """self / other; integers are divided in the default float."""
     common = float_type(self, other)
     return finish(b, _scaled(b, "div", self, other, common), common)
 
@@ -113,8 +113,8 @@ def floor_divide(b: Builder, self: Operand, other: Operand) -> SSAValue:
 
 
 def _divisor(b: Builder, divisor: Operand, value: SSAValue) -> SSAValue:
-    """`value`, to divide integers by. Division by zero is an error on the CPU; one that is known only when the program
-    runs. What is divided by is then one: XLA's code traps on a divisor that it knows to be zero."""
+    """`value` as an integer divisor. Division by zero is an error on the CPU, and here a check. Zeros are replaced by
+    one, since XLA's code traps on a divisor that it knows to be zero."""
     if isinstance(divisor, Scalar) and divisor.value:
         return value
     ok = b.compare("NE", value, full(b, 0, value))
@@ -123,8 +123,8 @@ def _divisor(b: Builder, divisor: Operand, value: SSAValue) -> SSAValue:
 
 
 def floor_quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
-    """floor(x / y) as `c10::div_floor_floating` and `div_floor_integer` compute it: from the exact remainder, since the
-    rounded quotient may lie on the wrong side of a whole number."""
+    """floor(x / y) as in `c10::div_floor_floating` and `div_floor_integer`: from the exact remainder, since the rounded
+    quotient may lie on the wrong side of an integer."""
     zero, one = full(b, 0, x), full(b, 1, x)
     remainder = b.binary("rem", x, y)
     inexact = b.compare("NE", remainder, zero)
@@ -152,21 +152,21 @@ def _signs_differ(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
 
 @rule("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", numbers=("self", "other"))
 def remainder(b: Builder, self: Operand, other: Operand) -> SSAValue:
-    """self - other * floor(self / other): the sign of `other`."""
+    """self - other * floor(self / other), with the sign of `other`."""
     common = result_type(self, other)
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
         y = _divisor(b, other, y)
-    found = b.binary("rem", x, y)
+    result = b.binary("rem", x, y)
     if is_unsigned(common):
-        return finish(b, found)
-    off = b.and_(b.compare("NE", found, full(b, 0, x)), _signs_differ(b, found, y))
-    return finish(b, b.select(off, b.add(found, y), found), common)
+        return finish(b, result)
+    off = b.and_(b.compare("NE", result, full(b, 0, x)), _signs_differ(b, result, y))
+    return finish(b, b.select(off, b.add(result, y), result), common)
 
 
 @rule("aten.fmod.Tensor", "aten.fmod.Scalar", numbers=("self", "other"))
 def fmod(b: Builder, self: Operand, other: Operand) -> SSAValue:
-    """self - other * trunc(self / other): the sign of `self`."""
+    """self - other * trunc(self / other), with the sign of `self`."""
     common = result_type(self, other)
     x, y = operands(b, self, other, common=common)
     if not is_float(common):
@@ -191,7 +191,7 @@ def addcdiv(b: Builder, self: Operand, tensor1: Operand, tensor2: Operand, value
 
 
 def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
-    """value * x, where `value` is a number that takes x's dtype."""
+    """value * x, with the number `value` converted to x's dtype."""
     if _is(value, 1):
         return x
     factor = number(b, value, dtype_of(x)) if isinstance(value, Scalar) else b.convert(value, dtype_of(x))
@@ -200,8 +200,8 @@ def _times(b: Builder, value: Operand, x: SSAValue) -> SSAValue:
 
 @rule("aten.lerp.Tensor", "aten.lerp.Scalar", numbers=("self", "end", "weight"))
 def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
-    """self + weight (end - self), from the nearer end: end + (weight - 1) (end - self) for |weight| >= 1/2
-    (ATen/native/Lerp.h). Which end is decided once where the weight is one number."""
+    """self + weight (end - self), computed from the nearer end: end + (weight - 1) (end - self) for |weight| >= 1/2
+    (ATen/native/Lerp.h). If the weight is one number, the end is selected once."""
     common = result_type(*(a for a in (self, end, weight) if isinstance(a, SSAValue)))
     start, stop = operands(b, self, end, common=common, rounded=False)
     (part,) = operands(b, weight, common=common, rounded=False)
@@ -217,28 +217,29 @@ def lerp(b: Builder, self: Operand, end: Operand, weight: Operand) -> SSAValue:
 
 @pointwise("aten.logaddexp.default", floating=True)
 def logaddexp(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """log(e^x + e^y) = max + log1p(e^(min - max)); equal infinities are themselves (ATen/native/cpu/LogAddExp.h)."""
+    """log(e^x + e^y) = max + log1p(e^(min - max)); equal infinities are returned as they are
+    (ATen/native/cpu/LogAddExp.h)."""
     if is_complex(dtype_of(self)):
         first = b.compare("GE", b.unary("real", self), b.unary("real", other))
         larger, smaller = b.select(first, self, other), b.select(first, other, self)
         return b.add(larger, b.unary("log1p", b.exp(b.sub(smaller, larger))))
-    size = b.abs(b.sub(self, other))
-    found = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(size))))
-    return _equal_infinities(b, self, other, found)
+    distance = b.abs(b.sub(self, other))
+    result = b.add(b.max(self, other), b.unary("log1p", b.exp(b.neg(distance))))
+    return _equal_infinities(b, self, other, result)
 
 
 @pointwise("aten.logaddexp2.default", floating=True)
 def logaddexp2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """log2(2^x + 2^y)."""
-    size = b.abs(b.sub(self, other))
-    power = b.binary("pow", full(b, 2, size), b.neg(size))
+    distance = b.abs(b.sub(self, other))
+    power = b.binary("pow", full(b, 2, distance), b.neg(distance))
     raised = b.div(b.unary("log1p", power), full(b, math.log(2), power))
     return _equal_infinities(b, self, other, b.add(b.max(self, other), raised))
 
 
-def _equal_infinities(b: Builder, x: SSAValue, y: SSAValue, found: SSAValue) -> SSAValue:
+def _equal_infinities(b: Builder, x: SSAValue, y: SSAValue, otherwise: SSAValue) -> SSAValue:
     infinite = b.compare("EQ", b.abs(x), full(b, math.inf, x))
-    return b.select(b.and_(infinite, b.compare("EQ", x, y)), x, found)
+    return b.select(b.and_(infinite, b.compare("EQ", x, y)), x, otherwise)
 
 
 @pointwise("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", floating=True)
@@ -272,17 +273,17 @@ def atan2(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 
 @pointwise("aten.hypot.default")
 def hypot(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """sqrt(x^2 + y^2), which does not overflow on the way; inf wins over NaN. The magnitude of a complex number, but of
-    f64 by its own formula: a TPU has no complex128."""
+    """sqrt(x^2 + y^2) without intermediate overflow; inf wins over NaN. Computed as the magnitude of a complex number,
+    except in f64, since a TPU has no complex128."""
     infinity = full(b, math.inf, self)
     if dtype_of(self) == "f64":
         larger, smaller = (b.binary(which, b.abs(self), b.abs(other)) for which in ("max", "min"))
         ratio = b.div(smaller, b.select(b.compare("EQ", larger, full(b, 0, larger)), full(b, 1, larger), larger))
-        found = b.mul(larger, b.sqrt(b.add(full(b, 1, ratio), b.mul(ratio, ratio))))
+        length = b.mul(larger, b.sqrt(b.add(full(b, 1, ratio), b.mul(ratio, ratio))))
     else:
-        found = b.abs(b.binary("complex", self, other))
-    endless = b.or_(*(b.compare("EQ", b.abs(x), infinity) for x in (self, other)))
-    return b.select(endless, infinity, found)
+        length = b.abs(b.binary("complex", self, other))
+    infinite = b.or_(*(b.compare("EQ", b.abs(x), infinity) for x in (self, other)))
+    return b.select(infinite, infinity, length)
 
 
 @rule("aten.ldexp.Tensor", numbers=("self", "other"))
@@ -295,7 +296,7 @@ def ldexp(b: Builder, self: Operand, other: Operand) -> SSAValue:
 
 
 def _in_place(name: str, meaning: Callable[[Builder, Operand, Operand], SSAValue]) -> None:
-    """The rule of an in-place overload that no functional one is named after."""
+    """The rule of an in-place overload that has no functional counterpart of the same name."""
 
     @rule(name, numbers=("other",))
     def written(b: Builder, self: SSAValue, other: Operand) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Integers and bits: and, or, xor, not, shifts, gcd, lcm, frexp."""
+"""Bits: and, or, xor, not, shifts, frexp."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import finish, full, operands, pointwise, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import bitwidth, dtype_of, is_unsigned, shape_of
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
-# exponent bits, bits of the fraction, bias
+# dtype -> integer dtype of its bits, exponent bits, fraction bits, bias
 FLOAT_LAYOUT = {"f32": ("i32", 8, 23, 127), "f64": ("i64", 11, 52, 1023)}
 
 
@@ -32,7 +32,7 @@ _bitwise("xor", "xor")
 
 @pointwise("aten.bitwise_not.default")
 def bitwise_not(b: Builder, self: SSAValue) -> SSAValue:
-    """~self; of bools, not."""
+    """~self; for bools, logical not."""
     return b.not_(self)
 
 
@@ -44,7 +44,7 @@ def bitwise_not(b: Builder, self: SSAValue) -> SSAValue:
     "aten.__lshift__.Scalar",
 )
 def left_shift(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """self << other: 0 for a count that is negative or not below the width."""
+    """self << other: 0 if the count is negative or not below the width."""
     return b.select(_in_range(b, other), b.binary("shift_left", self, other), full(b, 0, self))
 
 
@@ -56,7 +56,7 @@ def left_shift(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     "aten.__rshift__.Scalar",
 )
 def right_shift(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """self >> other: 0, or -1 of a negative number, for a count that is negative or not below the width."""
+    """self >> other: 0, or -1 for a negative number, if the count is negative or not below the width."""
     if is_unsigned(dtype_of(self)):
         shifted = b.binary("shift_right_logical", self, other)
         return b.select(_in_range(b, other), shifted, full(b, 0, self))
@@ -71,9 +71,9 @@ def _in_range(b: Builder, count: SSAValue) -> SSAValue:
 
 @rule("aten.frexp.Tensor")
 def frexp(b: Builder, self: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """(m, e) with self = m 2^e and 1/2 <= |m| < 1; 0, infinities and NaN are their own m, with e = 0.
+    """(m, e) with self = m 2^e and 1/2 <= |m| < 1; for 0, infinities and NaN, m is the number itself and e = 0.
 
-    The exponent is read from the bits, after numbers below the normal range are scaled into it.
+    The exponent is read from the bits. Numbers below the normal range are first scaled into it.
     """
     (x,) = operands(b, self, common=dtype_of(self))
     bits_dtype, exponent_bits, fraction_bits, bias = FLOAT_LAYOUT[dtype_of(x)]

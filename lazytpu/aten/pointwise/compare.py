@@ -1,4 +1,4 @@
-"""Comparisons, logic, choices: eq … ge, logical_*, where, masked_fill, maximum, clamp, isnan and their kind."""
+"""Comparisons, logic and selection: eq … ge, logical_*, where, masked_fill, maximum, clamp, isnan and the like."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from lazytpu.aten.pointwise.computing import Operand, computable, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise.operands import Operand, computable, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise.unary import signbit
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
@@ -24,7 +24,7 @@ def is_nan(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def truth(b: Builder, x: SSAValue) -> SSAValue:
-    """x != 0, as torch converts to bool: NaN is true."""
+    """x != 0, torch's conversion to bool: NaN is true."""
     return x if dtype_of(x) == "i1" else b.compare("NE", x, full(b, 0, x))
 
 
@@ -96,7 +96,7 @@ def isneginf(b: Builder, self: SSAValue) -> SSAValue:
 
 @rule("aten.where.self", numbers=("self", "other"))
 def where(b: Builder, condition: SSAValue, self: Operand, other: Operand) -> SSAValue:
-    """self where the condition holds, else other, in their promoted dtype."""
+    """self where the condition is true, else other, in their promoted dtype."""
     shape = b.out[0][1]
     (pred,) = promote(b, truth(b, condition), to="i1", shape=shape)
     x, y = promote(b, self, other, to=result_type(self, other), shape=shape)
@@ -124,35 +124,35 @@ def minimum(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     return b.and_(self, other) if dtype_of(self) == "i1" else b.min(self, other)
 
 
-def _beside_nan(b: Builder, x: SSAValue, y: SSAValue, found: SSAValue) -> SSAValue:
+def _beside_nan(b: Builder, x: SSAValue, y: SSAValue, extreme: SSAValue) -> SSAValue:
     if not is_float(dtype_of(x)):
-        return found
-    return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, found))
+        return extreme
+    return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, extreme))
 
 
 @pointwise("aten.fmax.default", halves="own")
 def fmax(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """The greater; a NaN gives way to a number."""
+    """The greater; NaN only where both are NaN."""
     return _beside_nan(b, self, other, maximum(b, self, other))
 
 
 @pointwise("aten.fmin.default", halves="own")
 def fmin(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
-    """The lesser; a NaN gives way to a number."""
+    """The lesser; NaN only where both are NaN."""
     return _beside_nan(b, self, other, minimum(b, self, other))
 
 
 @rule("aten.clamp.default", "aten.clamp.Tensor", numbers=("self", "min", "max"))
 def clamp(b: Builder, self: Operand, min: Operand | None, max: Operand | None) -> SSAValue:
-    """min(max(self, min), max): `max` wins where the bounds cross, and any NaN gives NaN."""
+    """min(max(self, min), max): `max` wins where the bounds cross, and NaN in any operand gives NaN."""
     common = result_type(self, min, max)
     bounds = [x for x in (min, max) if x is not None]
-    found, *limits = operands(b, self, *bounds, common=common, halves="own")
+    result, *limits = operands(b, self, *bounds, common=common, halves="own")
     if min is not None:
-        found = b.max(found, limits[0])
+        result = b.max(result, limits[0])
     if max is not None:
-        found = b.min(found, limits[-1])
-    return finish(b, found)
+        result = b.min(result, limits[-1])
+    return finish(b, result)
 
 
 @rule("aten.clamp_min.default", "aten.clamp_min.Tensor", numbers=("self", "min"))

@@ -1,11 +1,11 @@
-"""Complex numbers: conjugate, angle, and to and from pairs of real numbers."""
+"""Complex numbers: conjugate, angle, and conversion from and to pairs of real numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import REAL_OF, full, pointwise
+from lazytpu.aten.pointwise.operands import REAL_OF, full, pointwise
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def conjugate(b: Builder, x: SSAValue) -> SSAValue:
-    """The conjugate of a complex number; a real number is its own."""
+    """The conjugate of a complex number; a real number unchanged."""
     if dtype_of(x) not in REAL_OF:
         return x
     return b.binary("complex", b.unary("real", x), b.neg(b.unary("imag", x)))
@@ -36,12 +36,12 @@ def neg_view_copy(b: Builder, self: SSAValue) -> SSAValue:
 
 @pointwise("aten.angle.default", floating=True)
 def angle(b: Builder, self: SSAValue) -> SSAValue:
-    """The argument of a complex number; of a real one 0 or pi, and NaN for NaN."""
+    """The argument of a complex number; for a real one, 0 or pi, or NaN for NaN."""
     if dtype_of(self) in REAL_OF:
         return b.binary("atan2", b.unary("imag", self), b.unary("real", self))
     zero = full(b, 0, self)
-    found = b.select(b.compare("LT", self, zero), full(b, math.pi, self), zero)
-    return b.select(b.compare("NE", self, self), self, found)
+    result = b.select(b.compare("LT", self, zero), full(b, math.pi, self), zero)
+    return b.select(b.compare("NE", self, self), self, result)
 
 
 @rule("aten.complex.default")
@@ -55,12 +55,12 @@ def complex_from_parts(b: Builder, real: SSAValue, imag: SSAValue) -> SSAValue:
 def polar(b: Builder, abs: SSAValue, angle: SSAValue) -> SSAValue:
     """abs (cos angle + i sin angle)."""
     shape = b.out[0][1]
-    size, turn = _wide(b, b.broadcast_to(abs, shape), b.broadcast_to(angle, shape))
-    return b.binary("complex", b.mul(size, b.unary("cos", turn)), b.mul(size, b.unary("sin", turn)))
+    radius, phase = _wide(b, b.broadcast_to(abs, shape), b.broadcast_to(angle, shape))
+    return b.binary("complex", b.mul(radius, b.unary("cos", phase)), b.mul(radius, b.unary("sin", phase)))
 
 
 def _wide(b: Builder, *parts: SSAValue) -> tuple[SSAValue, ...]:
-    """Parts of a complex number are f32 or f64."""
+    """`parts` in f32 or f64, as parts of a complex number must be."""
     return tuple(b.convert(p, "f64" if dtype_of(p) == "f64" else "f32") for p in parts)
 
 

@@ -1,11 +1,11 @@
-"""Functions of complex numbers where XLA's differ from those of C99: at infinities, at 0, on a branch cut."""
+"""Functions of complex numbers for which XLA differs from C99: at infinities, at 0, on a branch cut."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full, with_number
+from lazytpu.aten.pointwise.operands import full, with_number
 from lazytpu.ir.types import dtype_of, is_complex
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ def _parts(b: Builder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
 
 def size(b: Builder, x: SSAValue) -> SSAValue:
     """|x|: infinite when either part is, even beside a NaN."""
-    found = b.abs(x)
+    result = b.abs(x)
     if not is_complex(dtype_of(x)):
-        return found
-    infinity = full(b, math.inf, found)
-    there = [b.compare("EQ", b.abs(part), infinity) for part in _parts(b, x)]
-    return b.select(b.or_(*there), infinity, found)
+        return result
+    infinity = full(b, math.inf, result)
+    infinite = [b.compare("EQ", b.abs(part), infinity) for part in _parts(b, x)]
+    return b.select(b.or_(*infinite), infinity, result)
 
 
 def square_root(b: Builder, x: SSAValue) -> SSAValue:
-    """The root with the positive real part. Its imaginary part has the sign of that of x, also that of -0.0."""
+    """The root with positive real part. Its imaginary part has the sign of x's imaginary part, even if that is -0.0."""
     root = b.sqrt(x)
     if not is_complex(dtype_of(x)):
         return root
@@ -41,17 +41,17 @@ def square_root(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def exponential(b: Builder, x: SSAValue) -> SSAValue:
-    """e^x. Where the imaginary part is not finite: 0 at a real part of -inf, an infinity of no direction at +inf."""
-    found = b.exp(x)
+    """e^x. Where the imaginary part is not finite, 0 for a real part of -inf, and (inf, NaN) for +inf."""
+    result = b.exp(x)
     if not is_complex(dtype_of(x)):
-        return found
+        return result
     real, imag = _parts(b, x)
     none, infinity = full(b, 0, real), full(b, math.inf, real)
     vanishing = b.compare("EQ", real, full(b, -math.inf, real))
     endless = b.compare("EQ", real, infinity)
     lost = b.not_(b.unary("is_finite", imag))
     limit = b.binary("complex", b.select(vanishing, none, infinity), b.select(vanishing, none, full(b, math.nan, real)))
-    return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, found)
+    return b.select(b.and_(lost, b.or_(vanishing, endless)), limit, result)
 
 
 def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
@@ -62,13 +62,13 @@ def power_of_two(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def power(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
-    """x^y. Of a complex 0: 0 for an exponent with a positive real part, infinite for one with a negative, else NaN."""
-    found = b.binary("pow", x, y)
+    """x^y. For a complex 0: 0 if the exponent's real part is positive, infinite if it is negative, else NaN."""
+    result = b.binary("pow", x, y)
     if not is_complex(dtype_of(x)):
-        return found
+        return result
     real = b.unary("real", y)
     none, nan = full(b, 0, real), full(b, math.nan, real)
     above, below = b.compare("GT", real, none), b.compare("LT", real, none)
     first = b.select(above, none, b.select(below, full(b, math.inf, real), nan))
     limit = b.binary("complex", first, b.select(above, none, nan))
-    return b.select(b.compare("EQ", x, full(b, 0, x)), limit, found)
+    return b.select(b.compare("EQ", x, full(b, 0, x)), limit, result)

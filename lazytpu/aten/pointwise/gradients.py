@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.pointwise.activations import KAPPA, decay, gelu_inner, halve, within
 from lazytpu.aten.pointwise.complex import conjugate
-from lazytpu.aten.pointwise.computing import finish, full, operands, pointwise, wide, with_number
+from lazytpu.aten.pointwise.operands import finish, full, operands, pointwise, wide, with_number
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
-SIXTH = 0.1666666716337204  # 1.0f / 6.0f: the CPU's kernel has it in single precision, for doubles too
+SIXTH = 0.1666666716337204  # 1.0f / 6.0f: single precision in the CPU kernel, even for doubles
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
@@ -55,14 +55,14 @@ def hardtanh_backward(
 def leaky_relu_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, *, negative_slope: SSAValue, self_is_result: bool
 ) -> SSAValue:
-    """g where x > 0, else g * negative_slope (the result has the sign of x)."""
+    """g where x > 0, else g * negative_slope. x may be the result, which has the same sign."""
     positive = b.compare("GT", self, full(b, 0, self))
     return b.select(positive, grad_output, b.mul(grad_output, negative_slope))
 
 
 @rule("aten._prelu_kernel_backward.default")
 def prelu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, weight: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Gradients of x and of the (not yet reduced) weight."""
+    """Gradients of x and of the weight, the latter not yet reduced."""
     grad, x, slope = operands(b, grad_output, self, weight, common=dtype_of(self))
     positive = b.compare("GT", x, full(b, 0, x))
     for_self = b.select(positive, grad, b.mul(slope, grad))
@@ -105,12 +105,12 @@ def gelu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, approxim
 
 
 def _gelu_tanh_slope(b: Builder, x: SSAValue) -> SSAValue:
-    bent = b.unary("tanh", gelu_inner(b, x))
-    left = with_number(b, "mul", x, 0.5)
+    tanh = b.unary("tanh", gelu_inner(b, x))
+    half = with_number(b, "mul", x, 0.5)
     cubic = with_number(b, "add", with_number(b, "mul", b.mul(x, x), 3 * KAPPA), 1)
     inner = with_number(b, "mul", cubic, math.sqrt(2 / math.pi))
-    through_tanh = b.mul(b.mul(left, _one_minus(b, b.mul(bent, bent))), inner)
-    return b.add(with_number(b, "mul", with_number(b, "add", bent, 1), 0.5), through_tanh)
+    through_tanh = b.mul(b.mul(half, _one_minus(b, b.mul(tanh, tanh))), inner)
+    return b.add(with_number(b, "mul", with_number(b, "add", tanh, 1), 0.5), through_tanh)
 
 
 @pointwise("aten.silu_backward.default")
@@ -137,7 +137,7 @@ def hardsigmoid_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> S
 
 @pointwise("aten.hardswish_backward.default")
 def hardswish_backward(b: Builder, grad_output: SSAValue, self: SSAValue) -> SSAValue:
-    """0 where x <= -3, g (x / 3 + 1/2) up to 3, g from there."""
+    """0 where x <= -3, g (x / 3 + 1/2) where -3 < x < 3, g beyond."""
     slope = with_number(b, "add", with_number(b, "div", self, 3), 0.5)
     middle = b.select(b.compare("LT", self, full(b, 3, self)), b.mul(grad_output, slope), grad_output)
     return b.select(b.compare("LE", self, full(b, -3, self)), full(b, 0, self), middle)
@@ -192,7 +192,7 @@ def glu_backward(b: Builder, grad_output: SSAValue, self: SSAValue, dim: int) ->
 
 @pointwise("aten.logit_backward.default", rounded=False)
 def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SSAValue | None) -> SSAValue:
-    """g / (x (1 - x)); outside the bounds NaN, or 0 when eps gives the bounds."""
+    """g / (x (1 - x)); outside the bounds, NaN, or 0 if the bounds come from eps."""
     low = full(b, 0, self) if eps is None else eps
     outside = b.or_(b.compare("LT", self, low), b.compare("GT", self, _one_minus(b, low)))
     slope = b.div(grad_output, b.mul(self, _one_minus(b, self)))
@@ -201,7 +201,7 @@ def logit_backward(b: Builder, grad_output: SSAValue, self: SSAValue, *, eps: SS
 
 @rule("aten.native_dropout_backward.default", numbers=("scale",))
 def native_dropout_backward(b: Builder, grad_output: SSAValue, mask: SSAValue, scale: SSAValue) -> SSAValue:
-    """g * mask * scale, a number of float: of integers the product is one, too."""
+    """g * mask * scale, with scale a float; so the result is a float even for integers."""
     dtype = b.out[0][0]
-    grad, kept, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
-    return b.convert(b.mul(b.mul(grad, kept), factor), dtype)
+    grad, keep, factor = promote(b, grad_output, mask, scale, to=wide(dtype))
+    return b.convert(b.mul(b.mul(grad, keep), factor), dtype)

@@ -1,4 +1,4 @@
-"""Powers: static exponents as products and roots, the rest by the dialect's pow."""
+"""Powers: static exponents as products and roots, others by the dialect's pow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from lazytpu.aten.pointwise.complex_limits import power as power_or_limit
 from lazytpu.aten.pointwise.complex_limits import square_root
-from lazytpu.aten.pointwise.computing import Operand, finish, full, operands, pointwise, result_type
+from lazytpu.aten.pointwise.operands import Operand, finish, full, operands, pointwise, result_type
 from lazytpu.aten.pointwise.unary import reciprocal
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -17,18 +17,18 @@ from lazytpu.ir.types import dtype_of, is_complex, is_float, is_integer
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
-# XLA takes the top bit of an integer exponent for a sign, unsigned or not; in a wider dtype there is none.
+# XLA takes the top bit of an integer exponent as its sign, even if it is unsigned. In a wider dtype that bit is 0.
 WIDER = {"ui8": "ui32", "ui16": "ui32", "ui32": "ui64"}
 
 
-# Exponents whose power is computed by other means than that of the rest.
+# Exponents whose power has a formula of its own.
 SPECIAL = (2, 3, 0.5, -0.5, -1, -2, 1, 0)
 
 
 @rule("aten.pow.Tensor_Scalar", promotable=("exponent",))
 def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
-    """self^exponent; a static exponent is part of the program, as it decides how the power is computed. For one that
-    varies all the ways are in the program, and the number chooses: the results are the same."""
+    """self^exponent. A static exponent is part of the program and selects the formula. For one that varies, the program
+    has all formulas and selects by the number: the results are the same."""
     common = result_type(self, exponent)
     if not isinstance(exponent, Scalar) or exponent.plan is None:
         return _fixed(b, self, exponent, common)
@@ -45,9 +45,9 @@ def _equals(b: Builder, exponent: Scalar, value: float, dtype: str) -> SSAValue:
     """Whether a run-time number, in a real `dtype`, is `value`."""
     if exponent.kind != "complex":
         return b.compare("EQ", b.scalar(exponent, dtype), b.constant(value, dtype))
-    given = b.scalar(exponent, "c64" if dtype == "f32" else "c128")
+    number = b.scalar(exponent, "c64" if dtype == "f32" else "c128")
     real, imag = (
-        b.compare("EQ", b.unary(part, given), b.constant(v, dtype)) for part, v in (("real", value), ("imag", 0))
+        b.compare("EQ", b.unary(part, number), b.constant(v, dtype)) for part, v in (("real", value), ("imag", 0))
     )
     return b.and_(real, imag)
 
@@ -62,7 +62,7 @@ def _fixed(b: Builder, self: SSAValue, exponent: Operand, common: str) -> SSAVal
         return finish(b, integer_power(b, operands(b, self, common=common)[0], known))
     # The CPU's bfloat16 cube rounds after each product; Half is widened first (PowKernel.cpp, Vectorized<BFloat16>).
     halves = "own" if common == "bf16" and known in (3, -2) else "wide"
-    # Half's roots are powers of f32, which differ at -inf and -0.
+    # f16's roots are powers in f32, which differ at -inf and -0.
     rooted = common == "f16" and known in (0.5, -0.5)
     if known is not None and not rooted and (is_float(common) or is_complex(common)):
         (x,) = operands(b, self, common=common, halves=halves)
@@ -73,7 +73,8 @@ def _fixed(b: Builder, self: SSAValue, exponent: Operand, common: str) -> SSAVal
 
 
 def static_power(b: Builder, x: SSAValue, exponent: complex) -> SSAValue | None:
-    """The exponents that `pow_tensor_scalar_optimized_kernel` (PowKernel.cpp) does not give to std::pow, or None."""
+    """The power for exponents that `pow_tensor_scalar_optimized_kernel` (PowKernel.cpp) does not pass to std::pow, else
+    None."""
     if exponent == 2:
         return b.mul(x, x)
     if exponent == 3:
@@ -103,7 +104,7 @@ def integer_power(b: Builder, x: SSAValue, exponent: int) -> SSAValue:
 
 @pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(b: Builder, self: SSAValue, exponent: SSAValue) -> SSAValue:
-    """self^exponent; of integers, 0 for a negative exponent unless the base is 1 or -1."""
+    """self^exponent; for integers, 0 if the exponent is negative and the base neither 1 nor -1."""
     wider = WIDER.get(dtype_of(self))
     if wider is None:
         return power_or_limit(b, self, exponent)

@@ -1,11 +1,11 @@
-"""Special functions: most are templates (JAX functions spliced in), computed in f32 or f64."""
+"""Special functions. Most are templates, that is JAX functions, computed in f32 or f64."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import finish, float_type, full, operands, pointwise, with_number
+from lazytpu.aten.pointwise.operands import finish, float_type, full, operands, pointwise, with_number
 from lazytpu.aten.pointwise.unary import digamma
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import bitwidth, dtype_of, is_unsigned, shape_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def from_template(b: Builder, name: str, *xs: SSAValue, **params: Any) -> SSAValue:
-    """A template whose result is like its first operand."""
+    """A template whose result has the dtype and shape of its first operand."""
     return b.template(name, xs, [(dtype_of(xs[0]), shape_of(xs[0]))], **params)[0]
 
 
@@ -60,7 +60,7 @@ POLYNOMIALS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# Those whose schema names the tensor `x` instead of `self`.
+# Ops whose schema calls the tensor `x` instead of `self`.
 NAMED_X = (
     "special_scaled_modified_bessel_k0",
     "special_scaled_modified_bessel_k1",
@@ -115,26 +115,26 @@ def igammac(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def zeta(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """Hurwitz zeta function of self at other: inf at the poles 0, -1, -2, …, NaN for self < 1 (`zeta` in Math.h).
 
-    The backend's series is for q > 0. Below, with f = q - floor(q) and a whole s, the terms of either sign are summed
-    apart: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)); for another s it is NaN.
+    The backend's series is for q > 0. For negative q and integer s, with f = q - floor(q), terms of either sign are
+    summed separately: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)). For other s it is NaN.
     """
     s, q, one = self, other, full(b, 1, other)
     whole, negative = b.unary("floor", q), b.compare("LT", q, full(b, 0, q))
-    part = b.sub(q, whole)
-    below = b.sub(b.binary("zeta", s, b.sub(one, part)), b.binary("zeta", s, b.sub(one, b.select(negative, q, part))))
+    f = b.sub(q, whole)
+    below = b.sub(b.binary("zeta", s, b.sub(one, f)), b.binary("zeta", s, b.sub(one, b.select(negative, q, f))))
     even = b.compare("EQ", with_number(b, "rem", s, 2), full(b, 0, s))
     below = b.select(even, below, b.neg(below))
     below = b.select(b.compare("EQ", s, b.unary("floor", s)), below, full(b, math.nan, below))
-    above = b.binary("zeta", s, b.select(negative, part, q))
-    found = b.select(negative, b.add(above, below), above)
+    above = b.binary("zeta", s, b.select(negative, f, q))
+    result = b.select(negative, b.add(above, below), above)
     pole = b.and_(b.compare("LE", q, full(b, 0, q)), b.compare("EQ", q, whole))
-    found = b.select(pole, full(b, math.inf, q), found)
-    return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), found)
+    result = b.select(pole, full(b, math.inf, q), result)
+    return b.select(b.compare("LT", s, full(b, 1, s)), full(b, math.nan, s), result)
 
 
 @rule("aten.polygamma.default")
 def polygamma(b: Builder, n: int, self: SSAValue) -> SSAValue:
-    """The derivative of order n of digamma: (-1)^(n+1) n! zeta(n + 1, x), with its limit 0 at inf."""
+    """The n-th derivative of digamma: (-1)^(n+1) n! zeta(n + 1, x), with its limit 0 at inf."""
     (x,) = operands(b, self, common=float_type(self))
     if n == 0:
         return finish(b, digamma(b, x))
@@ -145,13 +145,13 @@ def polygamma(b: Builder, n: int, self: SSAValue) -> SSAValue:
 
 
 def _trigamma(b: Builder, x: SSAValue) -> SSAValue:
-    """The derivative of digamma; below 1/2 by its reflection (`trigamma` in Math.h), NaN at -inf."""
+    """The derivative of digamma; below 1/2 by reflection (`trigamma` in Math.h), NaN at -inf."""
     low = b.compare("LT", x, full(b, 0.5, x))
     sine = b.unary("sin", with_number(b, "mul", x, math.pi))
     folded = b.select(low, b.sub(full(b, 1, x), x), x)
-    found = b.binary("polygamma", full(b, 1, x), folded)
-    found = b.select(b.compare("EQ", folded, full(b, math.inf, x)), full(b, 0, x), found)
-    return b.select(low, b.sub(b.div(full(b, math.pi**2, x), b.mul(sine, sine)), found), found)
+    result = b.binary("polygamma", full(b, 1, x), folded)
+    result = b.select(b.compare("EQ", folded, full(b, math.inf, x)), full(b, 0, x), result)
+    return b.select(low, b.sub(b.div(full(b, math.pi**2, x), b.mul(sine, sine)), result), result)
 
 
 @rule("aten.mvlgamma.default")
@@ -182,10 +182,10 @@ def gcd(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
 def lcm(b: Builder, self: SSAValue, other: SSAValue) -> SSAValue:
     """Least common multiple: |self / gcd * other|, and 0 when both are 0."""
     dtype = dtype_of(self)
-    if bitwidth(dtype) < 32:  # the product may not fit; C++ computes it as an int
+    if bitwidth(dtype) < 32:  # the product may overflow; C++ computes it as an int
         wider = lcm(b, b.convert(self, "i32"), b.convert(other, "i32"))
         return b.convert(wider, dtype)
     divisor = gcd(b, self, other)
-    nothing = b.compare("EQ", divisor, full(b, 0, divisor))
-    multiple = b.mul(b.div(self, b.select(nothing, full(b, 1, divisor), divisor)), other)
+    zero = b.compare("EQ", divisor, full(b, 0, divisor))
+    multiple = b.mul(b.div(self, b.select(zero, full(b, 1, divisor), divisor)), other)
     return multiple if is_unsigned(dtype) else b.abs(multiple)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lazytpu.aten.pointwise.complex_limits import exponential, power_of_two, size, square_root
-from lazytpu.aten.pointwise.computing import computable, finish, full, table, wide, with_number
+from lazytpu.aten.pointwise.operands import computable, finish, full, table, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, is_unsigned, shape_of
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def signbit(b: Builder, x: SSAValue) -> SSAValue:
-    """Whether the sign bit is set: of -0.0 and of negative NaNs too.
+    """Whether the sign bit is set, as it is for -0.0 and negative NaNs.
 
-    Read from the bits of x as f32, since narrowing keeps the sign and a TPU has no bits of an f64.
+    Read from x as f32: narrowing keeps the sign, and a TPU cannot access the bits of an f64.
     """
     if not is_float(dtype_of(x)):
         return full(b, False, b.convert(x, "i1")) if is_unsigned(dtype_of(x)) else b.compare("LT", x, full(b, 0, x))
@@ -31,7 +31,7 @@ def signbit(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def sign(b: Builder, x: SSAValue) -> SSAValue:
-    """(0 < x) - (x < 0): unlike IEEE's, 0 for NaN."""
+    """(0 < x) - (x < 0), which is 0 for NaN."""
     if dtype_of(x) == "i1":
         return x
     zero = full(b, 0, x)
@@ -42,7 +42,7 @@ def sign(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def sgn(b: Builder, x: SSAValue) -> SSAValue:
-    """x / |x|, and 0 for 0."""
+    """x / |x|; 0 at 0."""
     if not is_complex(dtype_of(x)):
         return sign(b, x)
     length = b.abs(x)
@@ -52,7 +52,7 @@ def sgn(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def trunc(b: Builder, x: SSAValue) -> SSAValue:
-    """Toward zero; integers are whole already."""
+    """x rounded toward zero; an integer unchanged."""
     if not is_float(dtype_of(x)):
         return x
     return b.select(b.compare("LT", x, full(b, 0, x)), b.unary("ceil", x), b.unary("floor", x))
@@ -69,40 +69,40 @@ def reciprocal(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def log_to(base: int) -> Any:
-    """log(x) / log(base), and exactly n at base^n: the quotient alone is off by one bit at a fifth of the powers of 2,
-    and floor(log2(x)) would see it."""
+    """log(x) / log(base), but exactly n at base^n. The quotient alone is off by one bit at a fifth of the powers of 2,
+    which floor(log2(x)) would expose."""
 
     def scaled(b: Builder, x: SSAValue) -> SSAValue:
-        found = b.log(x)
+        result = b.log(x)
         if is_complex(dtype_of(x)):
-            parts = (with_number(b, "div", b.unary(part, found), math.log(base)) for part in ("real", "imag"))
+            parts = (with_number(b, "div", b.unary(part, result), math.log(base)) for part in ("real", "imag"))
             return b.binary("complex", *parts)
-        found = with_number(b, "div", found, math.log(base))
-        whole = b.unary("round_nearest_even", found)
-        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, found)
+        result = with_number(b, "div", result, math.log(base))
+        whole = b.unary("round_nearest_even", result)
+        return b.select(b.compare("EQ", b.binary("pow", full(b, base, x), whole), x), whole, result)
 
     return scaled
 
 
 def sinc(b: Builder, x: SSAValue) -> SSAValue:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """sin(pi x) / (pi x); 1 at 0."""
     scaled = with_number(b, "mul", x, math.pi)
     return b.select(b.compare("EQ", x, full(b, 0, x)), full(b, 1, x), b.div(b.unary("sin", scaled), scaled))
 
 
 def erfinv(b: Builder, x: SSAValue) -> SSAValue:
-    """Inverse of erf: infinite at -1 and 1, NaN beyond."""
+    """The inverse of erf: infinite at -1 and 1, NaN beyond."""
     return b.unary("erf_inv", x)
 
 
 def digamma(b: Builder, x: SSAValue) -> SSAValue:
-    """Derivative of lgamma: -inf at 0, inf at -0, NaN at the other poles (`calc_digamma` in ATen/native/Math.h)."""
+    """The derivative of lgamma: -inf at 0, inf at -0, NaN at the other poles (`calc_digamma` in ATen/native/Math.h)."""
     zero = full(b, 0, x)
     pole = b.select(signbit(b, x), full(b, math.inf, x), full(b, -math.inf, x))
-    found = b.unary("digamma", x)
+    result = b.unary("digamma", x)
     whole = b.and_(b.compare("LT", x, zero), b.compare("EQ", x, b.unary("floor", x)))
-    found = b.select(whole, full(b, math.nan, x), found)
-    return b.select(b.compare("EQ", x, zero), pole, found)
+    result = b.select(whole, full(b, math.nan, x), result)
+    return b.select(b.compare("EQ", x, zero), pole, result)
 
 
 def _whole(name: str) -> Any:
@@ -170,7 +170,7 @@ table(
 
 @rule("aten.abs.default")
 def absolute(b: Builder, self: SSAValue) -> SSAValue:
-    """|x|, a real number for a complex one; bools and unsigned integers are what they are."""
+    """|x|, real for complex x; bools and unsigned integers unchanged."""
     dtype = dtype_of(self)
     return self if dtype == "i1" or is_unsigned(dtype) else finish(b, size(b, computable(b, self)))
 
@@ -181,18 +181,18 @@ def round_decimals(b: Builder, self: SSAValue, decimals: int) -> SSAValue:
     if not is_float(dtype_of(self)):
         return self
     x = b.convert(self, wide(dtype_of(self)))
-    # XLA makes a division by a constant a product with its rounded inverse, and 3 / 10 would not be 0.3: so the divisor
-    # is one that depends on x.
+    # XLA turns a division by a constant into a product with its rounded reciprocal, and 3 / 10 would not be 0.3. A
+    # divisor that depends on x prevents that.
     scale = b.select(b.compare("EQ", x, x), full(b, 10.0 ** abs(decimals), x), full(b, 1, x))
-    there, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
-    return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(there, x, scale)), scale))
+    forward, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    return finish(b, b.binary(back, b.unary("round_nearest_even", b.binary(forward, x, scale)), scale))
 
 
 @rule("aten.nan_to_num.default", numbers=("nan", "posinf", "neginf"))
 def nan_to_num(
     b: Builder, self: SSAValue, nan: Scalar | None, posinf: Scalar | None, neginf: Scalar | None
 ) -> SSAValue:
-    """NaN and infinities replaced: by default 0 and the dtype's greatest and least finite numbers."""
+    """NaN and infinities replaced, by default with 0 and the dtype's greatest and least finite numbers."""
     dtype = dtype_of(self)
     if is_complex(dtype):
         parts = (nan_to_num(b, b.unary(part, self), nan, posinf, neginf) for part in ("real", "imag"))
@@ -201,9 +201,9 @@ def nan_to_num(
         return self
     limit = torch.finfo({"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}.get(dtype, torch.float64))
     replaced = b.select(b.compare("NE", self, self), full(b, 0.0 if nan is None else nan, self), self)
-    for bound, given, finite in ((math.inf, posinf, limit.max), (-math.inf, neginf, limit.min)):
+    for bound, replacement, finite in ((math.inf, posinf, limit.max), (-math.inf, neginf, limit.min)):
         at = b.compare("EQ", self, full(b, bound, self))
-        replaced = b.select(at, full(b, finite if given is None else given, self), replaced)
+        replaced = b.select(at, full(b, finite if replacement is None else replacement, self), replaced)
     return replaced
 
 

@@ -1,8 +1,8 @@
 """Random ops of continuous distributions, Bernoulli numbers and dropout.
 
-Each depends on (seed, offset) and the element's index alone, so the numbers are the same in every mode and cut, and
-differ from those of torch's CPU generator. In-place ops return the new value of self; the functional forms share their
-rules.
+A number depends only on (seed, offset) and the element's index. So numbers are the same in every mode and however the
+trace is cut, and differ from those of torch's CPU generator. In-place ops return the new value of self; the functional
+forms share their rules.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full, number, wide, with_number
+from lazytpu.aten.pointwise.operands import full, number, wide, with_number
 from lazytpu.aten.promotion import promote
-from lazytpu.aten.random.draws import chance, exponential, kept, normal, open_unit, stream, unit
+from lazytpu.aten.random.draws import chance, exponential, keep_and_scale, normal, open_unit, stream, unit
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import REAL_OF, dtype_of, is_complex, is_float, shape_of
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 
 def _computed(dtype: str) -> str:
-    """The dtype in which numbers for a tensor of `dtype` are drawn: f32, or f64 where f32 would not hold the result."""
+    """The dtype in which numbers for a tensor of `dtype` are drawn: f32, or f64 where f32 cannot hold the result."""
     return wide(dtype) if is_float(dtype) else "f64"
 
 
 def _spread(b: Builder, value: Scalar | SSAValue, dtype: str, shape: Sequence[int]) -> SSAValue:
-    """A number or tensor in `dtype`, repeated to `shape`."""
+    """A number or tensor in `dtype`, broadcast to `shape`."""
     return promote(b, value, to=dtype, shape=tuple(shape))[0]
 
 
 @rule("aten.uniform_.default", "aten.uniform.default", numbers=("from", "to"), random=True)
 def uniform(b: Builder, self: SSAValue, from_: Scalar, to: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """from + u (to - from), where what rounds up to `to` becomes `from`, as in ATen's CUDA kernel (uniform_kernel);
-    both parts of complex numbers are such."""
+    """from + u (to - from). A result that rounds up to `to` becomes `from`, as in ATen's CUDA kernel (uniform_kernel).
+    A complex number has both parts drawn this way."""
     dtype, shape = dtype_of(self), shape_of(self)
     if is_complex(dtype):
         like = b.unary("real", self)
         return b.binary("complex", *(uniform(b, like, from_, to, rng=stream(b, rng, k)) for k in (0, 1)))
-    own = wide(dtype)
+    compute = wide(dtype)
     if from_.value == 0 and to.value == 1:
         return unit(b, rng, shape, dtype)
-    low, high = _spread(b, from_, own, shape), _spread(b, to, own, shape)
-    scaled = b.add(low, b.mul(b.convert(unit(b, rng, shape, dtype), own), b.sub(high, low)))
+    low, high = _spread(b, from_, compute, shape), _spread(b, to, compute, shape)
+    scaled = b.add(low, b.mul(b.convert(unit(b, rng, shape, dtype), compute), b.sub(high, low)))
     scaled, low, high = b.convert(scaled, dtype), b.convert(low, dtype), b.convert(high, dtype)
     return b.select(b.compare("GE", scaled, high), low, scaled)
 
@@ -66,9 +66,9 @@ def _scaled_normal(b: Builder, mean: Scalar | SSAValue, std: Scalar | SSAValue, 
         parts = [with_number(b, "mul", normal(b, stream(b, rng, k), shape, half), math.sqrt(0.5)) for k in (0, 1)]
         z = b.binary("complex", *parts)
         return b.add(b.mul(z, _spread(b, std, dtype, shape)), _spread(b, mean, dtype, shape))
-    own = _computed(dtype)  # torch lets integers without elements through
-    z = normal(b, rng, shape, own)
-    return b.convert(b.add(b.mul(z, _spread(b, std, own, shape)), _spread(b, mean, own, shape)), dtype)
+    compute = _computed(dtype)  # integers too: torch accepts them if they are empty
+    z = normal(b, rng, shape, compute)
+    return b.convert(b.add(b.mul(z, _spread(b, std, compute, shape)), _spread(b, mean, compute, shape)), dtype)
 
 
 @rule(
@@ -90,7 +90,7 @@ def scaled_normal(
     self: SSAValue | None = None,
     **options: Any,
 ) -> SSAValue:
-    """mean + std z of the shape of self, of `size`, or of the broadcast of mean and std."""
+    """mean + std z, in the shape of self, in `size`, or in the broadcast of mean and std."""
     if self is not None:
         b.out = [(dtype_of(self), shape_of(self))]
     if not isinstance(std, Scalar):
@@ -107,52 +107,52 @@ def randn(b: Builder, *, rng: Rng, **options: Any) -> SSAValue:
 def log_normal(b: Builder, self: SSAValue, mean: Scalar, std: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
     """e^(mean + std z)."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    z = normal(b, rng, shape, own)
-    return b.convert(b.exp(b.add(b.mul(z, _spread(b, std, own, shape)), _spread(b, mean, own, shape))), dtype)
+    compute = wide(dtype)
+    z = normal(b, rng, shape, compute)
+    return b.convert(b.exp(b.add(b.mul(z, _spread(b, std, compute, shape)), _spread(b, mean, compute, shape))), dtype)
 
 
 @rule("aten.exponential_.default", "aten.exponential.default", numbers=("lambd",), random=True)
 def scaled_exponential(b: Builder, self: SSAValue, lambd: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Exponential of rate `lambd`."""
+    """Exponential with rate `lambd`."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    return b.convert(b.div(exponential(b, rng, shape, own), _spread(b, lambd, own, shape)), dtype)
+    compute = wide(dtype)
+    return b.convert(b.div(exponential(b, rng, shape, compute), _spread(b, lambd, compute, shape)), dtype)
 
 
 @rule("aten.geometric_.default", "aten.geometric.default", numbers=("p",), random=True)
 def geometric(b: Builder, self: SSAValue, p: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Trials up to the first success: ceil(log u / log(1 - p)), at least 1."""
+    """The number of trials up to the first success: ceil(log u / log(1 - p)), at least 1."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = _computed(dtype)
-    fails = b.unary("log1p", b.neg(_spread(b, p, own, shape)))
-    trials = b.unary("ceil", b.div(b.log(open_unit(b, rng, shape, own)), fails))
+    compute = _computed(dtype)
+    fails = b.unary("log1p", b.neg(_spread(b, p, compute, shape)))
+    trials = b.unary("ceil", b.div(b.log(open_unit(b, rng, shape, compute)), fails))
     return b.convert(b.max(trials, full(b, 1, trials)), dtype)
 
 
 @rule("aten.cauchy_.default", "aten.cauchy.default", numbers=("median", "sigma"), random=True)
 def cauchy(b: Builder, self: SSAValue, median: Scalar, sigma: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """median + sigma tan(pi (u - 1/2)). Toward the tails as 1 / tan of the distance from them, which is exact, where pi
-    times a number near 1/2 has lost it."""
+    """median + sigma tan(pi (u - 1/2)). Near the tails it is 1 / tan of pi times the distance from the tail, since pi
+    times a number near 1/2 would lose precision."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    u = open_unit(b, rng, shape, own)
+    compute = wide(dtype)
+    u = open_unit(b, rng, shape, compute)
     centred, tail = with_number(b, "sub", u, 0.5), b.min(u, b.sub(full(b, 1, u), u))
     is_tail = b.compare("LT", tail, full(b, 0.25, tail))
     slope = b.unary("tan", with_number(b, "mul", b.select(is_tail, tail, b.abs(centred)), math.pi))
     magnitude = b.select(is_tail, b.div(full(b, 1, slope), slope), slope)
     value = b.mul(magnitude, b.unary("sign", centred))
-    return b.convert(b.add(b.mul(value, _spread(b, sigma, own, shape)), _spread(b, median, own, shape)), dtype)
+    return b.convert(b.add(b.mul(value, _spread(b, sigma, compute, shape)), _spread(b, median, compute, shape)), dtype)
 
 
 def _chance(b: Builder, p: Scalar | SSAValue, dtype: str, shape: Sequence[int], rng: Rng) -> SSAValue:
     """1 with probability p, else 0, in `dtype`."""
-    own = "f32" if isinstance(p, Scalar) or not is_float(dtype_of(p)) else wide(dtype_of(p))
-    if not isinstance(p, Scalar):  # numbers are checked as they are recorded
-        wide_p = b.convert(p, own)
+    compute = "f32" if isinstance(p, Scalar) or not is_float(dtype_of(p)) else wide(dtype_of(p))
+    if not isinstance(p, Scalar):  # numbers are checked when they are recorded
+        wide_p = b.convert(p, compute)
         ok = b.and_(b.compare("GE", wide_p, full(b, 0, wide_p)), b.compare("LE", wide_p, full(b, 1, wide_p)))
         b.check(ok, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", "RuntimeError")
-    return b.convert(chance(b, rng, _spread(b, p, own, shape)), dtype)
+    return b.convert(chance(b, rng, _spread(b, p, compute, shape)), dtype)
 
 
 @rule(
@@ -164,13 +164,13 @@ def _chance(b: Builder, p: Scalar | SSAValue, dtype: str, shape: Sequence[int], 
     random=True,
 )
 def bernoulli(b: Builder, self: SSAValue, p: Scalar | SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """1 with probability p, of the shape and dtype of self."""
+    """1 with probability p, else 0, in the shape and dtype of self."""
     return _chance(b, p, dtype_of(self), shape_of(self), rng)
 
 
 @rule("aten.bernoulli.default", random=True)
 def bernoulli_of(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """1 with the probability that self holds."""
+    """1 with the probability in self, else 0."""
     return _chance(b, self, dtype_of(self), shape_of(self), rng)
 
 
@@ -180,35 +180,35 @@ def native_dropout(
 ) -> tuple[SSAValue, SSAValue]:
     """(x mask / (1 - p), mask), where a mask element is true with probability 1 - p; x and all true in evaluation.
 
-    An infinite x that is dropped gives NaN, as in `native_dropout_cpu`. An empty x has a mask of its own dtype there.
+    As in `native_dropout_cpu`, dropping an infinite x gives NaN, and an empty x has a mask of its own dtype.
     """
     dtype, shape = dtype_of(input), shape_of(input)
     if 0 in shape:
         return input, b.constant(0, b.out[1][0], shape)
     if train is False:
         return input, b.constant(True, "i1", shape)
-    own = wide(dtype)
-    keep, scale = kept(b, p, own)
+    compute = wide(dtype)
+    keep, scale = keep_and_scale(b, p, compute)
     mask = chance(b, rng, b.broadcast_to(keep, shape))
-    masked = b.mul(b.convert(input, own), b.convert(mask, own))
+    masked = b.mul(b.convert(input, compute), b.convert(mask, compute))
     return b.convert(b.mul(masked, b.broadcast_to(scale, shape)), dtype), mask
 
 
 def _rrelu(
     b: Builder, x: SSAValue, noise: SSAValue, lower: Scalar, upper: Scalar, training: bool, rng: Rng
 ) -> tuple[SSAValue, SSAValue]:
-    """(result, noise): x where it is positive, else x r. r is random in training, and only then noise is written."""
+    """(result, noise): x where it is positive, else x r. Only in training is r random and the noise written."""
     dtype, shape = dtype_of(x), shape_of(x)
-    own = wide(dtype)
-    low, high = number(b, lower, own), number(b, upper, own)
-    wide_x = b.convert(x, own)
+    compute = wide(dtype)
+    low, high = number(b, lower, compute), number(b, upper, compute)
+    wide_x = b.convert(x, compute)
     positive = b.compare("GT", wide_x, full(b, 0, wide_x))
     if training:
-        u = unit(b, rng, shape, own)
+        u = unit(b, rng, shape, compute)
         r = b.add(b.mul(u, b.broadcast_to(b.sub(high, low), shape)), b.broadcast_to(low, shape))
         slope = b.select(positive, full(b, 1, r), r)
         return b.convert(b.mul(wide_x, slope), dtype), b.convert(slope, dtype_of(noise))
-    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, own)), shape)
+    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, compute)), shape)
     return b.convert(b.select(positive, wide_x, b.mul(wide_x, mean)), dtype), noise
 
 

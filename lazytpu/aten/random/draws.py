@@ -1,8 +1,8 @@
-"""Random numbers of the basic distributions as functions of (seed, offset), from which the rules are made (R7).
+"""Random numbers of the basic distributions as functions of (seed, offset), the building blocks of the rules (R7).
 
-A draw of one element uses the bits of its row-major index alone. A rule that needs more than one number for each
-element takes further streams: offsets that differ in the top 4 bits, which counting never reaches, nor do the ops of
-one decomposition, which are told apart by the 12 bits below.
+The number drawn for an element uses only the bits of its row-major index. A rule that needs several numbers per element
+takes further streams, whose offsets differ in the top 4 bits. Counting never reaches these, nor do the ops of one
+decomposition, which differ in the 12 bits below.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full, wide, with_number
+from lazytpu.aten.pointwise.operands import full, wide, with_number
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     Rng = tuple[SSAValue, SSAValue]
 
-# Bits of the result's fraction, its bits' dtype, and the width of that.
+# dtype -> bits of its fraction, the integer dtype of its bits, and their width.
 _FRACTION = {"f32": (24, "ui32", 32), "f64": (53, "ui64", 64)}
-# Bits of the f32 fraction that the narrow dtypes do not keep.
+# Low bits of an f32 that the narrow dtypes drop.
 _DROPPED = {"bf16": 16, "f16": 13}
 
 
@@ -35,22 +35,22 @@ def stream(b: Builder, rng: Rng, k: int) -> Rng:
 
 
 def _top_bits(b: Builder, rng: Rng, shape: Sequence[int], dtype: str, count: int) -> SSAValue:
-    """`count` random bits as a whole number, in the unsigned dtype as wide as `dtype`."""
+    """`count` random bits as an integer, in the unsigned dtype as wide as `dtype`."""
     _, bits, width = _FRACTION[dtype]
     drawn = b.random_bits(*rng, shape, bits)
     return b.binary("shift_right_logical", drawn, full(b, width - count, drawn))
 
 
 def unit(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
-    """Uniform on [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). In f16 and bf16 the f32 number rounded down, so that
-    1 is not reached and each number has the probability of the interval up to the next."""
-    own = wide(dtype)
-    count, *_ = _FRACTION[own]
-    drawn = with_number(b, "mul", b.convert(_top_bits(b, rng, shape, own, count), own), 2.0**-count)
+    """Uniform on [0, 1): multiples of 2^-24 (f32) or 2^-53 (f64). In f16 and bf16, the f32 number rounded down: 1 is
+    never reached, and each number has the probability of the interval up to the next."""
+    compute = wide(dtype)
+    count, *_ = _FRACTION[compute]
+    drawn = with_number(b, "mul", b.convert(_top_bits(b, rng, shape, compute, count), compute), 2.0**-count)
     if dtype in _DROPPED:
         mask = (0xFFFFFFFF << _DROPPED[dtype]) & 0xFFFFFFFF
-        kept = b.bitcast_convert(drawn, "ui32")
-        drawn = b.bitcast_convert(b.and_(kept, full(b, mask, kept)), "f32")
+        bits = b.bitcast_convert(drawn, "ui32")
+        drawn = b.bitcast_convert(b.and_(bits, full(b, mask, bits)), "f32")
     return b.convert(drawn, dtype)
 
 
@@ -62,8 +62,8 @@ def open_unit(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValu
 
 
 def normal(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
-    """Standard normal, f32 or f64: sqrt(2) erf_inv(u) of u uniform on (-1, 1), odd multiples of 2^-24 or 2^-53 (all are
-    exact in the dtype, u is symmetric and never 0 or 1; the largest number is 5.4 or 8.3)."""
+    """Standard normal, f32 or f64: sqrt(2) erf_inv(u) for u uniform on (-1, 1), odd multiples of 2^-24 or 2^-53. These
+    are exact in the dtype, symmetric and never 0 or 1; the largest result is 5.4 or 8.3."""
     count, _, width = _FRACTION[dtype]
     drawn = b.bitcast_convert(_top_bits(b, rng, shape, dtype, count), f"i{width}")
     odd = with_number(b, "add", b.add(drawn, drawn), 1 - (1 << count))
@@ -72,15 +72,15 @@ def normal(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
 
 
 def exponential(b: Builder, rng: Rng, shape: Sequence[int], dtype: str) -> SSAValue:
-    """Exponential of rate 1, f32 or f64: -log of an open uniform number, so never 0 or infinite."""
+    """Exponential with rate 1, f32 or f64: -log of an open uniform number, so never 0 or infinite."""
     return b.neg(b.log(open_unit(b, rng, shape, dtype)))
 
 
 def below(b: Builder, rng: Rng, shape: Sequence[int], count: SSAValue) -> SSAValue:
-    """Whole numbers uniform on [0, count), ui64; `count` is 0-d ui64, and 0 stands for 2^64.
+    """Integers uniform on [0, count), ui64. `count` is 0-d ui64, and 0 stands for 2^64.
 
-    The high 64 bits of (64 random bits) x count, by 32-bit halves: the probabilities differ by less than count / 2^64,
-    and there is no division, which the TPU has not.
+    The high 64 bits of (64 random bits) x count, computed by 32-bit halves. Probabilities differ by less than
+    count / 2^64, and there is no division, which the TPU lacks.
     """
     drawn = b.random_bits(*rng, shape, "ui64")
 
@@ -93,22 +93,22 @@ def below(b: Builder, rng: Rng, shape: Sequence[int], count: SSAValue) -> SSAVal
     middle_high, middle_low = halves(middle)
     other_high, _ = halves(b.add(b.mul(low, times_high), middle_low))
     product = b.add(b.mul(high, times_high), b.add(middle_high, other_high))
-    whole = b.compare("EQ", count, b.constant(0, "ui64"))
-    return b.select(whole, drawn, product)
+    full_range = b.compare("EQ", count, b.constant(0, "ui64"))
+    return b.select(full_range, drawn, product)
 
 
 def chance(b: Builder, rng: Rng, p: SSAValue) -> SSAValue:
-    """True with probability p (f32 or f64, shaped): never for 0, always for 1."""
+    """True with probability p, a tensor of f32 or f64: never for 0, always for 1."""
     return b.compare("LT", unit(b, rng, shape_of(p), dtype_of(p)), p)
 
 
-def kept(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
-    """Of dropout with probability p: (the probability to keep, 0-d f32, what is kept is multiplied by, 0-d `dtype`)."""
-    keep, own = (b.sub(b.constant(1, each), b.scalar(p, each)) for each in ("f32", dtype))
-    none = b.compare("EQ", own, b.constant(0, dtype))
-    return keep, b.select(none, b.constant(0, dtype), b.div(b.constant(1, dtype), own))
+def keep_and_scale(b: Builder, p: Scalar, dtype: str) -> tuple[SSAValue, SSAValue]:
+    """For dropout with probability p: (the probability to keep, 0-d f32; the factor for what is kept, 0-d `dtype`)."""
+    keep, own = (b.sub(b.constant(1, kind), b.scalar(p, kind)) for kind in ("f32", dtype))
+    never = b.compare("EQ", own, b.constant(0, dtype))
+    return keep, b.select(never, b.constant(0, dtype), b.div(b.constant(1, dtype), own))
 
 
 def key(b: Builder, rng: Rng) -> SSAValue:
-    """A key for templates that draw for themselves: two ui32 words."""
+    """A key for templates that draw their own numbers: two ui32 words."""
     return b.random_bits(*rng, (2,), "ui32")

@@ -1,10 +1,10 @@
-"""Random whole numbers, permutations and samples of a set."""
+"""Random integers, permutations and samples from weights."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.random.draws import below, exponential, unit
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lazytpu.aten.random.draws import Rng
     from lazytpu.ir.builder import Builder
 
-# Whole numbers up to here are exact in the dtype (`std::numeric_limits<T>::digits`).
+# Integers up to 2^digits are exact in the dtype (`std::numeric_limits<T>::digits`).
 _EXACT = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
@@ -30,7 +30,7 @@ def _largest(dtype: str) -> int:
 
 
 def _whole(b: Builder, value: Scalar | SSAValue | int) -> SSAValue:
-    """A number as 0-d ui64, negative ones modulo 2^64."""
+    """A number as 0-d ui64, modulo 2^64."""
     if isinstance(value, int):
         return b.constant(value % (1 << 64), "ui64")
     if isinstance(value, Scalar):
@@ -52,14 +52,14 @@ def _between(
 
 @rule("aten.random_.default", "aten.random.default", random=True)
 def random(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Integers on all numbers from 0 that the dtype holds; floats up to the last before which all are exact."""
+    """Integers from 0 to the largest of the dtype; for floats, to the last before which all integers are exact."""
     dtype = dtype_of(self)
     return _between(b, 0, _largest(dtype) + 1, dtype, shape_of(self), rng)
 
 
 @rule("aten.random_.to", "aten.random.to", numbers=("to",), random=True)
 def random_to(b: Builder, self: SSAValue, to: Scalar, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Whole numbers on [0, to)."""
+    """Integers on [0, to)."""
     return _between(b, 0, to, dtype_of(self), shape_of(self), rng)
 
 
@@ -67,7 +67,7 @@ def random_to(b: Builder, self: SSAValue, to: Scalar, generator: Any = None, *, 
 def random_from(
     b: Builder, self: SSAValue, from_: Scalar, to: Scalar | None, generator: Any = None, *, rng: Rng
 ) -> SSAValue:
-    """Whole numbers on [from, to), or from `from` to the largest of the dtype when `to` is None."""
+    """Integers on [from, to), or up to the largest of the dtype if `to` is None."""
     dtype = dtype_of(self)
     end = _largest(dtype) + 1 if to is None else to
     return _between(b, from_, end, dtype, shape_of(self), rng)
@@ -88,17 +88,17 @@ def random_from(
     random=True,
 )
 def randint(b: Builder, high: Scalar | SSAValue, low: Scalar | int = 0, *, rng: Rng, **options: Any) -> SSAValue:
-    """Whole numbers on [low, high)."""
+    """Integers on [low, high)."""
     dtype, shape = b.out[0]
     return _between(b, low, high, dtype, shape, rng)
 
 
 @rule("aten.randperm.default", "aten.randperm.generator", random=True)
 def randperm(b: Builder, n: int, *, rng: Rng, **options: Any) -> SSAValue:
-    """A permutation of 0 … n - 1: the low bits of random keys hold the index, and the keys are sorted.
+    """A permutation of 0 … n - 1, by sorting random keys whose low bits hold the index.
 
-    One array of 64-bit keys sorts several times as fast as keys with an index beside them. Keys of 1,000,000 elements
-    have 44 random bits; where two agree the lower index comes first, in 3 of 100 permutations of that size.
+    One array of 64-bit keys sorts several times as fast as pairs of key and index. For 1,000,000 elements keys have 44
+    random bits. If two agree, the lower index comes first; this happens in 3 of 100 permutations of that size.
     """
     dtype, shape = b.out[0]
     if n < 2:
@@ -111,9 +111,9 @@ def randperm(b: Builder, n: int, *, rng: Rng, **options: Any) -> SSAValue:
 
 
 def _check_weights(b: Builder, weights: SSAValue) -> None:
-    """Every row of weights has to hold finite numbers of at least 0, and one above it."""
-    none = full(b, 0, weights)
-    ok = b.and_(b.compare("GE", weights, none), b.unary("is_finite", weights))
+    """Register the checks that weights are finite and not negative, and that no row is all 0."""
+    zero = full(b, 0, weights)
+    ok = b.and_(b.compare("GE", weights, zero), b.unary("is_finite", weights))
     b.check(ok, "probability tensor contains either `inf`, `nan` or element < 0", "RuntimeError")
     sums = b.reduce("add", weights, [len(shape_of(weights)) - 1])
     ok = b.compare("GT", sums, full(b, 0, sums))
@@ -126,11 +126,11 @@ def multinomial(
 ) -> SSAValue:
     """Indices drawn with the weights in the rows of self.
 
-    Without replacement: the largest weight / exponential numbers, whose order is that of draws one after the other
-    (Efraimidis and Spirakis, 2006). With it: where uniform numbers fall among the running sums of the weights; the last
-    sum is not reached (u total rounds below it), so that no weight of 0 is drawn.
+    Without replacement, they are those of the largest weight / exponential numbers, in the order of successive draws
+    (Efraimidis and Spirakis, 2006). With replacement, uniform numbers are located among the running sums of the
+    weights. They stay below the last sum (u total rounds below it), so no weight of 0 is drawn.
     """
-    from lazytpu.aten.sorting.sorting import ordered
+    from lazytpu.aten.sorting.sort import ordered
 
     dtype, shape = ("f64" if dtype_of(self) == "f64" else "f32"), shape_of(self)
     weights, last = b.convert(self, dtype), len(shape) - 1

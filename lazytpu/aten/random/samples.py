@@ -1,4 +1,4 @@
-"""Poisson, binomial, gamma and Dirichlet numbers, which take a loop to draw, and the derivatives of samples."""
+"""Poisson, binomial, gamma and Dirichlet numbers, whose draws take a loop, and the derivatives of samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.promotion import promote
 from lazytpu.aten.random.draws import key
 from lazytpu.aten.registry import rule
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 @rule("aten.poisson.default", random=True)
 def poisson(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Poisson numbers whose rates are self."""
+    """Poisson numbers with the rates in self."""
     dtype, shape = dtype_of(self), shape_of(self)
-    own = wide(dtype)
-    rate = b.convert(self, own)
+    compute = wide(dtype)
+    rate = b.convert(self, compute)
     ok = b.compare("GE", rate, full(b, 0, rate))
     b.check(ok, "invalid Poisson rate, expected rate to be non-negative", "RuntimeError")
-    return b.convert(b.template("poisson", [key(b, rng), rate], [(own, shape)])[0], dtype)
+    return b.convert(b.template("poisson", [key(b, rng), rate], [(compute, shape)])[0], dtype)
 
 
 @rule("aten.binomial.default", random=True)
 def binomial(b: Builder, count: SSAValue, prob: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Successes of `count` trials of probability `prob`, broadcast."""
+    """The number of successes in `count` trials with probability `prob`, broadcast."""
     dtype, shape = b.out[0]
-    own = wide(dtype)
-    trials, p = promote(b, count, prob, to=own, shape=shape)
-    return b.convert(b.template("binomial", [key(b, rng), trials, p], [(own, shape)])[0], dtype)
+    compute = wide(dtype)
+    trials, p = promote(b, count, prob, to=compute, shape=shape)
+    return b.convert(b.template("binomial", [key(b, rng), trials, p], [(compute, shape)])[0], dtype)
 
 
 def _gamma(b: Builder, alpha: SSAValue, rng: Rng) -> SSAValue:
@@ -48,19 +48,19 @@ def _gamma(b: Builder, alpha: SSAValue, rng: Rng) -> SSAValue:
 
 @rule("aten._standard_gamma.default", random=True)
 def standard_gamma(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Gamma numbers of shape self and scale 1."""
+    """Gamma numbers with shape parameters self and scale 1."""
     return _gamma(b, self, rng)
 
 
 @rule("aten._standard_gamma_grad.default")
 def standard_gamma_grad(b: Builder, self: SSAValue, output: SSAValue) -> SSAValue:
-    """Derivative of the samples `output` by their shape parameters."""
+    """The derivative of the samples `output` with respect to their shape parameters."""
     return b.template("standard_gamma_grad", [self, output], [(dtype_of(self), shape_of(self))])[0]
 
 
 @rule("aten._sample_dirichlet.default", random=True)
 def sample_dirichlet(b: Builder, self: SSAValue, generator: Any = None, *, rng: Rng) -> SSAValue:
-    """Gamma numbers of shape self divided by their sums over the last dimension, inside (0, 1)."""
+    """Gamma numbers with shape parameters self, divided by their sums over the last dim and clamped to (0, 1)."""
     dtype, shape = dtype_of(self), shape_of(self)
     drawn = _gamma(b, self, rng)
     sums = b.reduce("add", drawn, [len(shape) - 1], keepdim=True) if shape else drawn
@@ -71,7 +71,7 @@ def sample_dirichlet(b: Builder, self: SSAValue, generator: Any = None, *, rng: 
 
 @rule("aten._dirichlet_grad.default")
 def dirichlet_grad(b: Builder, x: SSAValue, alpha: SSAValue, total: SSAValue) -> SSAValue:
-    """Derivative of the Dirichlet samples x by alpha, up to the factor that the autograd formula supplies."""
+    """The derivative of the Dirichlet samples x with respect to alpha, up to the factor in the autograd formula."""
     dtype, shape = b.out[0]
     operands = promote(b, x, alpha, total, to=dtype, shape=shape)
     return b.template("dirichlet_grad", list(operands), [(dtype, shape)])[0]

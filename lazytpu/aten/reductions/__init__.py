@@ -1,1 +1,1 @@
-"""Ops that make one element out of many: sums, extremes, running sums, statistics, counts."""
+"""Ops that combine many elements into one: sums, extremes, scans, statistics, counts."""

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def hash_tensor(
     b: Builder, self: SSAValue, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0
 ) -> SSAValue:
-    """Exclusive or (ui64) over `dim`, or all dimensions; `mode` is 0, the only one there is."""
+    """Exclusive or (ui64) over `dim`, or all dims; `mode` is 0, the only one."""
     shape, result = shape_of(self), b.out[0][1]
     if prod(shape) == 0:
         return b.constant(0, "ui64", result)
     dims = sorted(reduced(dim, len(shape))) if shape else []
-    left = [n for d, n in enumerate(shape) if d not in dims]
-    return b.reshape(b.template("hash_tensor", [self], [("ui64", left)], dims=tuple(dims))[0], result)
+    remaining = [n for d, n in enumerate(shape) if d not in dims]
+    return b.reshape(b.template("hash_tensor", [self], [("ui64", remaining)], dims=tuple(dims))[0], result)

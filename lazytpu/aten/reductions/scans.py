@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _running(b: Builder, kind: str, x: SSAValue, dim: int) -> SSAValue:
-    """The scan in the result's dtype, to which the elements are converted first."""
+    """The scan of `x` converted to the result's dtype."""
     x = b.convert(x, b.out[0][0])
     return b.cumulative(kind, x, front(dim, len(shape_of(x)))) if shape_of(x) else x
 
@@ -36,7 +36,7 @@ def cumprod(b: Builder, self: SSAValue, dim: int, dtype: torch.dtype | None = No
 
 
 def _extreme(b: Builder, kind: str, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
-    """(running extremes, their i64 indices). Of equals the last counts; after a NaN all are NaN, the last so far."""
+    """(running extremes, their i64 indices). Of equal elements the last counts; once there is a NaN, the last NaN."""
     shape = shape_of(x)
     if not shape or 0 in shape:
         return x, b.constant(0, "i64", shape)
@@ -45,8 +45,8 @@ def _extreme(b: Builder, kind: str, x: SSAValue, dim: int) -> tuple[SSAValue, SS
     hit = b.compare("EQ", x, values)
     if is_float(dtype_of(x)):
         hit = b.or_(hit, b.compare("NE", x, x))
-    place = b.iota("i64", shape, dim)
-    return values, b.cumulative("max", b.select(hit, place, full(b, 0, place)), dim)
+    index = b.iota("i64", shape, dim)
+    return values, b.cumulative("max", b.select(hit, index, full(b, 0, index)), dim)
 
 
 @rule("aten.cummax.default")
@@ -81,7 +81,7 @@ def logcumsumexp(b: Builder, self: SSAValue, dim: int) -> SSAValue:
     dtype, shape = dtype_of(self), shape_of(self)
     if not shape or 0 in shape:
         return self
-    own = wide(dtype)
+    compute = wide(dtype)
     name = "complex_logcumsumexp" if is_complex(dtype) else "cumulative_logsumexp"
-    made = b.template(name, [b.convert(self, own)], [(own, shape)], dim=front(dim, len(shape)))
-    return b.convert(made[0], dtype)
+    result = b.template(name, [b.convert(self, compute)], [(compute, shape)], dim=front(dim, len(shape)))
+    return b.convert(result[0], dtype)

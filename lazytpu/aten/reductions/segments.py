@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, shape_of
@@ -20,7 +20,7 @@ KINDS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "max", "amax": "ma
 
 
 def _offsets(b: Builder, lengths: SSAValue | None, offsets: SSAValue | None, rows: int) -> SSAValue:
-    """Where the segments of each row begin, and the last one ends: i64 [rows, segments + 1]."""
+    """The starts of the segments of each row, and the end of the last: i64 [rows, segments + 1]."""
     if offsets is not None:
         return b.reshape(b.convert(offsets, "i64"), [rows, shape_of(offsets)[-1]])
     assert lengths is not None
@@ -29,7 +29,7 @@ def _offsets(b: Builder, lengths: SSAValue | None, offsets: SSAValue | None, row
 
 
 def _rows(x: SSAValue, axis: int) -> tuple[int, int, int]:
-    """Numbers of elements before, along and after `axis`."""
+    """The number of elements before, along and after `axis`."""
     shape = shape_of(x)
     axis = front(axis, len(shape))
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -52,7 +52,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Scalar | None = None,
 ) -> SSAValue:
-    """`data` with `axis` replaced by one element for each segment; elements that are in none are left out."""
+    """`data` with `axis` reduced to one element per segment; elements outside all segments are ignored."""
     rows, size, inner = _rows(data, axis)
     (dtype, result), own = b.out[0], dtype_of(data)
     if offsets is None and lengths is not None and prod(shape_of(lengths)):
@@ -66,10 +66,10 @@ def segment_reduce(
             b.check(b.compare("EQ", total, full(b, size, total)), message, error="RuntimeError")
     if prod(result) == 0:
         return b.constant(0, dtype, result)
-    where = _offsets(b, lengths, offsets, rows)
+    bounds = _offsets(b, lengths, offsets, rows)
     flat = b.reshape(data, [rows, size, inner])
-    shape = (rows, shape_of(where)[1] - 1, inner)
-    operands = [flat, where, *_initial(b, initial, own)]
+    shape = (rows, shape_of(bounds)[1] - 1, inner)
+    operands = [flat, bounds, *_initial(b, initial, own)]
     return b.reshape(b.template("segment_reduce", operands, [(own, shape)], kind=KINDS[reduce])[0], result)
 
 
@@ -91,9 +91,9 @@ def segment_reduce_backward(
     shape, dtype = shape_of(data), dtype_of(data)
     if prod(shape) == 0 or prod(shape_of(output)) == 0:
         return b.constant(0, dtype, shape)
-    where = _offsets(b, lengths, offsets, rows)
-    segments = [rows, shape_of(where)[1] - 1, inner]
+    bounds = _offsets(b, lengths, offsets, rows)
+    segments = [rows, shape_of(bounds)[1] - 1, inner]
     reduced = [b.reshape(x, segments) for x in (grad, output)]
-    operands = [*reduced, b.reshape(data, [rows, size, inner]), where, *_initial(b, initial, dtype)]
-    made = b.template("segment_reduce_backward", operands, [(dtype, (rows, size, inner))], kind=KINDS[reduce])
-    return b.reshape(made[0], shape)
+    operands = [*reduced, b.reshape(data, [rows, size, inner]), bounds, *_initial(b, initial, dtype)]
+    result = b.template("segment_reduce_backward", operands, [(dtype, (rows, size, inner))], kind=KINDS[reduce])
+    return b.reshape(result[0], shape)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import along, reduced
-from lazytpu.aten.pointwise.computing import full, wide
-from lazytpu.aten.reductions.reductions import count, fold, magnitude, squares, truth
+from lazytpu.aten.pointwise.operands import full, wide
+from lazytpu.aten.reductions.reduce import count, fold, magnitude, squares, truth
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_complex, shape_of
@@ -23,10 +23,10 @@ Dims = int | Sequence[int] | None
 
 
 def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSAValue]:
-    """(mean, sum of squared differences from it) over `dims`, which stay with size 1.
+    """(mean, sum of squared differences from it) over `dims`, which are kept with size 1.
 
-    Two passes: the mean first, then the squares of what is left, so nothing cancels (a one-pass variance of values near
-    1000 loses six digits in f32).
+    Two passes, first the mean, then the squared differences, avoid cancellation: a one-pass variance of values near
+    1000 loses six digits in f32.
     """
     n = count(x, list(dims)) if dims else 1
     folded = b.reduce("add", x, dims, keepdim=True)
@@ -38,7 +38,8 @@ def moments(b: Builder, x: SSAValue, dims: Sequence[int]) -> tuple[SSAValue, SSA
 def _variance(
     b: Builder, x: SSAValue, dim: Dims, correction: Scalar | float, keepdim: bool
 ) -> tuple[SSAValue, SSAValue]:
-    """(variance, mean) with `correction` taken from the count; a count of 0 or less divides by zero, as on the CPU."""
+    """(variance, mean), with `correction` subtracted from the count. If that leaves 0 or less, the division is by zero,
+    as on the CPU."""
     dims = reduced(dim, len(shape_of(x)))
     mean, squared = moments(b, b.convert(x, wide(dtype_of(x))), dims)
     variance = b.div(squared, _left(b, count(x, dim), correction, squared))
@@ -50,12 +51,12 @@ def _left(b: Builder, size: int, correction: Scalar | float, like: SSAValue) -> 
     """max(0, size - correction), rounded to the dtype of `like` once."""
     if not isinstance(correction, Scalar):
         return full(b, float(max(0, size - correction)), like)
-    left = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
-    return b.broadcast_to(b.convert(left, dtype_of(like)), shape_of(like))
+    divisor = b.max(b.constant(0.0, "f64"), b.sub(b.constant(float(size), "f64"), b.scalar(correction, "f64")))
+    return b.broadcast_to(b.convert(divisor, dtype_of(like)), shape_of(like))
 
 
 def _given(correction: Scalar | bool | None) -> Scalar | float:
-    """The correction: 1 unless given; `unbiased` of the older overloads is a correction of 1 or 0."""
+    """The correction, 1 by default. `unbiased` of the older overloads is a correction of 1 or 0."""
     if correction is None:
         return 1
     if not isinstance(correction, Scalar):
@@ -121,28 +122,28 @@ def norm(b: Builder, x: SSAValue, order: float, dim: Dims, keepdim: bool) -> SSA
     if order == 2:
         return b.sqrt(fold(b, "add", squares(b, x), dim, keepdim))
     size = magnitude(b, x)
-    if count(x, dim) == 1:  # of one number each, whose power may be past the dtype
+    if count(x, dim) == 1:  # norms of single numbers, whose power might overflow
         return fold(b, "add", size, dim, keepdim)
     folded = fold(b, "add", b.binary("pow", size, full(b, order, size)), dim, keepdim)
     return b.binary("pow", folded, full(b, 1 / order, folded))
 
 
-# Orders whose norm is computed by other means than that of the rest.
+# Orders whose norm has a formula of its own.
 SPECIAL = (inf, -inf, 0, 1, 2)
 
 
 def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bool) -> SSAValue:
-    """The norm of a run-time order: all the ways are in the program, and the number chooses."""
-    size, given = magnitude(b, x), b.scalar(order, "f64")
+    """The norm of a run-time order: the program has all formulas and selects by the number."""
+    size, exponent = magnitude(b, x), b.scalar(order, "f64")
     if count(x, dim) == 1:
-        one, none = fold(b, "add", size, dim, keepdim), b.compare("EQ", given, b.constant(0.0, "f64"))
-        return b.select(none, norm(b, x, 0, dim, keepdim), one)
-    power = b.broadcast_to(b.convert(given, dtype_of(size)), shape_of(size))
+        one, zeroth = fold(b, "add", size, dim, keepdim), b.compare("EQ", exponent, b.constant(0.0, "f64"))
+        return b.select(zeroth, norm(b, x, 0, dim, keepdim), one)
+    power = b.broadcast_to(b.convert(exponent, dtype_of(size)), shape_of(size))
     folded = fold(b, "add", b.binary("pow", size, power), dim, keepdim)
-    root = b.convert(b.div(b.constant(1.0, "f64"), given), dtype_of(folded))
+    root = b.convert(b.div(b.constant(1.0, "f64"), exponent), dtype_of(folded))
     result = b.binary("pow", folded, b.broadcast_to(root, shape_of(folded)))
     for special in SPECIAL:
-        chosen = b.compare("EQ", given, b.constant(special, "f64"))
+        chosen = b.compare("EQ", exponent, b.constant(special, "f64"))
         result = b.select(chosen, norm(b, x, special, dim, keepdim), result)
     return result
 
@@ -151,11 +152,11 @@ def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bo
 def linalg_vector_norm(
     b: Builder, self: SSAValue, ord: Scalar, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> SSAValue:
-    """The vector norm; `dtype` is what `self` is converted to first. f16 and bf16 are accumulated in f32."""
+    """The vector norm of `self` converted to `dtype`. f16 and bf16 are accumulated in f32."""
     if dtype is not None:
         self = b.convert(self, dtypes.name(dtype))
     if not is_complex(dtype_of(self)):
         self = b.convert(self, wide(dtype_of(self)))
     varies = ord.plan is not None
-    found = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
-    return b.convert(found, b.out[0][0])
+    result = _varying_norm(b, self, ord, dim, keepdim) if varies else norm(b, self, float(ord.value), dim, keepdim)
+    return b.convert(result, b.out[0][0])

@@ -1,1 +1,1 @@
-"""Ops that make tensors, and move or copy elements without computing."""
+"""Ops that create tensors, and ops that move or copy elements."""

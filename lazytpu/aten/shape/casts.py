@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes
-from lazytpu.aten.pointwise.computing import HALVES, Operand, number
+from lazytpu.aten.pointwise.operands import HALVES, Operand, number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import FLOATS8, dtype_of, is_complex, is_float, is_integer, shape_of
@@ -21,12 +21,13 @@ NARROW = ("i8", "ui8", "i16", "ui16")
 
 
 def cast(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
-    """x as `dtype`, as `c10::convert` does it on the CPU.
+    """`x` converted to `dtype` as `c10::convert` does on the CPU.
 
-    Floats become narrow integers by way of a wide one and wrap around, where the dialect's convert would saturate
-    (300.0 is 44 as uint8, -1.0 is 255); halves are made from doubles and integers by way of f32, floats of 8 bits from
-    and to everything; a complex number leaves its imaginary part behind; anything but 0 is true. What C++ leaves
-    undefined (NaN or an infinity as an integer, a float beyond 2^31 as a narrow one) is whatever the device gives.
+    A float to a narrow integer goes through a wide one and wraps around (300.0 is 44 as uint8, -1.0 is 255), where the
+    dialect's convert would saturate. Doubles and integers become halves through f32; conversions of 8-bit floats, from
+    and to any dtype, go through f32 too. A complex number drops its imaginary part. Anything but 0 is true.
+    What C++ leaves undefined (NaN or infinity to an integer, a float beyond 2^31 to a narrow one) depends on the
+    device.
     """
     source = dtype_of(x)
     if source == dtype:
@@ -60,7 +61,7 @@ def _to_integer(b: Builder, x: SSAValue, dtype: str) -> SSAValue:
 
 @rule("aten._to_copy.default")
 def to_copy(b: Builder, self: SSAValue, dtype: torch.dtype | None, **placement: Any) -> SSAValue:
-    """self in another dtype; layout, device and memory format are not the program's business."""
+    """self in another dtype. Layout, device and memory format mean nothing to a program."""
     return self if dtype is None else cast(b, self, dtypes.name(dtype))
 
 
@@ -94,5 +95,5 @@ def copy(b: Builder, self: SSAValue, src: Operand, non_blocking: bool) -> SSAVal
 
 @rule("aten.fill.Scalar", "aten.fill.Tensor", numbers=("value",))
 def fill(b: Builder, self: SSAValue, value: Operand) -> SSAValue:
-    """The shape and dtype of self, all elements `value` (0-d)."""
+    """A tensor like self with all elements `value` (0-d)."""
     return copy(b, self, value, False)

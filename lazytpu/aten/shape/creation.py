@@ -1,4 +1,4 @@
-"""Ops that make tensors out of numbers and shapes alone."""
+"""Ops that create tensors from numbers and shapes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazytpu.aten.indexing.masks import flat_positions
-from lazytpu.aten.pointwise.computing import full as filled
-from lazytpu.aten.pointwise.computing import number, wide, with_number
+from lazytpu.aten.pointwise.operands import full as filled
+from lazytpu.aten.pointwise.operands import number, wide, with_number
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.shape.casts import cast
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lazytpu.ir.builder import Builder
 
-# Index tables of up to this many elements are constants of the program; larger ones are computed in it.
+# Index tables of up to this many elements are constants of the program; larger ones are computed.
 TABLE = 1 << 14
 
 
@@ -36,18 +36,18 @@ def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
 
 
 def _splat(value: int) -> Callable[..., SSAValue]:
-    def made(b: Builder, **options: Any) -> SSAValue:
+    def splat(b: Builder, **options: Any) -> SSAValue:
         dtype, shape = b.out[0]
         return b.constant(value, dtype, shape)
 
-    return made
+    return splat
 
 
 rule("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten._efficientzerotensor.default")(
     _splat(0)
 )
 rule("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")(_splat(1))
-# What is not initialised is 0, so that a run does not depend on what was in memory before.
+# Uninitialised memory is 0, so that a run does not depend on previous contents.
 rule(
     "aten.empty.memory_format",
     "aten.empty_like.default",
@@ -64,34 +64,34 @@ def zero(b: Builder, self: SSAValue) -> SSAValue:
 
 
 def _steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
-    """start + i step. As on the CPU, integers in i64, floats in f64 (f16 and bf16 in f32), rounded to the result's
-    dtype once (`arange_kernel`). Whole numbers that are small enough are counted in the result's dtype itself."""
+    """start + i step. As on the CPU, integers are computed in i64 and floats in f64 (f16 and bf16 in f32), and rounded
+    once to the result's dtype (`arange_kernel`). f32 suffices where all numbers are whole and below 2^24."""
     dtype, shape = b.out[0]
     if any(isinstance(n, Scalar) and n.plan is not None for n in (start, step)):
         return _varying_steps(b, start, step)
     first = start.value if isinstance(start, Scalar) else start
-    each = step.value if isinstance(step, Scalar) else step
+    increment = step.value if isinstance(step, Scalar) else step
     if not is_float(dtype):
-        first, each, within = int(first), int(each), "i64"
+        first, increment, compute = int(first), int(increment), "i64"
     else:
-        last = max(abs(first), abs(first + each * max(shape[0] - 1, 0)))
-        exact = dtype == "f32" and float(first).is_integer() and float(each).is_integer() and last < 1 << 24
-        within = "f32" if exact or wide(dtype) != dtype else "f64"
-    counted = b.iota(within, shape, 0)
-    if each != 1:
-        counted = b.mul(counted, filled(b, each, counted))
+        last = max(abs(first), abs(first + increment * max(shape[0] - 1, 0)))
+        exact = dtype == "f32" and float(first).is_integer() and float(increment).is_integer() and last < 1 << 24
+        compute = "f32" if exact or wide(dtype) != dtype else "f64"
+    index = b.iota(compute, shape, 0)
+    if increment != 1:
+        index = b.mul(index, filled(b, increment, index))
     if first != 0:
-        counted = b.add(counted, filled(b, first, counted))
-    return b.convert(counted, dtype)
+        index = b.add(index, filled(b, first, index))
+    return b.convert(index, dtype)
 
 
 def _varying_steps(b: Builder, start: Scalar | int, step: Scalar | int) -> SSAValue:
-    """The same with run-time numbers, which are ints, as the frontend promotes no others."""
+    """`_steps` with run-time numbers. These are ints: the frontend promotes no others."""
     dtype, shape = b.out[0]
-    within = "i64" if not is_float(dtype) else "f32" if wide(dtype) != dtype else "f64"
-    counted = b.iota(within, shape, 0)
-    counted = b.add(b.mul(counted, filled(b, step, counted)), filled(b, start, counted))
-    return b.convert(counted, dtype)
+    compute = "i64" if not is_float(dtype) else "f32" if wide(dtype) != dtype else "f64"
+    index = b.iota(compute, shape, 0)
+    index = b.add(b.mul(index, filled(b, step, index)), filled(b, start, index))
+    return b.convert(index, dtype)
 
 
 @rule("aten.arange.default")
@@ -107,7 +107,7 @@ def arange_from(b: Builder, start: Scalar, end: Scalar, **options: Any) -> SSAVa
 @rule("aten.arange.start_step", promotable=("start", "end", "step"))
 @rule("aten.range.step", "aten.range.default")
 def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar | int = 1, **options: Any) -> SSAValue:
-    """start, start + step, … up to `end`, which `arange` leaves out and `range` may reach."""
+    """start, start + step, … up to `end`, which `arange` excludes and `range` may include."""
     return _steps(b, start, step)
 
 
@@ -117,26 +117,26 @@ def _number(b: Builder, value: Scalar | SSAValue, dtype: str) -> SSAValue:
 
 
 def _evenly(b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, dtype: str) -> SSAValue:
-    """`steps` numbers from start to end in `dtype`, the second half counted back from the end (`linspace_kernel`); an
-    integer start and end have been rounded to the result's dtype."""
+    """`steps` numbers from start to end in `dtype`, the second half counted back from the end (`linspace_kernel`). For
+    an integer result, start and end have already been rounded."""
     low, high = _number(b, start, dtype), _number(b, end, dtype)
     if steps < 2:
         return b.broadcast_to(low, (steps,))
     step = b.broadcast_to(b.div(b.sub(high, low), b.constant(steps - 1, dtype)), (steps,))
-    place = b.iota("i64", (steps,), 0)
-    back = b.sub(filled(b, steps - 1, place), place)
-    forward = b.add(b.broadcast_to(low, (steps,)), b.mul(step, b.convert(place, dtype)))
-    backward = b.sub(b.broadcast_to(high, (steps,)), b.mul(step, b.convert(back, dtype)))
-    return b.select(b.compare("LT", place, filled(b, steps // 2, place)), forward, backward)
+    position = b.iota("i64", (steps,), 0)
+    remaining = b.sub(filled(b, steps - 1, position), position)
+    forward = b.add(b.broadcast_to(low, (steps,)), b.mul(step, b.convert(position, dtype)))
+    backward = b.sub(b.broadcast_to(high, (steps,)), b.mul(step, b.convert(remaining, dtype)))
+    return b.select(b.compare("LT", position, filled(b, steps // 2, position)), forward, backward)
 
 
 def _between(b: Builder, value: Scalar | SSAValue, dtype: str) -> Scalar | SSAValue:
-    """A bound of integers rounded toward 0, as the CPU takes it before it divides."""
+    """`value`, rounded toward 0 first if the result is of integers, as on the CPU."""
     return b.convert(_number(b, value, dtype), "f64") if is_integer(dtype) else value
 
 
 def _computed(dtype: str) -> str:
-    """Where evenly spaced numbers are computed; of truths there is at most one."""
+    """The dtype in which evenly spaced numbers are computed."""
     return "f64" if is_integer(dtype) or dtype == "i1" else wide(dtype)
 
 
@@ -145,38 +145,38 @@ _LINSPACE = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 @rule(*(f"aten.linspace.{overload}" for overload in _LINSPACE), numbers=("start", "end"))
 def linspace(b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, **options: Any) -> SSAValue:
-    """`steps` evenly spaced numbers from start to end. Integers are computed in f64, all else in the result's dtype."""
+    """`steps` evenly spaced numbers from start to end. Integers are computed in f64, halves in f32."""
     dtype, _ = b.out[0]
-    within = _computed(dtype)
-    return cast(b, _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within), dtype)
+    compute = _computed(dtype)
+    return cast(b, _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, compute), dtype)
 
 
 @rule(*(f"aten.logspace.{overload}" for overload in _LINSPACE), numbers=("start", "end"))
 def logspace(
     b: Builder, start: Scalar | SSAValue, end: Scalar | SSAValue, steps: int, base: float = 10.0, **options: Any
 ) -> SSAValue:
-    """base to the power of evenly spaced numbers; of integers in f64."""
+    """base to the power of evenly spaced numbers, computed as in `linspace`."""
     dtype, shape = b.out[0]
-    within = _computed(dtype)
-    exponents = _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, within)
+    compute = _computed(dtype)
+    exponents = _evenly(b, _between(b, start, dtype), _between(b, end, dtype), steps, compute)
     root = base.value if isinstance(base, Scalar) else base
-    return cast(b, b.binary("pow", b.constant(root, within, shape), exponents), dtype)
+    return cast(b, b.binary("pow", b.constant(root, compute, shape), exponents), dtype)
 
 
 @rule("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
 def kaiser_window(
     b: Builder, window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
 ) -> SSAValue:
-    """I0(beta sqrt(1 - x^2)) / I0(beta), x from -1 to 1: at the last element, or (periodic) the one after it
-    (`kaiser_window_kernel`)."""
+    """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1, which it reaches at the last element or, if periodic, one
+    past it (`kaiser_window_kernel`)."""
     dtype, shape = b.out[0]
     if window_length < 2:
         return b.constant(1, dtype, shape)
-    own = wide(dtype)
-    x = with_number(b, "mul", b.iota(own, shape, 0), 2 / (window_length if periodic else window_length - 1))
+    compute = wide(dtype)
+    x = with_number(b, "mul", b.iota(compute, shape, 0), 2 / (window_length if periodic else window_length - 1))
     x = with_number(b, "sub", x, 1)
     below = b.max(filled(b, 0, x), b.sub(filled(b, 1, x), b.mul(x, x)))
-    curve = b.template("bessel_i0", [with_number(b, "mul", b.sqrt(below), beta)], [(own, shape)])[0]
+    curve = b.template("bessel_i0", [with_number(b, "mul", b.sqrt(below), beta)], [(compute, shape)])[0]
     return b.convert(with_number(b, "mul", curve, 1 / float(np.i0(beta))), dtype)
 
 
@@ -195,9 +195,9 @@ def _triangle(b: Builder, row: int, col: int, offset: int, direction: str) -> SS
         return b.array(np.stack(np.nonzero(inside)), dtype)
     rows, columns = b.iota("i32", (row, col), 0), b.iota("i32", (row, col), 1)
     mask = b.compare(direction, b.sub(columns, rows), b.constant(offset, "i32", (row, col)))
-    place = flat_positions(b, mask, count)
-    width = filled(b, col, place)
-    pair = [b.reshape(b.binary(op, place, width), (1, count)) for op in ("div", "rem")]
+    position = flat_positions(b, mask, count)
+    width = filled(b, col, position)
+    pair = [b.reshape(b.binary(op, position, width), (1, count)) for op in ("div", "rem")]
     return b.convert(b.concatenate(pair, 0), dtype)
 
 

@@ -1,7 +1,7 @@
 """Padding by a constant, by reflection and by replication, and the backward of the last two.
 
-Pads are pairs (low, high) from the last dimension backward, as in `torch.nn.functional.pad`; negative ones crop, after
-the padding, as in ATen.
+Pads are pairs (low, high), last dimension first, as in `torch.nn.functional.pad`. Negative ones crop, after the
+padding, as in ATen.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import number, wide
+from lazytpu.aten.pointwise.operands import number, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def pairs(pad: list[int], rank: int) -> list[tuple[int, int]]:
-    """(low, high) of each dimension, first to last."""
-    given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
-    return [(0, 0)] * (rank - len(given)) + given[::-1]
+    """(low, high) for each dimension, first to last."""
+    reversed_pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (rank - len(reversed_pairs)) + reversed_pairs[::-1]
 
 
 @rule("aten.constant_pad_nd.default", numbers=("value",))
@@ -42,7 +42,7 @@ def part(b: Builder, x: SSAValue, dim: int, start: int, limit: int) -> SSAValue:
 
 
 def _placed(b: Builder, x: SSAValue, dim: int, start: int, size: int) -> SSAValue:
-    """The adjoint of `part`: x at `start` of a dimension of `size`, the rest 0; what reaches beyond is cropped."""
+    """The adjoint of `part`: x at `start` of a dimension of `size`, zeros elsewhere; anything beyond is cropped."""
     rank, length = len(shape_of(x)), shape_of(x)[dim]
     low = [start if d == dim else 0 for d in range(rank)]
     high = [size - start - length if d == dim else 0 for d in range(rank)]
@@ -50,7 +50,7 @@ def _placed(b: Builder, x: SSAValue, dim: int, start: int, size: int) -> SSAValu
 
 
 def _extended(b: Builder, x: SSAValue, pad: list[int], mode: str) -> SSAValue:
-    """x padded by mirror images without the edge ("reflection"), or by copies of its edge ("replication")."""
+    """x padded by its mirror image, without the edge ("reflection"), or by copies of the edge ("replication")."""
     for dim, (low, high) in enumerate(pairs(pad, len(shape_of(x)))):
         size, parts = shape_of(x)[dim], [x]
         if mode == "reflection":
@@ -74,14 +74,13 @@ def _repeated(b: Builder, x: SSAValue, dim: int, count: int) -> SSAValue:
 
 
 def _folded(b: Builder, grad: SSAValue, shape: tuple[int, ...], pad: list[int], mode: str) -> SSAValue:
-    """The adjoint of `_extended`: what each edge was copied from gets the sum of its copies' gradients, in f32 for f16
-    and bf16."""
+    """The adjoint of `_extended`: an element gets the sum of the gradients of its copies, in f32 for f16 and bf16."""
     dtype = dtype_of(grad)
     x = b.convert(grad, wide(dtype))
     for dim, (low, high) in reversed(list(enumerate(pairs(pad, len(shape))))):
         size = shape[dim]
-        whole = max(low, 0) + size + max(high, 0)
-        x = _placed(b, x, dim, max(-low, 0), whole)
+        padded = max(low, 0) + size + max(high, 0)
+        x = _placed(b, x, dim, max(-low, 0), padded)
         total = part(b, x, dim, max(low, 0), max(low, 0) + size)
         if low > 0:
             copies = part(b, x, dim, 0, low)
@@ -90,7 +89,7 @@ def _folded(b: Builder, grad: SSAValue, shape: tuple[int, ...], pad: list[int], 
             else:
                 total = b.add(total, _placed(b, b.reduce("add", copies, [dim], keepdim=True), dim, 0, size))
         if high > 0:
-            copies = part(b, x, dim, whole - high, whole)
+            copies = part(b, x, dim, padded - high, padded)
             if mode == "reflection":
                 total = b.add(total, _placed(b, b.reverse(copies, [dim]), dim, size - 1 - high, size))
             else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @rule("aten.cat.default")
 def cat(b: Builder, tensors: Sequence[SSAValue], dim: int = 0) -> SSAValue:
-    """The tensors one after the other along `dim`, in their common dtype. Tensors of shape [0] fit any shape."""
+    """The tensors concatenated along `dim` in their common dtype. Tensors of shape [0] fit any shape."""
     dtype, shape = b.out[0]
     dim = front(dim, len(shape))
     parts = [b.convert(t, dtype) for t in tensors if prod(shape_of(t)) or len(shape_of(t)) == len(shape) > 1]
@@ -27,7 +27,7 @@ def cat(b: Builder, tensors: Sequence[SSAValue], dim: int = 0) -> SSAValue:
 
 @rule("aten.stack.default")
 def stack(b: Builder, tensors: Sequence[SSAValue], dim: int = 0) -> SSAValue:
-    """The tensors side by side along a new dimension."""
+    """The tensors stacked along a new dimension."""
     dtype, shape = b.out[0]
     dim = front(dim, len(shape))
     one = [*shape[:dim], 1, *shape[dim + 1 :]]
@@ -36,24 +36,24 @@ def stack(b: Builder, tensors: Sequence[SSAValue], dim: int = 0) -> SSAValue:
 
 @rule("aten.repeat.default")
 def repeat(b: Builder, self: SSAValue, repeats: Sequence[int]) -> SSAValue:
-    """`self` tiled: every dimension repeated as a whole, new ones first."""
-    own = shape_of(self)
-    own = (*[1] * (len(repeats) - len(own)), *own)
-    doubled = [n for pair in zip(repeats, own, strict=True) for n in pair]
-    kept = range(2 * (len(own) - len(shape_of(self))) + 1, len(doubled), 2)
-    return b.reshape(b.broadcast_in_dim(self, doubled, kept), b.out[0][1])
+    """`self` tiled: every dimension repeated as a whole, after new leading dims."""
+    shape = shape_of(self)
+    shape = (*[1] * (len(repeats) - len(shape)), *shape)
+    interleaved = [n for pair in zip(repeats, shape, strict=True) for n in pair]
+    dims = range(2 * (len(shape) - len(shape_of(self))) + 1, len(interleaved), 2)
+    return b.reshape(b.broadcast_in_dim(self, interleaved, dims), b.out[0][1])
 
 
 @rule("aten.flip.default")
 def flip(b: Builder, self: SSAValue, dims: Sequence[int]) -> SSAValue:
-    """The order of elements reversed along `dims`."""
+    """`self` reversed along `dims`."""
     rank = len(shape_of(self))
     return b.reverse(self, sorted(front(d, rank) for d in dims)) if rank else self
 
 
 @rule("aten.roll.default")
 def roll(b: Builder, self: SSAValue, shifts: Sequence[int], dims: Sequence[int] = ()) -> SSAValue:
-    """Elements moved on by `shifts` along `dims`, round the end; without dims, in the flattened tensor."""
+    """Elements shifted cyclically by `shifts` along `dims`; without dims, in the flattened tensor."""
     shape = shape_of(self)
     if not dims:
         size = prod(shape)
@@ -88,7 +88,7 @@ def triu(b: Builder, self: SSAValue, diagonal: int = 0) -> SSAValue:
 def _triangle(b: Builder, x: SSAValue, direction: str, diagonal: int) -> SSAValue:
     shape = shape_of(x)
     matrix = shape[-2:]
-    ahead = b.sub(b.iota("i32", matrix, 1), b.iota("i32", matrix, 0))
+    distance = b.sub(b.iota("i32", matrix, 1), b.iota("i32", matrix, 0))
     limit = max(min(diagonal, max(matrix)), -max(matrix))
-    stays = b.compare(direction, ahead, b.constant(limit, "i32", matrix))
-    return b.select(b.broadcast_to(stays, shape), x, b.constant(0, dtype_of(x), shape))
+    keep = b.compare(direction, distance, b.constant(limit, "i32", matrix))
+    return b.select(b.broadcast_to(keep, shape), x, b.constant(0, dtype_of(x), shape))

@@ -1,4 +1,4 @@
-"""Slices put back: the backward of select, slice and diagonal, and their functional writes."""
+"""Writing slices: the backward of select, slice and diagonal, and their scatter variants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _span(size: int, start: int | None, end: int | None, step: int) -> tuple[int
 def _spread(
     b: Builder, x: SSAValue, value: bool | int, shape: Sequence[int], dim: int, start: int, step: int
 ) -> SSAValue:
-    """`x` at start, start + step, … of dimension `dim` of a tensor of `shape` that is `value` elsewhere: one pad."""
+    """A tensor of `shape` with `x` at start, start + step, … of `dim` and `value` elsewhere, in one pad."""
     length = shape_of(x)[dim]
     filler = b.constant(value, dtype_of(x))
     if length == 0:
@@ -56,7 +56,7 @@ def _written(b: Builder, x: SSAValue, src: SSAValue, dim: int, start: int, step:
 def slice_backward(
     b: Builder, grad_output: SSAValue, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> SSAValue:
-    """`grad_output` where the slice was, zeros elsewhere."""
+    """`grad_output` at the place of the slice, zeros elsewhere."""
     dim = front(dim, len(input_sizes))
     begin, _ = _span(input_sizes[dim], start, end, step)
     return _spread(b, grad_output, 0, input_sizes, dim, begin, step)
@@ -100,7 +100,7 @@ def select_scatter(b: Builder, self: SSAValue, src: SSAValue, dim: int, index: i
 def _through(
     b: Builder, x: SSAValue, src: SSAValue, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> SSAValue:
-    """`x`, stored row-major, with `src` written through a view of it."""
+    """`x`, taken as stored row-major, with `src` written through a view of it."""
     base = Base(dtype_of(x), shape_of(x), _row_major(shape_of(x)))
     view = View(tuple(size), tuple(stride), offset, dtype_of(x))
     return write(b, x, base, view, b.convert(src, dtype_of(x)))

@@ -1,1 +1,1 @@
-"""Sorting, and what is found in sorted order."""
+"""Sorting, and ops that rely on sorted order."""

@@ -1,15 +1,15 @@
-"""Numbers as sortable integers: an i64 that holds an element in its upper half and its index in the lower.
+"""Sort keys: an i64 that holds an element in its upper half and its index in the lower.
 
-The order of such keys is the stable order of the elements, with NaN the largest and -0.0 equal to 0.0. The lowest bit
-says whether a zero is negative, so that the elements can be read back from the keys.
+The keys sort in the stable order of the elements, with NaN the largest and -0.0 equal to 0.0. The lowest bit is the
+sign of a zero, so that the elements can be recovered from the keys.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.computing import full
-from lazytpu.aten.reductions.reductions import is_nan
+from lazytpu.aten.pointwise.operands import full
+from lazytpu.aten.reductions.reduce import is_nan
 from lazytpu.ir.types import bitwidth, dtype_of, is_complex, is_float, shape_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def sortable(dtype: str) -> bool:
 
 
 def _mirrored(b: Builder, bits: SSAValue) -> SSAValue:
-    """The bits of an f32 as an i32 of the same order, and back: negative numbers count downwards."""
+    """The bits of an f32 as an i32 of the same order, and back: those of negative numbers are flipped."""
     flipped = b.binary("xor", bits, full(b, MAGNITUDE, bits))
     return b.select(b.compare("LT", bits, full(b, 0, bits)), flipped, bits)
 
@@ -59,7 +59,7 @@ def key_of(b: Builder, x: SSAValue, dim: int, descending: bool) -> SSAValue:
 
 
 def value_of(b: Builder, keys: SSAValue, dtype: str, descending: bool) -> tuple[SSAValue, SSAValue]:
-    """(elements of `dtype`, i64 indices) of keys."""
+    """The inverse of `key_of`: (elements of `dtype`, i64 indices)."""
     low = b.and_(keys, full(b, 0xFFFFFFFF, keys))
     indices = b.binary("shift_right_logical", low, full(b, 1, low))
     bits = b.convert(b.binary("shift_right_arithmetic", keys, full(b, 32, keys)), "i32")

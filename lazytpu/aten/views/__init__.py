@@ -1,1 +1,1 @@
-"""Views: (size, stride, offset) turned back into slices, reshapes, transposes and broadcasts (R1)."""
+"""Views: (size, stride, offset) to slices, reshapes, transposes and broadcasts (R1)."""

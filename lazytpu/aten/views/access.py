@@ -1,8 +1,8 @@
-"""Reading and writing a storage through a view: (size, stride, offset) turned back into dense ops (R1).
+"""Reading and writing a storage through a view, whose (size, stride, offset) become dense ops (R1).
 
-A storage's value is a dense row-major array in *memory order*: the dims of the tensor that made it, by descending
+A storage's value is a dense row-major array in *memory order*: the dims of the tensor that created it, by descending
 stride. So a channels_last tensor is stored as NHWC, and reading it as NCHW is one transpose. A view of another dtype is
-read in units that both dtypes consist of: an f64 seen as f32 is a pair of f32, and so is a complex number.
+read in units common to both dtypes: an f64 viewed as f32 is a pair of f32, and so is a complex number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Base", "View", "read", "write"]
 
 @dataclass(frozen=True)
 class Base:
-    """The tensor that made a storage: dense, at offset 0, with its dims in any order."""
+    """The tensor that created a storage: dense, at offset 0, with its dims in any order."""
 
     dtype: str
     size: Shape
@@ -38,7 +38,7 @@ class Base:
     def of(cls, dtype: str, size: Shape, stride: Shape) -> Base:
         """The base for a new tensor of this size and stride.
 
-        Its own dims if they are dense, else a flat storage that is just large enough, in which the tensor is a view.
+        If it is dense, its own dims; else the smallest flat storage that can hold it, of which the tensor is a view.
         """
         base = cls(dtype, size, stride)
         if 0 in size:
@@ -61,11 +61,11 @@ class Base:
 
     @property
     def extent(self) -> int:
-        """Elements of the storage."""
+        """The number of elements of the storage."""
         return prod(self.size)
 
     def to_memory(self, b: Builder, logical: SSAValue) -> SSAValue:
-        """A tensor of shape `size` in memory order."""
+        """`logical`, of shape `size`, in memory order."""
         return b.transpose(logical, self.order)
 
     def to_logical(self, b: Builder, memory: SSAValue) -> SSAValue:
@@ -75,7 +75,7 @@ class Base:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor on a storage; stride and offset count elements of the view's own dtype."""
+    """A tensor on a storage. Strides and offset count elements of the view's own dtype."""
 
     size: Shape
     stride: Shape
@@ -84,7 +84,7 @@ class View:
 
 
 def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
-    """The tensor (`view.size`, `view.dtype`) that the view shows of a storage.
+    """The tensor (`view.size`, `view.dtype`) that the view reads from a storage.
 
     `memory` has shape `base.memory_shape` and dtype `base.dtype`. Raises ValueError for a view that reaches past it.
     """
@@ -103,8 +103,8 @@ def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
 def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue) -> SSAValue:
     """The storage's new value, in memory order, after writing `value` (`view.size`, `view.dtype`) through the view.
 
-    Where elements of the view overlap, the last one in row-major order of the view stays. A view of everything needs no
-    old value. Raises ValueError for a view that reaches past the storage.
+    Where elements of the view overlap, the last in row-major order of the view wins. A view of the whole storage does
+    not read `memory`. Raises ValueError for a view that reaches past the storage.
     """
     _check(memory, base.dtype, base.memory_shape, "the storage's value")
     _check(value, view.dtype, view.size, "the written value")
@@ -138,7 +138,7 @@ class _Part:
 
 
 def _part(base: Base, view: View) -> _Part | None:
-    """`x.real` and `x.imag` step over whole complex numbers: that needs no array of pairs."""
+    """The view as `x.real` or `x.imag` of a complex storage, which needs no array of pairs, or None."""
     moving = [t for n, t in zip(view.size, view.stride, strict=True) if n > 1]
     if REAL_OF.get(base.dtype) != view.dtype or any(t % 2 for t in moving):
         return None

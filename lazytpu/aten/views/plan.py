@@ -1,10 +1,10 @@
-"""From strides back to slices, reshapes, transposes and broadcasts.
+"""From strides to slices, reshapes, transposes and broadcasts.
 
 A view visits element `offset + sum(i[d] * stride[d])` of a dense memory. `plan` writes offset and strides as numbers in
-the mixed radix of the memory's own dims. If no digit ever overflows its dim, dims are independent of each other: a view
-dim with one digit is a slice of one memory dim. Where a digit overflows, the dim is merged with its outer neighbour;
-where a view dim has several digits (a diagonal), its memory dims are merged. What is left are walks along single axes
-(`view_walks.unroll`).
+the mixed radix of the memory's own dims. If no digit ever overflows its dim, the dims are independent: a view dim with
+one digit is a slice of one memory dim. Where a digit overflows, the dim is merged with its outer neighbour; where a
+view dim has several digits (a diagonal), its memory dims are merged. That leaves walks along single axes
+(`walks.unroll`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from lazytpu.aten.views.sketch import Sketch
+from lazytpu.aten.views.plan_builder import PlanBuilder
 from lazytpu.aten.views.steps import Plan, Shape
 from lazytpu.aten.views.walks import Walk, unroll
 
 
 @lru_cache(maxsize=4096)
 def plan(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool = False) -> Plan:
-    """The steps from a row-major array of shape `memory` to a view of it; size and stride hold no 0-sized dim.
+    """The steps from a row-major array of shape `memory` to a view of it, which has no dim of size 0.
 
-    A plan for `writing` orders overlapping elements such that the last one (in row-major order of the view) wins.
-    Raises ValueError when the view reaches past the memory.
+    A plan for `writing` orders overlapping elements so that the last, in row-major order of the view, wins.
+    Raises ValueError if the view reaches past the memory.
     """
     last = offset + sum((n - 1) * t for n, t in zip(size, stride, strict=True))
     if offset < 0 or last >= prod(memory):
@@ -32,10 +32,10 @@ def plan(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool =
         )
     walks, owners = _walks(memory, size, stride)
     groups = _without_overflow(memory, walks, offset)
-    sketch = Sketch(memory)
-    axes = _independent(sketch, groups, walks, offset, writing)
-    _arrange(sketch, axes, owners, size, stride)
-    return sketch.plan()
+    builder = PlanBuilder(memory)
+    axes = _independent(builder, groups, walks, offset, writing)
+    _arrange(builder, axes, owners, size, stride)
+    return builder.plan()
 
 
 def _strides(sizes: Shape) -> Shape:
@@ -44,9 +44,9 @@ def _strides(sizes: Shape) -> Shape:
 
 
 def _walks(memory: Shape, size: Shape, stride: Shape) -> tuple[list[Walk], list[int]]:
-    """The view's dims that move, in order, and the dim that each belongs to.
+    """The view's dims as walks, in order, and the dim that each walk belongs to. Dims of size 1 or stride 0 have none.
 
-    A dim that runs over whole dims of the memory is split: a flattened (4, 6) walks 4 times 6 and 6 times 1.
+    A dim that runs over whole dims of the memory is split: a flattened (4, 6) has walks 4 by 6 and 6 by 1.
     """
     walks: list[Walk] = []
     owners: list[int] = []
@@ -74,7 +74,7 @@ def _digits(number: int, strides: Shape) -> Shape:
 
 
 def _without_overflow(memory: Shape, walks: list[Walk], offset: int) -> list[list[int]]:
-    """Runs of the memory's dims (those of size 1 left out), merged until no digit of an address overflows."""
+    """Groups of adjacent memory dims (without those of size 1), merged until no digit of an address overflows."""
     groups = [[dim] for dim, n in enumerate(memory) if n != 1]
     while True:
         sizes = tuple(prod(memory[dim] for dim in group) for group in groups)
@@ -90,67 +90,69 @@ def _without_overflow(memory: Shape, walks: list[Walk], offset: int) -> list[lis
         groups[k - 1 : k + 1] = [groups[k - 1] + groups[k]]
 
 
-def _independent(sketch: Sketch, groups: list[list[int]], walks: list[Walk], offset: int, writing: bool) -> list[Shape]:
-    """Make each set of dims that some walk ties together one axis, and unroll the walks along it.
+def _independent(
+    builder: PlanBuilder, groups: list[list[int]], walks: list[Walk], offset: int, writing: bool
+) -> list[Shape]:
+    """Merge dims that a walk ties together into one axis, and unroll the walks along it.
 
-    Returns the walks that each axis of the sketch stands for, outermost first; none for an axis of size 1.
+    Returns, for each axis of the resulting shape, the walks it stands for, outermost first; none if its size is 1.
     """
-    memory = sketch.shape
+    memory = builder.shape
     sizes = tuple(prod(memory[dim] for dim in group) for group in groups)
     strides = _strides(sizes)
     digits = [_digits(walk.step, strides) for walk in walks]
     start = _digits(offset, strides)
     tied = _components(len(groups), digits)
     if all(len(part) == 1 for part in tied) and all(len(group) == 1 for group in groups):
-        places = [group[0] for group in groups]  # every dim is an axis of its own: keep those of size 1 too
+        axis_of = [group[0] for group in groups]  # every dim is an axis of its own: keep those of size 1 too
     else:
-        sketch.reshape(sizes)
-        sketch.transpose(tuple(k for part in tied for k in part))
-        sketch.reshape(tuple(prod(sizes[k] for k in part) for part in tied))
-        places = list(range(len(tied)))
-    axes: list[list[Shape]] = [[()] for _ in sketch.shape]
+        builder.reshape(sizes)
+        builder.transpose(tuple(k for part in tied for k in part))
+        builder.reshape(tuple(prod(sizes[k] for k in part) for part in tied))
+        axis_of = list(range(len(tied)))
+    axes: list[list[Shape]] = [[()] for _ in builder.shape]
     simple = [len([1 for d in digits if any(d[k] for k in part)]) < 2 for part in tied]
-    # An axis with one walk stays one axis, and its slice merges with its neighbours'; the others follow from the last
-    # to the first, as they change the number of axes.
+    # Axes with one walk come first: they stay one axis, and their slices merge. The others change the number of axes,
+    # so they follow from last to first.
     for index in [i for i, s in enumerate(simple) if s] + [i for i, s in reversed(list(enumerate(simple))) if not s]:
         part = tied[index]
         local = _strides(tuple(sizes[k] for k in part))
         steps = [sum(d[k] * t for k, t in zip(part, local, strict=True)) for d in digits]
         along = [Walk(w.count, step, w.labels) for w, step in zip(walks, steps, strict=True) if step]
         origin = sum(start[k] * t for k, t in zip(part, local, strict=True))
-        axes[places[index]] = unroll(sketch, places[index], origin, along, writing)
+        axes[axis_of[index]] = unroll(builder, axis_of[index], origin, along, writing)
     return [labels for axis in axes for labels in axis]
 
 
 def _components(count: int, digits: list[Shape]) -> list[list[int]]:
-    """Groups that are tied together by walks with several digits."""
+    """The connected components of groups, where a walk with several digits connects their groups."""
     parts = [{k} for k in range(count)]
     for digit in digits:
         touched = {k for k, value in enumerate(digit) if value}
-        joined = [part for part in parts if part & touched]
+        merged = [part for part in parts if part & touched]
         parts = [part for part in parts if not part & touched]
-        parts.append(set().union(*joined))
+        parts.append(set().union(*merged))
     return sorted(sorted(part) for part in parts if part)
 
 
-def _arrange(sketch: Sketch, axes: list[Shape], owners: list[int], size: Shape, stride: Shape) -> None:
-    """Put the axes into the view's order, drop and insert dims of size 1, and broadcast dims of stride 0."""
+def _arrange(builder: PlanBuilder, axes: list[Shape], owners: list[int], size: Shape, stride: Shape) -> None:
+    """Bring the axes into the view's order, drop and insert dims of size 1, and broadcast dims of stride 0."""
     units = [axis for axis, labels in enumerate(axes) if not labels]
     moving = {labels[0]: axis for axis, labels in enumerate(axes) if labels}
-    if list(moving) != sorted(moving):  # the labels of one axis follow each other, so the first says its place
-        # A transpose is needed: it also carries axes of size 1 to where the view has such dims, which saves a reshape.
+    if list(moving) != sorted(moving):  # labels of one axis are consecutive: the first is enough
+        # The transpose also moves axes of size 1 to where the view has such dims, which saves a reshape.
         order: list[int] = []
         for dim in range(len(size)):
             own = [moving[label] for label, owner in enumerate(owners) if owner == dim and label in moving]
             order += own if dim in owners else units[:1]
             units = units if dim in owners else units[1:]
-        sketch.transpose((*units, *order))
-    kept = tuple(dim for dim, (n, t) in enumerate(zip(size, stride, strict=True)) if n == 1 or t != 0)
-    narrow = tuple(n if dim in kept else 1 for dim, n in enumerate(size))
-    if len(kept) == len(size):
-        sketch.reshape(size)
-    elif sketch.shape == narrow:
-        sketch.broadcast(size, tuple(range(len(size))))
+        builder.transpose((*units, *order))
+    dims = tuple(dim for dim, (n, t) in enumerate(zip(size, stride, strict=True)) if n == 1 or t != 0)
+    narrow = tuple(n if dim in dims else 1 for dim, n in enumerate(size))
+    if len(dims) == len(size):
+        builder.reshape(size)
+    elif builder.shape == narrow:
+        builder.broadcast(size, tuple(range(len(size))))
     else:
-        sketch.reshape(tuple(size[dim] for dim in kept))
-        sketch.broadcast(size, kept)
+        builder.reshape(tuple(size[dim] for dim in dims))
+        builder.broadcast(size, dims)

@@ -1,8 +1,8 @@
-"""The steps that a view is made of, each with its way back.
+"""The steps that a view consists of, each with its inverse.
 
-A plan (`view_plan.plan`) is a tuple of steps from a storage's memory to a view. `read` applies a step. `write` is its
-inverse: from the new value of the step's result it makes the new value of what the step was applied to. It gets the old
-value as a thunk, and a step that overwrites everything never asks for it.
+A plan (`plan.plan`) is a tuple of steps from a storage's memory to a view. `read` applies a step to its operand.
+`write` is the inverse: from the new value of the result it computes the new value of the operand. It gets the old
+operand as a thunk, which a step that overwrites everything never calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from lazytpu.aten.views.gathers import note_gather
+from lazytpu.aten.views.gather_count import note_gather
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = tuple[int, ...]
 
-INDEX = "i32"  # XLA:TPU has no 64-bit addresses; a dim of 2**31 elements does not fit a device anyway
+INDEX = "i32"  # XLA:TPU has no 64-bit addresses, and a dim of 2**31 elements does not fit a device anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Slice:
         return b.select(written, self._spread(b, value, dtype_of(value)), x)
 
     def _spread(self, b: Builder, value: SSAValue, dtype: str) -> SSAValue:
-        """`value` at the places of the slice, zero (or false) between and around them."""
+        """`value` at the elements of the slice, zero (or false) between and around them."""
         high = tuple(n - limit for n, limit in zip(self.shape, self.limits, strict=True))
         return b.pad(value, b.constant(0, dtype), self.starts, high, tuple(t - 1 for t in self.strides))
 
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Elements without meaning after the last of one dim; no view reads or writes them."""
+    """Elements appended to one dim. No view reads or writes them."""
 
     shape: Shape
     axis: int
@@ -97,7 +97,7 @@ class Transpose:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """`broadcast_in_dim`; dims it widens have stride 0, where a write keeps the last element."""
+    """`broadcast_in_dim`. The dims it expands have stride 0, where a write keeps the last element."""
 
     shape: Shape
     result: Shape
@@ -107,14 +107,14 @@ class Broadcast:
         return b.broadcast_in_dim(x, self.result, self.dims)
 
     def write(self, b: Builder, old: Old, value: SSAValue) -> SSAValue:
-        kept = {dim for dim, n in zip(self.dims, self.shape, strict=True) if n == self.result[dim]}
-        starts = tuple(0 if dim in kept else n - 1 for dim, n in enumerate(self.result))
+        filled = {dim for dim, n in zip(self.dims, self.shape, strict=True) if n == self.result[dim]}
+        starts = tuple(0 if dim in filled else n - 1 for dim, n in enumerate(self.result))
         return b.reshape(b.slice(value, starts, self.result), self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One plan for each index of a dim that overlaps the others, concatenated along `axis`; later ones win a write."""
+    """One plan for each index of a dim that overlaps others, concatenated along `axis`. The last one wins a write."""
 
     plans: tuple[Plan, ...]
     axis: int
@@ -134,7 +134,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A gather along `axis`: it becomes the dims `counts`, whose element i is number `offset + sum(i * strides)`."""
+    """A gather along `axis`, which becomes the dims `counts`: element i is element `offset + sum(i * strides)`."""
 
     shape: Shape
     axis: int
@@ -147,7 +147,7 @@ class Take:
         return b.reshape(taken, self.shape[: self.axis] + self.counts + self.shape[self.axis + 1 :])
 
     def write(self, b: Builder, old: Old, value: SSAValue) -> SSAValue:
-        """The last element written to each place is found first, so that the result never depends on XLA's order."""
+        """Find the last element written to each place first, so that the result does not depend on XLA's order."""
         length, count = self.shape[self.axis], prod(self.counts)
         winner = b.scatter(
             b.constant(-1, INDEX, (length,)),
@@ -165,7 +165,7 @@ class Take:
         return b.select(b.broadcast_in_dim(written, self.shape, (self.axis,)), new, old())
 
     def _numbers(self, b: Builder) -> SSAValue:
-        """Which element of the axis each element of `counts` is, as a vector."""
+        """The index along the axis of each element of `counts`, as a vector."""
         total = b.constant(self.offset, INDEX, self.counts)
         for dim, stride in enumerate(self.strides):
             step = b.mul(b.iota(INDEX, self.counts, dim), b.constant(stride, INDEX, self.counts))
@@ -200,7 +200,7 @@ def read(b: Builder, plan: Plan, x: SSAValue) -> SSAValue:
 
 def write(b: Builder, plan: Plan, x: SSAValue, value: SSAValue) -> SSAValue:
     """`x` with `value` written to the elements that the plan reads."""
-    befores = [x]  # befores[i]: what step i was applied to, made only when a step asks for it
+    befores = [x]  # befores[i]: the old operand of step i, computed only if a step needs it
 
     def before(index: int) -> SSAValue:
         while len(befores) <= index:

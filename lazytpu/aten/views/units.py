@@ -1,6 +1,6 @@
-"""Elements of one dtype as a few elements of another: what a view of another dtype is read in.
+"""Elements of one dtype as several elements of another, for views that change the dtype.
 
-A complex number is (real, imaginary); a boolean is a byte, 0 or 1; everything else is its bits, the lowest first.
+A complex number is (real, imaginary), a bool is a byte of 0 or 1, and everything else is its bits, lowest first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Units:
 
     @property
     def tail(self) -> Shape:
-        """The dim that `split` adds, if any."""
+        """The last dim, which `split` adds; empty if the ratio is 1."""
         return (self.ratio,) if self.ratio > 1 else ()
 
     def split(self, b: Builder, x: SSAValue) -> SSAValue:
@@ -60,14 +60,14 @@ class Units:
 
 
 def units(base: str, view: str) -> tuple[Units, Units]:
-    """How elements of dtype `base` and of dtype `view` are split, such that both become one dtype: the narrower."""
+    """The splits of dtypes `base` and `view` into a common unit, the narrower of their parts."""
     inner, outer = _bits_dtype(base), _bits_dtype(view)
     unit = inner if bitwidth(inner) < bitwidth(outer) else outer
     return Units(base, unit), Units(view, unit)
 
 
 def _bits_dtype(dtype: str) -> str:
-    """The dtype that StableHLO can bitcast, of one part of an element."""
+    """A dtype that StableHLO can bitcast: that of the element, or of a part of it."""
     return "ui8" if dtype == "i1" else REAL_OF.get(dtype, dtype)
 
 
@@ -76,7 +76,7 @@ def _bits(dtype: str) -> int:
 
 
 def _bitcast(b: Builder, x: SSAValue, dtype: str, to: str) -> SSAValue:
-    """`bitcast_convert`: a narrower dtype adds a last dim, a wider one takes the last dim away."""
+    """`bitcast_convert`: a narrower dtype adds a last dim, a wider one removes it."""
     if dtype == to:
         return x
     shape, ratio = shape_of(x), bitwidth(dtype) / bitwidth(to)

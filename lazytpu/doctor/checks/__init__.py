@@ -1,1 +1,1 @@
-"""The checks, one family in each file."""
+"""The checks, one family per file."""

@@ -1,4 +1,4 @@
-"""Programs on disk: what one process compiled, the next one loads."""
+"""Programs on disk: the next process loads what one has compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _work() -> torch.Tensor:
 
 @check()
 def kept() -> str:
-    """A program that was compiled is written to disk."""
+    """A compiled program is written to disk."""
     _work()
     _require_programs()
     entries = lazytpu.cache.entries("program")
@@ -24,12 +24,12 @@ def kept() -> str:
 
 @check(fresh=True)
 def found_again() -> str:
-    """The process after it loads the program, compiles nothing, and gets the same values."""
+    """The next process loads the program, compiles nothing, and gets the same values."""
     _require_programs()
-    got = _work()
+    result = _work()
     metrics = lazytpu.metrics()
     x = torch.arange(64.0).reshape(8, 8)
-    torch.testing.assert_close(got, (x @ x.t()).softmax(1).sum(0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, (x @ x.t()).softmax(1).sum(0), rtol=1e-4, atol=1e-5)
     if metrics["compiles"]:
         raise ValueError(f"{metrics['compiles']} programs were compiled again, {metrics['cache_hits']} were loaded")
     return f"{metrics['cache_hits']} programs loaded, none compiled"
@@ -37,4 +37,4 @@ def found_again() -> str:
 
 def _require_programs() -> None:
     if not lazytpu.cache.entries("program"):
-        raise NotImplementedError("no program is on disk: this client gives none away, so that each process compiles")
+        raise NotImplementedError("no program is on disk: this client cannot serialize them, so each process compiles")

@@ -1,4 +1,4 @@
-"""The cost report's estimate of a step, beside the time that it takes."""
+"""The cost report's estimate of a step, compared with its measured time."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ WIDTH, ROWS, RUNS = 512, 512, 10
 
 @check(limit=180)
 def step_time() -> str:
-    """libtpu compiles a training step for the chip that is here: the report's estimate, and the time it takes."""
+    """libtpu compiles a training step for the chip at hand: the report's estimate and the measured time."""
     from lazytpu.passes.generations import generation_of
     from lazytpu.runtime import client
 
     kind = str(client.devices()[0].device_kind)
     generation = generation_of(kind) if client.platform() == "tpu" else None
     if importlib.util.find_spec("libtpu") is None and not os.path.isfile(os.environ.get("TPU_LIBRARY_PATH", "")):
-        raise NotImplementedError("estimates are libtpu's, which is not installed: pip install 'lazytpu[tpu]'")
+        raise NotImplementedError("estimates need libtpu, which is not installed: pip install 'lazytpu[tpu]'")
     step = _step()
     measured = _measured(step)
     topology = TOPOLOGIES.get(generation or "v6e", "v6e:1x1")
     report = lazytpu.tpu_report(step, topology=topology)
-    told = f"{1e6 * report.seconds:,.0f} us estimated for {topology}, {1e6 * measured:,.0f} us measured on {kind}"
+    times = f"{1e6 * report.seconds:,.0f} us estimated for {topology}, {1e6 * measured:,.0f} us measured on {kind}"
     if generation is None:
-        return f"{told}, which is another device"
-    return f"{told}, {measured / report.seconds:.2f} times as long"
+        return f"{times}, a different device"
+    return f"{times}, {measured / report.seconds:.2f} times as long"
 
 
 def _step() -> Callable[[], None]:
@@ -53,7 +53,7 @@ def _step() -> Callable[[], None]:
 
 
 def _measured(step: Callable[[], None]) -> float:
-    """Seconds of one run, of several without a wait in between."""
+    """Seconds per run, over several runs without waits in between."""
     for _ in range(3):
         step()
     lazytpu.sync()

@@ -1,4 +1,4 @@
-"""Kernels and what stands for them, each against attention as torch computes it on the CPU."""
+"""Kernels and their substitutes, compared with torch's attention on the CPU."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import lazytpu
 from lazytpu.doctor.check import check
 
 LENGTH, WIDTH = 2048, 16
-"Of the queries and keys: their scores are just enough for a kernel to pay."
+"Of queries and keys: just long enough for a kernel to pay."
 
 
 @check(limit=120)
 def flash_attention() -> str:
-    """Long attention runs by the kernel, forward and backward; elsewhere than on a TPU, by blocks in its place."""
+    """Long attention uses the kernel, forward and backward; except on a TPU, blocks take its place."""
     grad, *operands = _heads(1, 4)
     _agree("flash_attention", grad, operands, causal=True)
     if _on_tpu():
         return "the Pallas kernel, compiled by Mosaic"
-    return "by blocks in XLA's ops, as on all but a TPU"
+    return "by blocks in XLA's ops, as everywhere but on a TPU"
 
 
 @check(limit=120)
 def attention_by_blocks() -> str:
-    """Attention that no kernel takes, with a bias for each query, is computed by blocks in XLA's ops."""
+    """Attention that no kernel supports, with a bias for each query, is computed by blocks in XLA's ops."""
     grad, *operands = _heads(8, 4)
     bias = torch.randn(LENGTH, LENGTH, generator=torch.Generator().manual_seed(1))
     _agree("attention_by_blocks", grad, operands, bias)
@@ -35,7 +35,7 @@ def attention_by_blocks() -> str:
 
 @check(limit=120)
 def pallas() -> str:
-    """The Pallas kernel itself gives what the blocks give, forward and backward; interpreted where there is no TPU."""
+    """The Pallas kernel agrees with the blocks, forward and backward; it is interpreted where there is no TPU."""
     import jax
     import numpy as np
 
@@ -53,9 +53,9 @@ def pallas() -> str:
         output, sums = flash.in_blocks(q, k, v, Extra(), how)
         return output, *flash.in_blocks_backward(grad, output, sums, q, k, v, Extra(), how)
 
-    for got, wanted in zip(*(jax.jit(function)(q, k, v, grad) for function in (kernel, blocks)), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
-    return "interpreted: Mosaic compiles it on a TPU only" if interpreted else "compiled by Mosaic"
+    for actual, expected in zip(*(jax.jit(function)(q, k, v, grad) for function in (kernel, blocks)), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
+    return "interpreted: Mosaic only compiles it on a TPU" if interpreted else "compiled by Mosaic"
 
 
 def _on_tpu() -> bool:
@@ -65,8 +65,8 @@ def _on_tpu() -> bool:
 
 
 def _heads(heads: int, count: int) -> list[torch.Tensor]:
-    made = torch.Generator().manual_seed(0)
-    return [torch.randn(1, heads, LENGTH, WIDTH, generator=made) for _ in range(count)]
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, heads, LENGTH, WIDTH, generator=generator) for _ in range(count)]
 
 
 def _agree(
@@ -76,7 +76,8 @@ def _agree(
     bias: torch.Tensor | None = None,
     causal: bool = False,
 ) -> None:
-    """The output and the gradients of q, k and v are the CPU's, and the program computes them by this template."""
+    """Check that the output and the gradients of q, k and v agree with the CPU's, and that the program uses `template`
+    for them."""
     results: list[list[torch.Tensor]] = []
     with lazytpu.options(target=None if _on_tpu() else "v6e"):
         for device in ("cpu", "tpu"):
@@ -91,5 +92,5 @@ def _agree(
     for name in (template, f"{template}_backward"):
         if f" {name} " not in text:
             raise ValueError(f"no program calls the template {name}")
-    for wanted, got in zip(*results, strict=True):
-        torch.testing.assert_close(got, wanted, rtol=2e-3, atol=2e-3)
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=2e-3, atol=2e-3)

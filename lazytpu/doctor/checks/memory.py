@@ -1,4 +1,4 @@
-"""The device's memory: what programs overwrite, how arrays lie, how much there is; and runs that nobody waits for."""
+"""The device's memory: donation, updates in place, layouts, statistics; and asynchronous runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS, COLUMNS = 24, 40
 
 @check()
 def donation() -> str:
-    """A program overwrites an argument that it may have: the argument is gone, and its memory is the result's."""
+    """A program overwrites a donated argument: the argument is deleted, and the result takes its memory."""
     import numpy as np
 
     from lazytpu.runtime import client
@@ -37,17 +37,17 @@ def donation() -> str:
     if client.to_host(result)[3] != 6:
         raise ValueError(f"3 + 3 gave {client.to_host(result)[3]}")
     if not client.is_deleted(array):
-        raise ValueError("the argument is still there")
+        raise ValueError("the donated argument was not deleted")
     if before is None:
-        return "the argument is gone; this client does not say where an array lies"
+        return "the argument is deleted; this client does not report addresses"
     if _address(result) != before:
-        raise ValueError("the result lies elsewhere: updates of parameters take twice their memory")
-    return "the result lies where its argument did"
+        raise ValueError("the result has new memory: updates of parameters take twice their memory")
+    return "the result is in the memory of its argument"
 
 
 @check()
 def updates_in_place() -> str:
-    """Training updates need no second copy: a tensor that is added to keeps its size on the device."""
+    """Updates in place need no second copy of a tensor on the device."""
     x = torch.zeros(COUNT, device="tpu")
     tpu.synchronize()
     for _ in range(3):
@@ -57,53 +57,56 @@ def updates_in_place() -> str:
     live = tpu.memory_allocated()
     x.add_(1)
     tpu.synchronize()
-    more = tpu.max_memory_allocated() - live
-    if more >= 4 * COUNT:
-        raise ValueError(f"adding to {4 * COUNT:,} bytes took {more:,} bytes more")
+    extra = tpu.max_memory_allocated() - live
+    if extra >= 4 * COUNT:
+        raise ValueError(f"adding to {4 * COUNT:,} bytes took {extra:,} more bytes")
     if x[5].item() != 4:
         raise ValueError(f"0 + 1 + 1 + 1 + 1 gave {x[5].item()}")
-    return f"adding to {4 * COUNT:,} bytes took {more:,} more"
+    return f"adding to {4 * COUNT:,} bytes took {extra:,} more bytes"
 
 
 @check()
 def layouts() -> str:
-    """A program may say how its results lie in memory, and a program that takes them knows."""
+    """A program may choose the layout of its results, and the program that takes them reads it correctly."""
     import numpy as np
 
     from lazytpu.runtime import client
-    from lazytpu.runtime.laid_out import relaid
+    from lazytpu.runtime.custom_layout import relayout
 
     array = client.to_device(np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS))
     default = client.default_layout(np.dtype(np.float32), (ROWS, COLUMNS))
-    laid = relaid(array, None, "{0,1}")
-    for what, found in (("laid out by columns", laid), ("laid out anew", relaid(laid, "{0,1}", None))):
-        if not np.array_equal(client.to_host(found), client.to_host(array)):
+    by_columns = relayout(array, None, "{0,1}")
+    for what, moved in (
+        ("laid out by columns", by_columns),
+        ("laid out by rows again", relayout(by_columns, "{0,1}", None)),
+    ):
+        if not np.array_equal(client.to_host(moved), client.to_host(array)):
             raise ValueError(f"an array {what} has other values")
     return f"by rows {default}, by columns {{0,1}}"
 
 
 @check()
 def statistics() -> str:
-    """The client says how much memory there is, and how much is in use."""
+    """The client reports how much memory there is and how much is in use."""
     from lazytpu.runtime import client
 
     device = client.devices()[0]
     before = device.memory_stats()
     free, total = tpu.mem_get_info()
-    told = f"{free / 2**30:.2f} of {total / 2**30:.2f} GiB free"
+    memory = f"{free / 2**30:.2f} of {total / 2**30:.2f} GiB free"
     if not before:
-        return f"{told}, of the host's: this client keeps no figures of its own"
-    kept = torch.ones(COUNT, device="tpu")
+        return f"{memory} on the host: this client keeps no statistics"
+    tensor = torch.ones(COUNT, device="tpu")
     tpu.synchronize()
     grown = device.memory_stats()["bytes_in_use"] - before["bytes_in_use"]
-    if grown < kept.nbytes:
-        raise ValueError(f"{kept.nbytes:,} bytes more are said to be {grown:,}")
-    return f"{told}; {', '.join(f'{name} {number:,}' for name, number in sorted(before.items()))}"
+    if grown < tensor.nbytes:
+        raise ValueError(f"{tensor.nbytes:,} more bytes are reported as {grown:,}")
+    return f"{memory}; {', '.join(f'{name} {number:,}' for name, number in sorted(before.items()))}"
 
 
 @check()
 def asynchronous_runs() -> str:
-    """A launch returns before the device is done, so that the host may prepare the next step meanwhile."""
+    """A launch returns before the device is done, so that the host can prepare the next step."""
     from lazytpu.runtime import client
 
     size = 768 if client.platform() == "cpu" else 8192
@@ -122,14 +125,14 @@ def asynchronous_runs() -> str:
     launched = perf_counter() - start
     tpu.synchronize()
     total = perf_counter() - start
-    told = f"4 launches took {1e3 * launched:.1f} ms, and the device {1e3 * total:.1f} ms"
+    times = f"4 launches took {1e3 * launched:.1f} ms, and the device {1e3 * total:.1f} ms"
     if launched > 0.7 * total:
-        raise NotImplementedError(f"{told}: this client waits for each run")
-    return told
+        raise NotImplementedError(f"{times}: this client waits for every run")
+    return times
 
 
 def _address(array: Any) -> int | None:
-    """Where an array lies; None for a client that does not say."""
+    """The address of an array; None if the client does not report it."""
     from lazytpu.runtime import client
 
     try:

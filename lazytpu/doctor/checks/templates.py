@@ -1,4 +1,4 @@
-"""The lowerings that are the same for every platform, too: whether this one's XLA compiles them as it should."""
+"""Lowerings that are the same on every platform: whether this platform's XLA compiles them correctly."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from lazytpu.doctor.samples import ALIKE
 
 @check(of=ALIKE, limit=90)
 def template(name: str) -> str:
-    """A template gives what torch gives on the CPU."""
+    """A template agrees with torch on the CPU."""
     return compare(ALIKE[name])

@@ -1,4 +1,4 @@
-"""A training step in each mode, against the same steps on the CPU."""
+"""A few training steps in each mode, compared with the same steps on the CPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STEPS = 4
 WORDS, WIDTH = 32, 16
 
 
-class Model(nn.Module):
-    """A table, a layer with a residual, normalization, and a head."""
+class SmallModel(nn.Module):
+    """An embedding, a residual layer, normalization and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Model(nn.Module):
 def _train(device: str, bfloat16: bool = False) -> list[float]:
     """The losses of a few steps with AdamW."""
     torch.manual_seed(0)
-    model = Model().to(device)
+    model = SmallModel().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     tokens = torch.arange(48).reshape(4, 12).remainder(WORDS).to(device)
     losses: list[torch.Tensor] = []
@@ -48,7 +48,7 @@ def _train(device: str, bfloat16: bool = False) -> list[float]:
 
 @check(of=("fused", "lazy", "strict", "debug"), limit=120)
 def mode(name: str) -> str:
-    """A small model learns as on the CPU, with AdamW, when ops are run as this mode does."""
+    """A small model trained with AdamW in this mode has the CPU's losses."""
     before = lazytpu.metrics()
     with lazytpu.options(mode=name):
         losses = _train("tpu")
@@ -60,7 +60,7 @@ def mode(name: str) -> str:
 
 @check(limit=120)
 def bfloat16() -> str:
-    """The same under autocast in bfloat16."""
+    """So does the model under autocast to bfloat16."""
     losses = _train("tpu", bfloat16=True)
     _same(losses, _train("cpu", bfloat16=True), 3e-2)
     return f"loss {losses[0]:.4f} to {losses[-1]:.4f}"
@@ -68,5 +68,5 @@ def bfloat16() -> str:
 
 def _same(losses: list[float], expected: list[float], tolerance: float) -> None:
     worst = max(abs(got - wanted) for got, wanted in zip(losses, expected, strict=True))
-    if not worst <= tolerance:  # NaN neither
-        raise ValueError(f"losses are {losses}, and {expected} on the CPU: {worst:.2g} apart")
+    if not worst <= tolerance:  # true for NaN
+        raise ValueError(f"losses are {losses}, but {expected} on the CPU: {worst:.2g} apart")

@@ -1,4 +1,4 @@
-"""Transfers: every dtype to the device and back, bit for bit, whatever the shape and the strides."""
+"""Transfers: every dtype to the device and back, bit for bit, for all kinds of shapes and strides."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SIZE = (6, 8)
 
 @check(of=DTYPES)
 def both_ways(name: str) -> str:
-    """Values keep every bit on their way to the device, through a program that moves them, and back: of no dimension,
-    empty, strided, NaN and infinities among them."""
+    """Values keep every bit on the way to the device, through a program that moves them, and back: 0-d, empty and
+    strided tensors, with NaN and infinities."""
     dtype = getattr(torch, name)
     base = _values(dtype)
     forms = {
@@ -30,7 +30,7 @@ def both_ways(name: str) -> str:
         "transposed": base.t(),
         "every other column": base[:, 1::2],
         "expanded": base[:, :1].expand(SIZE),
-        "of three dimensions": base.view(2, 3, 8).permute(2, 0, 1),
+        "three-dimensional": base.view(2, 3, 8).permute(2, 0, 1),
     }
     for form, tensor in forms.items():
         moved = tensor.to("tpu")
@@ -44,7 +44,7 @@ def both_ways(name: str) -> str:
 
 @check()
 def other_dtypes() -> str:
-    """Dtypes that the device does not have are refused with a reason."""
+    """Dtypes that the device lacks are refused with a reason."""
     refused: list[str] = []
     for dtype in _others():
         try:
@@ -52,25 +52,28 @@ def other_dtypes() -> str:
         except (NotImplementedError, TypeError):
             refused.append(str(dtype).removeprefix("torch."))
         else:
-            raise ValueError(f"{dtype} was taken")
+            raise ValueError(f"{dtype} was accepted")
     return f"refused: {', '.join(refused)}"
 
 
 def _others() -> list[torch.dtype]:
-    """The dtypes of torch that are not among `DTYPES`, and of which the CPU makes tensors."""
+    """torch's dtypes that are not in `DTYPES` and that the CPU supports."""
     known = {getattr(torch, name) for name in DTYPES}
     dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - known
-    made: list[torch.dtype] = []
+    others: list[torch.dtype] = []
     for dtype in sorted(dtypes, key=str):
-        with warnings.catch_warnings(), contextlib.suppress(RuntimeError):  # of experimental dtypes; of quantized ones
+        with (
+            warnings.catch_warnings(),
+            contextlib.suppress(RuntimeError),
+        ):  # experimental dtypes warn, quantized ones raise
             warnings.simplefilter("ignore")
             torch.empty(2, dtype=dtype)
-            made.append(dtype)
-    return made
+            others.append(dtype)
+    return others
 
 
 def _values(dtype: torch.dtype) -> torch.Tensor:
-    """A matrix with the extremes of a dtype, and numbers in between."""
+    """A matrix with the extremes of a dtype and numbers in between."""
     count = SIZE[0] * SIZE[1]
     numbers = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 50
     if dtype == torch.bool:
@@ -79,7 +82,7 @@ def _values(dtype: torch.dtype) -> torch.Tensor:
         part = torch.float32 if dtype == torch.complex64 else torch.float64
         return torch.complex(_values(part), _values(part).flip(0))
     if dtype.is_floating_point and dtype.itemsize == 1:
-        return (torch.arange(count) * 5).to(torch.uint8).view(dtype).view(SIZE)  # a fifth of its patterns
+        return (torch.arange(count) * 5).to(torch.uint8).view(dtype).view(SIZE)  # a fifth of its bit patterns
     if dtype.is_floating_point:
         facts = torch.finfo(dtype)
         values = numbers.to(dtype)
@@ -93,16 +96,16 @@ def _values(dtype: torch.dtype) -> torch.Tensor:
 
 
 def _rolled(tensor: torch.Tensor) -> torch.Tensor:
-    """The first row at the end: what a program that moves elements makes, of any dtype."""
+    """The first row moved to the end, by a program that works for any dtype."""
     return torch.cat([tensor[1:], tensor[:1]])
 
 
-def _same(got: torch.Tensor, wanted: torch.Tensor, form: str) -> None:
-    if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
-        raise ValueError(f"{form}: {got.dtype}{list(got.shape)} came back, not {wanted.dtype}{list(wanted.shape)}")
-    bits, expected = (each.contiguous().view(-1).view(torch.uint8) for each in (got, wanted))
-    if not torch.equal(bits, expected):
-        size = wanted.element_size()
-        index = int((bits != expected).nonzero()[0]) // size
-        pair = [each.contiguous().view(-1)[index].item() for each in (got, wanted)]
+def _same(got: torch.Tensor, expected: torch.Tensor, form: str) -> None:
+    if (got.dtype, got.shape) != (expected.dtype, expected.shape):
+        raise ValueError(f"{form}: {got.dtype}{list(got.shape)} came back, not {expected.dtype}{list(expected.shape)}")
+    bits_got, bits_expected = (x.contiguous().view(-1).view(torch.uint8) for x in (got, expected))
+    if not torch.equal(bits_got, bits_expected):
+        size = expected.element_size()
+        index = int((bits_got != bits_expected).nonzero()[0]) // size
+        pair = [x.contiguous().view(-1)[index].item() for x in (got, expected)]
         raise ValueError(f"{form}: element {index} came back as {pair[0]!r}, not {pair[1]!r}, or with other bits")

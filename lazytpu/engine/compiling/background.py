@@ -1,8 +1,8 @@
-"""Compilation on threads of its own: a step whose program takes long runs op by op until the program is there.
+"""Compilation on threads of its own: a step whose program takes long to compile runs op by op until it is there.
 
-A cut that misses waits for its program as long as `options.background_compile` says, so that small programs are simply
-compiled. What takes longer goes on compiling while the script goes on, and is used by the first cut after it is done.
-With `options.clusters` at "meanwhile" a large step is first compiled in parts, which run until then.
+A cut that misses waits for its program as long as `options.background_compile` says, so small programs are simply
+compiled. What takes longer goes on compiling while the script goes on, and the first cut after that uses it. With
+`options.clusters` at "meanwhile" a large step is first compiled in parts, which run until then.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from lazytpu.engine.compiling.compiled import Compiled
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
+from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
@@ -22,9 +22,12 @@ AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for pa
 
 
 class Job:
-    """A program that a thread compiles, for the slots `live` and inputs `donated` of its plan: once `done`, `compiled`
-    or `error`. `what` names it. `late` says that a cut went on without it. `meanwhile` is the same program in parts, if
-    it was taken apart and they are compiled: `usable` is set from then on, and when it is done."""
+    """A program that a thread compiles. Once `done`, it is `compiled`, or `error` says why not.
+
+    It computes the slots `live` of its plan and takes the memory of the inputs `donated`. `what` names it. `late` says
+    that a cut went on without it. `meanwhile` is the same program in parts, if it was taken apart and they are
+    compiled: `usable` is set from then on, and also when the whole is done.
+    """
 
     __slots__ = (
         "began",
@@ -42,7 +45,7 @@ class Job:
     )
 
     def __init__(self, prepared: Prepared):
-        self.live, self.donated = prepared.live, prepared.donated
+        self.live, self.donated = prepared.binding.live, prepared.binding.donated
         self.number = prepared.number
         self.what = f"program {prepared.number} {prepared.name} ({len(prepared.records):,} recorded ops)"
         self.began = time.perf_counter()
@@ -55,19 +58,19 @@ class Job:
         self.thread: threading.Thread | None = None
 
     def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
-        """Whether its program will compute these slots, and take no inputs but these."""
+        """Whether its program will compute these slots, and take the memory of no inputs but these."""
         if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
             return False  # an interrupt came before its thread began
         return needed.issubset(self.live) and self.donated <= free
 
     @property
     def seconds(self) -> float:
-        """Since it was asked for."""
+        """How long ago it was asked for."""
         return time.perf_counter() - self.began
 
 
 class Background:
-    """The programs that are being compiled. `build` compiles one, on any thread, and raises what went wrong; `parts`
+    """The programs that are being compiled. `build` compiles one on any thread, and raises what went wrong; `parts`
     compiles one in parts, if it was taken apart."""
 
     def __init__(self, build: Callable[[Prepared], Compiled], parts: Callable[[Prepared], Compiled | None]):
@@ -90,12 +93,12 @@ class Background:
         patience: float,
         prepare: Callable[[], Prepared],
     ) -> tuple[Compiled | Job, bool]:
-        """The program of a plan that computes at least the slots `live` and takes at most the inputs `dead`, and
-        whether it was compiled before now; `prepare` is called when nothing compiles one yet.
+        """The program of a plan that computes at least the slots `live` and takes the memory of at most the inputs
+        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet.
 
-        When it is not there `patience` seconds after it began, or its parts are there before it, its job. When it
-        cannot be compiled, the error is raised; but once a cut was given the job, the next is given it again, with
-        `error` set. Then it is tried anew.
+        If it is not compiled `patience` seconds after it began, or its parts are compiled before it, this returns its
+        job instead. If it cannot be compiled, the error is raised; but if a cut got the job before, the next cut gets
+        it again, with `error` set. The cut after that tries anew.
         """
         needed, free = frozenset(live), frozenset(dead)
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
@@ -121,7 +124,7 @@ class Background:
             _wait(job.usable, patience - job.seconds)
 
     def _start(self, plan: CutPlan, prepared: Prepared) -> Job:
-        """Compile for a plan, from now on. At the end of the process, when no thread can start, it is done here."""
+        """Begin to compile for a plan. When no thread can start, as at the end of the process, it is compiled here."""
         job = Job(prepared)
         self._jobs[job] = None
         if self._closed:
@@ -136,8 +139,8 @@ class Background:
         return job
 
     def close(self, end: float) -> bool:
-        """At the end of the process: begin nothing more, and wait until `end` (time.monotonic()) for what is being
-        compiled; whether it is."""
+        """At the end of the process: begin nothing more, and wait for what is being compiled until `end`
+        (time.monotonic()). Returns whether all of it is done."""
         self._closed = True
         self.progress.close()
         jobs = self.unfinished()
@@ -148,7 +151,7 @@ class Background:
     def _work(self, job: Job, prepared: Prepared) -> None:
         with self._slots:
             if self._closed:
-                self._finish(job)  # it has not begun, and is not worth waiting for
+                self._finish(job)  # it has not begun, so it is not worth waiting for
             else:
                 self._compile(job, prepared)
 

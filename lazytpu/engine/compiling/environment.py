@@ -1,5 +1,5 @@
-"""What this process is set to that changes what a trace is translated to, besides the trace, whose records say what
-they were made under."""
+"""The settings of this process that change what a trace is translated to. Those that decide about a single op are in
+its record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ def settings() -> list[str]:
     return [
         f"bounds_check {options.bounds_check}",
         f"target {target()}",
-        f"resident {options.resident}",
         f"memory limit {options.memory_limit}",
         f"passes {for_target(target())}",
         f"options of XLA {sorted(programs.OPTIONS.items())}",
@@ -23,6 +22,6 @@ def settings() -> list[str]:
 
 
 def extended() -> bool:
-    """Whether rules or passes from outside lazytpu have a say in what a trace is made into: what they make is theirs
-    alone."""
+    """Whether rules or passes from outside lazytpu contribute to what a trace is translated to: the index does not know
+    their source, so it cannot say when they change."""
     return bool(registry.foreign()) or bool(foreign(target()))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lazytpu.options import options
 
-QUIET = 3.0  # seconds that a program may take before anything is said
+QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
 
 
@@ -28,8 +28,8 @@ class Compilation(Protocol):
 
 
 class Progress:
-    """Shows `jobs()` while there are any: on a terminal one line, kept up to date by a thread, that disappears at the
-    end; elsewhere, when LAZYTPU_DEBUG is at least 1, one line for each program. Else nothing."""
+    """Shows `jobs()` while there are any. On a terminal this is one line that a thread keeps up to date and removes at
+    the end; elsewhere, if LAZYTPU_DEBUG is at least 1, one line for each program."""
 
     def __init__(self, jobs: Callable[[], Sequence[Compilation]]):
         self.jobs = jobs

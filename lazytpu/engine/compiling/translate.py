@@ -1,5 +1,5 @@
-"""From a trace to StableHLO: import, passes, emission. Loads xDSL and all rules; a program that the index knows does
-without."""
+"""From a trace to StableHLO: import, passes, emission. Loads xDSL and all rules, which a program in the
+index does not need."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lazytpu.aten.errors import Check
 from lazytpu.aten.importer import import_trace
-from lazytpu.aten.scalars import Packer
-from lazytpu.engine.launching.clusters import Clustered, clustered
-from lazytpu.engine.trace_cache.index import Entry
+from lazytpu.engine.compiling.clusters import Clustered, clustered
+from lazytpu.engine.launching.binding import Binding
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -21,7 +19,6 @@ from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.options import options
 from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
-from lazytpu.passes.resident_storage import parts_of
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client
 from lazytpu.runtime.client import ir
@@ -30,20 +27,14 @@ from lazytpu.trace.trie import Record
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A trace as XLA takes it, and what running it needs to know.
+    """A trace as XLA takes it (`module`), and how its program is bound to it.
 
-    `packs` are the positions of the packs that the program takes, `inputs` the indices of the trace's inputs, after
-    them; `donated` the inputs whose memory a result takes. `text` is the module in the `lazytpu` dialect after the
-    passes, `stablehlo` that of `module`. `parts` is the same program in clusters, when they were asked for and pay.
+    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`. `parts` is the
+    same program in clusters, when they were asked for and pay.
     """
 
     module: ir.Module
-    packer: Packer
-    packs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    donated: frozenset[int]
-    checks: tuple[Check, ...]
-    resident: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    binding: Binding
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
@@ -54,19 +45,6 @@ class Translated:
     def texts(self) -> Texts:
         """What `lazytpu.graphs()` shows."""
         return Texts(self.text, self.stablehlo, self.passes)
-
-    def entry(self, program: str, live: tuple[int, ...]) -> Entry:
-        """What the index keeps of it; `program` is the key of its executable."""
-        return Entry(
-            program=program,
-            entries=self.packer.entries,
-            packs=self.packs,
-            inputs=self.inputs,
-            donated=tuple(sorted(self.donated)),
-            live=live,
-            checks=tuple((check.record, check.message, check.error) for check in self.checks),
-            resident=self.resident,
-        )
 
 
 def translate(
@@ -80,44 +58,40 @@ def translate(
     target: Target,
     platform: str | None = None,
     parts: bool = False,
-    resident: int = 0,
     memory_limit: int = 0,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. With `parts` the program is taken apart, too. Parameters and
-    optimizer states of at most `resident` elements are taken and given flat. `memory_limit` are the bytes of HBM that
-    it may take, 0 for what there is. Raises
-    ImportFailure, PassError or LoweringError.
+    when that is not where programs of this process do. With `parts` the program is taken apart, too.
+    `memory_limit` are the bytes of HBM that it may take, 0 for what there is. Raises ImportFailure, PassError or
+    LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
     before = print_module(imported.module) if options.dump else None
     history = run_pipeline(
         imported.module,
-        passes=pipeline(target, resident, memory_limit, platform or client.platform()),
+        passes=pipeline(target, memory_limit, platform or client.platform()),
         verify=options.verify,
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),
     )
     packs = len(imported.packer.packs)
     kept, aliased = drop_unused_arguments(imported.module)
-    flat, given = flat_parts(imported.module)
-    kept, inside = kept[: len(kept) - len(flat)], {i for inputs in flat for i in inputs}
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
-    return Translated(
-        module=module,
+    binding = Binding(
         packer=imported.packer,
         packs=tuple(i for i in kept if i < packs),
         inputs=tuple(i - packs for i in kept if i >= packs),
-        donated=frozenset([*(kept[i] - packs for i in aliased if i < len(kept)), *(i - packs for i in inside)]),
+        donated=frozenset([kept[i] - packs for i in aliased]),
+        live=tuple(live),
         checks=imported.checks,
-        resident=tuple(
-            (tuple(i - packs for i in inputs), tuple(live[i] for i in results))
-            for inputs, results in zip(flat, given, strict=True)
-        ),
+    )
+    return Translated(
+        module=module,
+        binding=binding,
         text=text,
         stablehlo=stablehlo_text(module),
         passes=tuple(history),
@@ -126,21 +100,11 @@ def translate(
     )
 
 
-def pipeline(target: Target, resident: int = 0, memory_limit: int = 0, platform: str = "cpu") -> str:
-    """The passes for a target; parameters of at most `resident` elements are kept flat, and where it runs on a TPU the
-    program takes at most `memory_limit` bytes, if that is not 0."""
+def pipeline(target: Target, memory_limit: int = 0, platform: str = "cpu") -> str:
+    """The passes for a target; where it runs on a TPU the program takes at most `memory_limit` bytes, if that is not
+    0."""
     text = for_target(target)
-    if resident:
-        join = ' join="pad"' if target.platform == "tpu" else ""
-        text = text.replace("mark-donation", f"resident-storage{{limit={resident}{join}}},mark-donation")
     return f"{text},limit-memory{{limit={memory_limit}}}" if memory_limit and platform == "tpu" else text
-
-
-def flat_parts(module: ModuleOp) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Of each flat argument of `@main`, and of each flat result, the arguments (or results) that it was made of."""
-    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
-    arguments = [parts for each in function.arg_attrs or () if (parts := parts_of(each))]
-    return arguments, [parts for each in function.res_attrs or () if (parts := parts_of(each))]
 
 
 def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:

@@ -19,7 +19,7 @@ from lazytpu.runtime.cache.translation import environment
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What running a function once made ready: programs `compiled` by XLA, and `loaded` from the cache on disk, in
+    """What one call of a function made ready: programs `compiled` by XLA, and `loaded` from the cache on disk, in
     `seconds`; `value` is what the function returned."""
 
     compiled: int
@@ -33,7 +33,7 @@ class Warmed:
 
 @interruptible
 def run(engine: Engine, sync: Callable[[], None], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Warmed:
-    """Call a function, and have all it records compiled and run when this returns. Raises what it raises."""
+    """Call a function. When this returns, all that it recorded is compiled and has run. Raises what it raises."""
     sync()  # what was recorded before is not this function's
     start, compiles, loaded = time.perf_counter(), engine.metrics.compiles, TRAFFIC.hits
     with options(background_compile=0):  # whole programs, not their ops one by one
@@ -55,7 +55,7 @@ def load(path: Path) -> Unpacked:
             f"{path} is unpacked into the cache on disk, and there is none: set LAZYTPU_CACHE_DIR, or "
             "lazytpu.options.cache_dir, to a folder"
         )
-    found = unpack(into, path, environment())
-    if found.refused and not found.stored + found.present:
-        raise ValueError(f"nothing in {path} can be used here: {found}")
-    return found
+    unpacked = unpack(into, path, environment())
+    if unpacked.refused and not unpacked.stored + unpacked.present:
+        raise ValueError(f"nothing in {path} can be used here: {unpacked}")
+    return unpacked

@@ -1,4 +1,4 @@
-"""Errors of a cut, told in the user's terms: which op, which line, what stays valid."""
+"""Errors of a cut in the user's terms: which op, which line, what stays valid."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def failed_cut(
 ) -> BaseException:
     """The error to raise for a cut that failed, once its live values `held` are again what they were before it.
 
-    `out_of_memory` tells in full of one that the device's memory was too small for.
+    `out_of_memory` makes the full error of a run or compilation that the device's memory was too small for.
 
-    Nothing that the error's frames hold keeps device memory alive (R4): the trace is emptied, and of errors that the
-    device raised the frames are dropped.
+    Nothing that the error's frames hold keeps device memory alive (R4): the trace is emptied, and errors that the
+    device raised lose their frames.
     """
     pending = any(value.buffer is None for _, value in held)
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
-    told = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
-    failure = _explain(told, trace.state, pending, len(lost.inputs))
-    lost.spoil(failure if isinstance(failure, Exception) else RuntimeError(_INTERRUPTED))
+    full = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
+    explained = _explain(full, trace.state, pending, len(lost.inputs))
+    lost.spoil(explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
         buffer.pins -= 1
-    for emptied in (trace.buffers, trace.values, trace.numbers, held):
-        emptied.clear()
-    if isinstance(failure, CompileError | RunError):
-        _drop_frames(failure)
+    for references in (trace.buffers, trace.values, trace.numbers, held):
+        references.clear()
+    if isinstance(explained, CompileError | RunError):
+        _drop_frames(explained)
         _drop_frames(error)
-    return failure
+    return explained
 
 
 def _explain(error: BaseException, state: State, lost: bool, donated: int = 0) -> BaseException:
@@ -70,9 +70,9 @@ def not_imported(error: ImportFailure, valid: str = "") -> RuntimeError:
     from lazytpu.ir.types import TooLarge
 
     kind = torch.OutOfMemoryError if isinstance(error.__cause__, TooLarge) else RuntimeError
-    failure = kind(f"lazytpu could not import {error}{valid}")
-    failure.__cause__ = error
-    return failure
+    explained = kind(f"lazytpu could not import {error}{valid}")
+    explained.__cause__ = error
+    return explained
 
 
 CHECKED: dict[str, type[Exception]] = {

@@ -1,8 +1,8 @@
-"""Which checks of values a result depends on, and which of them failed: a read tells of what concerns its value alone.
+"""Which checks of values a result depends on, and which of them failed: a read raises only what concerns its value.
 
-Of a program this is known from its trace: `Lineage` sorts its results into groups that depend on the same checks and
-inputs. Of a run there is one `Outcome` a group, which its buffers hold; when the run is done it says what failed, in
-the run itself or in those that made the inputs.
+The trace of a program says this: `Lineage` sorts its results into groups that depend on the same checks and inputs. A
+run has one `Outcome` per group, which its buffers hold. When the run is done, the outcome says what failed, in the run
+itself or in those that made its inputs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
 
-ALL = -1  # in place of a check's number: what all results of a run depend on, that it runs at all
-FINE = 8  # groups that a run has an Outcome for at most; with more, those that differ in inputs alone become one
+ALL = -1  # in place of a check's number: that the run succeeds at all, which all of its results depend on
+FINE = 8  # most groups with an Outcome each; if there are more, those that differ in inputs alone become one
 SMALL = 64  # records; in a larger trace without checks every result may depend on every input
 
 
-class Failure:
-    """What went wrong in the run of that number: told once, and then let go, since a raised error holds the frames that
-    it passed through, and they the user's tensors (R4)."""
+class DeviceError:
+    """What went wrong in the run of that number. It is raised once and then dropped, since a raised error holds the
+    frames that it passed through, and they hold the user's tensors (R4)."""
 
     __slots__ = ("error", "run")
 
@@ -34,14 +34,14 @@ class Failure:
 
 
 class Outcome:
-    """How a run ended, for the results of one of its groups: `failures` is empty until it is known, and if all went
+    """How a run ended, for the results of one of its groups: `errors` is empty until that is known, and if all went
     well."""
 
-    __slots__ = ("failures", "group")
+    __slots__ = ("errors", "group")
 
     def __init__(self, group: Group):
         self.group = group
-        self.failures: tuple[Failure, ...] = ()
+        self.errors: tuple[DeviceError, ...] = ()
 
 
 outcomes_of: Callable[[Iterable[Any]], Iterable[Outcome | None]] = lambda buffers: map(_OUTCOME, buffers)  # noqa: E731
@@ -50,7 +50,7 @@ _OUTCOME = attrgetter("outcome")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results that depend on the same `checks` of the program and `inputs` of the trace, by number."""
+    """Results that depend on the same `checks` of the program and the same `inputs` of the trace, by number."""
 
     checks: tuple[int, ...]
     inputs: tuple[int, ...]
@@ -58,8 +58,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The groups of a program, and that of each of its live slots. `guards` are checks by records without results, as
-    those of a factorization's info: (the check, the inputs that it says something about)."""
+    """The groups of a program, and the group of each of its live slots (`of`). `guards` are checks by records without
+    results, as of a factorization's info: (the check, the inputs that it speaks of)."""
 
     groups: tuple[Group, ...]
     of: tuple[int, ...]
@@ -67,7 +67,7 @@ class Lineage:
 
 
 def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks: Sequence[Check]) -> Lineage:
-    """The Lineage of a program that computes the slots `live`, and makes `checks`, of a trace."""
+    """The Lineage of a program of a trace that computes the slots `live` and makes `checks`."""
     if not checks and len(records) > SMALL:
         return Lineage((Group((), tuple(range(len(known.inputs)))),), (0,) * len(live), ())
     own = [0] * len(records)  # bits of the checks of each record
@@ -77,28 +77,28 @@ def lineage(records: Sequence[Record], known: Slots, live: Sequence[int], checks
     for index, record in enumerate(records):
         if own[index] and not record.out_slots and not record.written:
             read = _read(record)
-            for slot in read:  # what was made with the info fails with it
+            for slot in read:  # what the same record made beside the info fails with it
                 if slot in known.makers:
                     own[known.makers[slot]] |= own[index]
-            given = tuple([known.inputs[slot] for slot in read if slot in known.inputs])
-            guards.extend((number, given) for number in _bits(own[index]) if given)
+            guarded = tuple([known.inputs[slot] for slot in read if slot in known.inputs])
+            guards.extend((number, guarded) for number in _bits(own[index]) if guarded)
     depends = {slot: (0, 1 << number) for slot, number in known.inputs.items()}
     for index, record in enumerate(records):
-        made, inputs = own[index], 0
+        checked, inputs = own[index], 0
         for slot in _read(record):
             before = depends.get(slot, (0, 0))
-            made |= before[0]
+            checked |= before[0]
             inputs |= before[1]
         for slot in (*record.out_slots, *(slot for slots in record.written.values() for slot in slots)):
-            depends[slot] = made, inputs
+            depends[slot] = checked, inputs
     kinds = [depends.get(slot, (0, 0)) for slot in live]
     if len(set(kinds)) > FINE:
         merged = dict[int, int]()
-        for made, inputs in kinds:
-            merged[made] = merged.get(made, 0) | inputs
-        kinds = [(made, merged[made]) for made, _ in kinds]
+        for checked, inputs in kinds:
+            merged[checked] = merged.get(checked, 0) | inputs
+        kinds = [(checked, merged[checked]) for checked, _ in kinds]
     numbers = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
-    groups = tuple([Group(_bits(made), _bits(inputs)) for made, inputs in numbers])
+    groups = tuple([Group(_bits(checked), _bits(inputs)) for checked, inputs in numbers])
     return Lineage(groups, tuple([numbers[kind] for kind in kinds]), tuple(guards))
 
 
@@ -111,42 +111,43 @@ def _bits(mask: int) -> tuple[int, ...]:
 
 
 def note_guarded(
-    failed: dict[int, Failure], parents: Sequence[Outcome | None], guards: Sequence[tuple[int, tuple[int, ...]]]
+    failed: dict[int, DeviceError], parents: Sequence[Outcome | None], guards: Sequence[tuple[int, tuple[int, ...]]]
 ) -> None:
-    """Tell the outcomes of a run's inputs which of its guards `failed`, by number."""
+    """Add the guards of a run that `failed`, by number, to the outcomes of its inputs."""
     for number, inputs in guards:
         if number in failed:
             for parent in {parents[i] for i in inputs} - {None}:
                 assert parent is not None
-                parent.failures = _merged(parent.failures, (failed[number],))
+                parent.errors = _merged(parent.errors, (failed[number],))
 
 
-def note(failed: dict[int, Failure], outcomes: Sequence[Outcome], parents: Sequence[Outcome | None]) -> None:
-    """Tell the outcomes of a run which of its checks `failed`, by number, and what did of its inputs, of which the
-    `parents` know. No parents: none of them can have failed."""
+def note(failed: dict[int, DeviceError], outcomes: Sequence[Outcome], parents: Sequence[Outcome | None]) -> None:
+    """Add the checks of a run that `failed`, by number, to its outcomes, with the errors of its inputs, which their
+    outcomes (`parents`) know. No parents: none of the inputs can have failed."""
     for outcome in outcomes:
-        found = [failed[number] for number in (ALL, *outcome.group.checks) if number in failed]
+        errors = [failed[number] for number in (ALL, *outcome.group.checks) if number in failed]
         if parents:
-            found.extend(f for i in outcome.group.inputs if (p := parents[i]) is not None for f in p.failures)
-        outcome.failures = _merged(outcome.failures, found)
+            errors.extend(e for i in outcome.group.inputs if (p := parents[i]) is not None for e in p.errors)
+        outcome.errors = _merged(outcome.errors, errors)
 
 
-def _merged(before: Sequence[Failure], found: Iterable[Failure]) -> tuple[Failure, ...]:
-    """All of them once, in the order of their runs, without those that were told."""
-    alive = [failure for failure in dict.fromkeys((*before, *found)) if failure.error is not None]
-    return tuple(sorted(alive, key=lambda failure: failure.run))
+def _merged(before: Sequence[DeviceError], more: Iterable[DeviceError]) -> tuple[DeviceError, ...]:
+    """All of them once, in the order of their runs, without those that were raised."""
+    pending = [error for error in dict.fromkeys((*before, *more)) if error.error is not None]
+    return tuple(sorted(pending, key=lambda error: error.run))
 
 
-def told(failures: Iterable[Failure]) -> BaseException | None:
-    """The error of the first of some failures that nobody was told of, with the others as notes; None if there is none.
-    They are told now."""
-    found: list[BaseException] = []
-    for failure in failures:
-        if failure.error is not None:
-            found.append(again(failure.error))
-            failure.error = None
-    if not found:
+def to_raise(errors: Iterable[DeviceError]) -> BaseException | None:
+    """The first of some errors that was not raised yet, with the others as notes; None if there is none. From now on
+    all of them count as raised."""
+    pending: list[BaseException] = []
+    for each in errors:
+        if each.error is not None:
+            pending.append(again(each.error))
+            each.error = None
+    if not pending:
         return None
-    for other in found[1:4]:
-        found[0].add_note(f"Before this was told, more failed: {type(other).__name__}: {other}")
-    return found[0]
+    first, *others = pending
+    for other in others[:3]:
+        first.add_note(f"Before this was told, more failed: {type(other).__name__}: {other}")
+    return first

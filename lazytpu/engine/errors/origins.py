@@ -1,4 +1,4 @@
-"""Which op of which line made each result of a program: found at the miss, so that a hit only hands it on."""
+"""Which op of which line made each result of a program: found at a miss, so that a hit costs nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lazytpu.trace.trie import Record
 
 def origins(records: Iterable[Record], live: Sequence[int], program: str) -> tuple[Origin, ...]:
     """The origin of each of the slots `live` of a trace, in their order. Memory that nothing wrote has no line."""
-    wanted, found = set(live), dict[int, Origin]()
+    results, by_slot = set(live), dict[int, Origin]()
     for record in records:
         made = [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
-        mine = wanted.intersection(made)
-        if mine:
-            found.update(dict.fromkeys(mine, Origin(str(record.op), record.line, program)))
-    nothing = Origin("empty", None, program)
-    return tuple(found.get(slot, nothing) for slot in live)
+        alive = results.intersection(made)
+        if alive:
+            by_slot.update(dict.fromkeys(alive, Origin(str(record.op), record.line, program)))
+    unwritten = Origin("empty", None, program)
+    return tuple(by_slot.get(slot, unwritten) for slot in live)

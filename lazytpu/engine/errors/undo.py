@@ -20,19 +20,19 @@ class Lost:
     values: list[Value]
     inputs: list[Buffer]
 
-    def spoil(self, failure: BaseException) -> None:
-        """Let every read of what is lost raise `failure` again."""
+    def spoil(self, error: BaseException) -> None:
+        """Let every read of what is lost raise `error` again."""
         for buffer in self.inputs:
-            buffer.error = again(failure)
+            buffer.error = again(error)
         for value in self.values:
             value.buffer = spoiled = Buffer(None, 0)
-            spoiled.error = again(failure)
+            spoiled.error = again(error)
 
 
 def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
     """Give the live values of a trace that did not run what their storages held before it.
 
-    Inputs of a trace that could not even begin may be EMPTY again, or None, which are those that nothing has made.
+    Inputs of a trace that could not even begin may be EMPTY again, or None where nothing has made them.
     """
     real = [b for b in trace.buffers if b is not None and b is not EMPTY]
     inputs = [b for b in real if b.taken()]
@@ -49,12 +49,12 @@ def undo(trace: Trace, held: Sequence[tuple[int, Value]]) -> Lost:
             continue
         value.buffer = old
         if old is not EMPTY and (users[root] > 1 or trace.values[root]() is not None):
-            old.pins += 1  # several values have it from now on: that one of them is dead proves nothing (R5)
+            old.pins += 1  # several values share it from now on: that one of them is dead proves nothing (R5)
     return Lost(values, inputs)
 
 
 def before_trace(trace: Trace) -> tuple[dict[int, Any], dict[int, int]]:
-    """What the trace's inputs hold, by slot, and for each slot that overwrites another the one it overwrites."""
+    """What the trace's inputs hold, by slot, and for each slot that overwrites another the overwritten one."""
     contents: dict[int, Any] = {}
     predecessors: dict[int, int] = {}
     buffers = iter(trace.buffers)
@@ -62,14 +62,14 @@ def before_trace(trace: Trace) -> tuple[dict[int, Any], dict[int, int]]:
         for slot, _, empty in record.admitted:
             contents[slot] = EMPTY if empty else next(buffers)
         for name, slots in record.written.items():
-            given = record.arguments[name]
-            operands = given if isinstance(given, list) else [given]
+            argument = record.arguments[name]
+            operands = argument if isinstance(argument, list) else [argument]
             predecessors.update((slot, operand.slot) for slot, operand in zip(slots, operands, strict=True))
     return contents, predecessors
 
 
 def root_of(slot: int, predecessors: dict[int, int]) -> int:
-    """The slot that the chain of overwritten ones before `slot` begins with: itself, if it overwrites none."""
+    """The first slot of the chain that `slot` ends, each overwriting the one before: itself, if it overwrites none."""
     while slot in predecessors:
         slot = predecessors[slot]
     return slot

@@ -10,7 +10,7 @@ from typing import Any
 from lazytpu.runtime.buffer import Known
 from lazytpu.trace.recorder import Trace
 
-KEPT = 1024  # constants; with 1,024 elements each at the most, these are some megabytes
+MOST = 1024  # constants; with at most 1,024 elements each, these are some megabytes
 
 
 class Answers:
@@ -23,28 +23,28 @@ class Answers:
     def __init__(self, compute: Callable[[Trace, int], Known | None], known: Callable[[], None]):
         self._compute = compute
         self._known = known
-        self._kept: OrderedDict[Any, Known | None] = OrderedDict()
+        self._constants: OrderedDict[Any, Known | None] = OrderedDict()
         self._lock = threading.Lock()
 
     def answer(self, key: Any, trace: Trace, slot: int) -> Known | None:
         """The constant, computed when it is asked for first; the one not asked for for longest is forgotten."""
         with self._lock:
-            there = key in self._kept
+            there = key in self._constants
             if there:
-                self._kept.move_to_end(key)
-                found = self._kept[key]
+                self._constants.move_to_end(key)
+                constant = self._constants[key]
         if there:
-            if found is not None:
+            if constant is not None:
                 self._known()
-            return found
-        found = self._compute(trace, slot)
+            return constant
+        constant = self._compute(trace, slot)
         with self._lock:
-            self._kept[key] = found
-            if len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return found
+            self._constants[key] = constant
+            if len(self._constants) > MOST:
+                self._constants.popitem(last=False)
+        return constant
 
     def forget(self) -> None:
         """Have all of them computed anew: programs are made otherwise from now on."""
         with self._lock:
-            self._kept.clear()
+            self._constants.clear()

@@ -1,4 +1,4 @@
-"""The end of the process while the device runs, or XLA compiles: waited for a little, then left behind."""
+"""The end of the process while the device runs or XLA compiles: a short wait, then both are left behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from lazytpu.runtime.exits import abandon_threads
 AT_EXIT = 5.0  # seconds to wait: a program that is compiled by then is in the cache of the next process
 
 Close = Callable[[float], bool]
-"""Stops what threads do for the engine, and waits for that until a time of `time.monotonic()`; whether they stopped."""
+"""Stops what threads do for the engine, waits for that until a time of `time.monotonic()`, and returns whether they
+stopped."""
 
 
 def close_at_exit(closes: Sequence[Close], seconds: float = AT_EXIT) -> None:
@@ -25,13 +26,13 @@ def close_at_exit(closes: Sequence[Close], seconds: float = AT_EXIT) -> None:
             return
         end = time.monotonic() + seconds
         try:
-            done = [each(end) for each in closes]
+            done = [stop(end) for stop in closes]
         except KeyboardInterrupt:
             say("interrupted: what still runs is left behind")
             done = [False]
         if not all(done) and not abandon_threads():
             say("threads cannot be left behind on this system: waiting for them")
-            for each in closes:
-                each(float("inf"))
+            for stop in closes:
+                stop(float("inf"))
 
     atexit.register(close)

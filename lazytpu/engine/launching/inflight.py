@@ -12,13 +12,13 @@ from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.cuts import failed_check
-from lazytpu.engine.errors.lineage import ALL, Failure, Lineage, Outcome, note, note_guarded, outcomes_of, told
+from lazytpu.engine.errors.lineage import ALL, DeviceError, Lineage, Outcome, note, note_guarded, outcomes_of, to_raise
 from lazytpu.engine.metrics import Metrics
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
 
-LIMIT = 16  # runs the host may be ahead of the device: enough to never starve it, and memory stays bounded
-BATCH = 8  # of these are settled at once: one wait for all of them costs a third of a wait for each
+LIMIT = 16  # runs that the host may be ahead of the device: enough to never starve it, and memory stays bounded
+BATCH = 8  # runs that are settled at once: one wait for all of them costs a third of a wait for each
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Run:
-    """One launched program: its status array (which is ready when all of it is), of each of its `checks` whether it
+    """One launch of a program. Its `status` array is ready when all of it is, and says for each of `checks` whether it
     passed. `outcomes` are those of its results by group, `parents` those of its inputs, if these may have failed."""
 
     number: int
@@ -62,7 +62,7 @@ class Inflight:
     def __init__(self, metrics: Metrics):
         self.metrics = metrics
         self.runs: deque[Run] = deque()
-        self.failures: list[Failure] = []  # nobody was told of these
+        self.errors: list[DeviceError] = []  # those that were not raised yet
         self.launched = 0
         self._checking = 0  # the number of the last run that checks values
         self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
@@ -76,20 +76,20 @@ class Inflight:
         before = self.runs[-1].status if self.runs else None
         return Launch(None if before is None or client.is_ready(before) else before, time.perf_counter())
 
-    def run(self, lineage: Lineage, checks: tuple[Check, ...], inputs: Iterable[Any], eager: bool) -> Run:
+    def run(self, lineage: Lineage, checks: tuple[Check, ...], inputs: Iterable[Any], alone: bool) -> Run:
         """The run of a program on the buffers `inputs`, for `add`; its outcomes are for the buffers of its results.
-        `eager`: it is one op alone, so that the check of what an input holds may still come."""
+        `alone`: it is a single op, so that a check of what its inputs hold may still come.
+        """
         self.launched = number = self.launched + 1
         if checks:
             self._checking = number
         first = self.runs[0].number if self.runs else number
-        doubtful = self._checking >= first or self.failures
-        parents = list(outcomes_of(inputs)) if doubtful or eager or lineage.guards else ()
+        doubtful = self._checking >= first or self.errors
+        parents = list(outcomes_of(inputs)) if doubtful or alone or lineage.guards else ()
         return Run(number, checks, lineage, [Outcome(group) for group in lineage.groups], parents)
 
     def add(self, run: Run, status: Any, timing: Timing, launch: Launch | None) -> None:
-        """A program was launched; when the host is `LIMIT` runs ahead, wait for the oldest. Raises nothing: what failed
-        is told at a read, and not to the trace that happens to be cut now."""
+        """A program was launched, and `status` will be there when it is done."""
         run.status = status
         if launch is not None:
             if client.is_ready(status):  # ran while it was launched, as small programs do on the CPU
@@ -97,29 +97,34 @@ class Inflight:
             else:
                 self._watch_on_thread((launch, timing, status))
         self.runs.append(run)
+
+    def keep_up(self) -> None:
+        """When the host is more than `LIMIT` runs ahead, wait for the oldest. To be called once the results of a launch
+        have their places: an interrupt of the wait then loses nothing. What failed is raised at a read, not in the
+        trace that happens to be cut now."""
         if len(self.runs) > LIMIT:
             self._settle(BATCH)
 
     def settle(self) -> None:
-        """Wait for all runs. Raises nothing."""
+        """Wait for all runs. What failed is not raised here, but noted in the outcomes."""
         while self.runs:
             self._settle(len(self.runs))
 
-    def tell(self, failures: Sequence[Failure]) -> None:
-        """Raise what failed, if nobody was told yet: the exception of a check of values (IndexError for an index out of
-        bounds), or RunError."""
-        error = told(failures)
+    def raise_first(self, errors: Sequence[DeviceError]) -> None:
+        """Raise the first of these errors that was not raised yet: the exception of a check of values (IndexError for
+        an index out of bounds), or RunError."""
+        error = to_raise(errors)
         if error is not None:
             if isinstance(error, RunError):
-                told([f for f in self.failures if isinstance(f.error, RunError) and _same(f.error, error)])
-            self.failures = [failure for failure in self.failures if failure.error is not None]
+                to_raise([e for e in self.errors if isinstance(e.error, RunError) and _same(e.error, error)])
+            self.errors = [each for each in self.errors if each.error is not None]
             try:
                 raise error
             finally:
                 del error  # its traceback holds this frame, which would hold it
 
     def _settle(self, count: int) -> None:
-        """Wait for the oldest runs, and note what failed in them: for all that lie before a check of their info."""
+        """Wait for the oldest `count` runs, and for all before the last that guards its inputs. Note what failed."""
         guarding = [i for i, run in enumerate(list(self.runs), 1) if run.lineage.guards]
         runs = self._oldest(max(count, *guarding[-1:]) if guarding else count)
         try:
@@ -129,15 +134,15 @@ class Inflight:
                     suspects = [run for run in runs if run.checks]
                 except RunError:
                     suspects = runs
-                self._note(runs, {run.number: _failures_of(run) for run in suspects})
-        except BaseException:  # an interrupt: nobody has looked at them yet
+                self._note(runs, {run.number: _errors_of(run) for run in suspects})
+        except BaseException:  # an interrupt: nobody has looked at these runs yet
             self.runs.extendleft(reversed(runs))
             raise
 
-    def _note(self, runs: Sequence[Run], failed: dict[int, dict[int, Failure]]) -> None:
-        """Tell the outcomes of runs that are done what `failed`, by the numbers of the runs and of their checks."""
-        self.failures.extend(failure for checks in failed.values() for failure in checks.values())
-        if self.failures:
+    def _note(self, runs: Sequence[Run], failed: dict[int, dict[int, DeviceError]]) -> None:
+        """Set the outcomes of runs that are done, from what `failed` by the numbers of the runs and of their checks."""
+        self.errors.extend(error for checks in failed.values() for error in checks.values())
+        if self.errors:
             for run in runs:
                 note_guarded(failed.get(run.number, {}), run.parents, run.lineage.guards)
             for run in runs:
@@ -150,8 +155,8 @@ class Inflight:
         return all(client.is_ready(run.status) for run in list(self.runs))
 
     def close(self, end: float) -> bool:
-        """At the end of the process: wait until `end` (time.monotonic()) for the device; whether it is done, and the
-        thread that waits for it has stopped."""
+        """At the end of the process: wait for the device until `end` (time.monotonic()). Returns whether it is done
+        and the thread that waits for it has stopped."""
         while not self.idle():
             if time.monotonic() >= end:
                 return False
@@ -167,7 +172,7 @@ class Inflight:
         try:
             while len(runs) < count:
                 runs.append(self.runs.popleft())
-        except IndexError:  # there are no more: another thread may settle them, too
+        except IndexError:  # there are no more: another thread may settle runs, too
             return runs
         return runs
 
@@ -197,19 +202,17 @@ class Inflight:
 
 
 def _same(one: RunError, other: RunError) -> bool:
-    """Whether both come from one failure: XLA fails what is computed from a run that failed, and puts words before its
-    reason."""
+    """Whether both have one cause: XLA fails what is computed from a run that failed, with words before its reason."""
     return one.reason.rpartition(": ")[2] == other.reason.rpartition(": ")[2]
 
 
-def _failures_of(run: Run) -> dict[int, Failure]:
-    """Why a run that is done failed, by the number of the check that did."""
+def _errors_of(run: Run) -> dict[int, DeviceError]:
+    """What failed in a run that is done, by the number of the check."""
     try:
         if not run.checks:
             client.wait([run.status])
             return {}
         passed = client.to_host(run.status, copy=False)
     except RunError as error:
-        failure = Failure(error.with_traceback(None), run.number)
-        return {ALL: failure}
-    return {i: Failure(failed_check(check), run.number) for i, check in enumerate(run.checks) if not passed[i]}
+        return {ALL: DeviceError(error.with_traceback(None), run.number)}
+    return {i: DeviceError(failed_check(check), run.number) for i, check in enumerate(run.checks) if not passed[i]}

@@ -1,4 +1,4 @@
-"""Packs of run-time numbers on their way to the device; small ones that come again are sent once."""
+"""Packs of run-time numbers on their way to the device. A small one that occurs again is sent once."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from lazytpu.engine.memory.alive import Amount
 from lazytpu.runtime import client
 
-SMALL = 64  # bytes: the packs of one op, or of a few, which are often the constants of the script
-KEPT = 1024
+SMALL = 64  # bytes: the packs of one op, or of a few, often constants of the script
+MOST = 1024  # packs that are kept
 
 
 class Packs:
     """Arrays of small packs by their bits. A program never writes to its packs, so any number of runs may share one.
 
-    An upload costs the host 11 us; finding one 0.5.
+    An upload costs the host 11 us, finding an array 0.5.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, bytes], Any] = {}
+        self._arrays: dict[tuple[str, bytes], Any] = {}
 
     def kept(self) -> Amount:
         """How many are kept, and their bytes."""
-        arrays = list(self._kept.values())
+        arrays = list(self._arrays.values())
         return Amount(sum(array.nbytes for array in arrays), len(arrays))
 
     def upload(self, pack: np.ndarray[Any, Any]) -> Any:
@@ -32,9 +32,9 @@ class Packs:
         if pack.nbytes > SMALL:
             return client.to_device(pack)
         key = (pack.dtype.char, pack.tobytes())
-        found = self._kept.get(key)
-        if found is None:
-            if len(self._kept) >= KEPT:
-                self._kept.clear()  # numbers that vary at every step never come again
-            found = self._kept[key] = client.to_device(pack)
-        return found
+        array = self._arrays.get(key)
+        if array is None:
+            if len(self._arrays) >= MOST:
+                self._arrays.clear()  # numbers that vary at every step never occur again
+            array = self._arrays[key] = client.to_device(pack)
+        return array

@@ -1,21 +1,19 @@
-"""Runs a trace without its program: each record by a program of its own, which traces that have the same op share.
+"""Runs a trace without its program: each record by a program of its own, shared by all traces with the same op.
 
-The results are those that the program of the whole trace gives. What is alive at the cut gets a buffer, what no record
-needs any more is freed or given to a later record, random numbers come from the seeds and offsets that were recorded.
+The results are those that the program of the whole trace gives. What is alive at the cut gets a buffer; what no record
+needs any more is freed, or gives its memory to a later record; random numbers use the seeds and offsets recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from lazytpu.aten.errors import Check
-from lazytpu.engine.compiling.compiled import Compiled
 from lazytpu.engine.compiling.compiler import Prepared
-from lazytpu.engine.errors.lineage import Outcome
-from lazytpu.runtime.buffer import Buffer, Origin
-from lazytpu.runtime.laid_out import result
+from lazytpu.engine.launching.compiled import Compiled, fitting
+from lazytpu.runtime.buffer import Origin
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, Record
@@ -24,27 +22,12 @@ from lazytpu.trace.value import Value
 NAMELESS = 0  # the epoch of no trace: the values of a part have no names of parameters
 
 
-class Runner(Protocol):
-    """What runs programs: the engine."""
-
-    def fitting(self, plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:
-        """A program compiled already that computes at least `live` and takes at most `dead`."""
-        ...
-
-    def launch(
-        self, compiled: Compiled, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...]
-    ) -> tuple[list[Any], list[Outcome]]:
-        """Run a program; the arrays of its results, and last its status, which is looked at later by `checks`. With
-        them the outcomes of the groups of its results."""
-        ...
-
-
 @dataclass(slots=True)
 class Step:
-    """One record as a trace of its own, in a trace where `live` and `dead` are the slots of the part that are needed
-    later, and the inputs of the part that nothing needs after it. `done_with` are slots of the whole trace.
+    """One record as a trace of its own (`part`): `live` are its slots that are needed later, `dead` its inputs that
+    nothing needs after it. `done_with` are slots of the whole trace.
 
-    `compiled` and what is said of its results is set at the first run; None then means that there is nothing to run.
+    `compiled`, `checks` and `origin` are set at the first run; `compiled` is None then if there is nothing to run.
     """
 
     record: Record
@@ -59,23 +42,24 @@ class Step:
 
 
 class Stepwise:
-    """Runs traces one record at a time, for an engine."""
+    """Runs traces one record at a time. `prepare` translates a trace, `build` compiles what it gives, and `keep_up`
+    waits when the host is far ahead of the device."""
 
     def __init__(
         self,
-        runner: Runner,
         prepare: Callable[[Trace, tuple[int, ...], tuple[int, ...]], Prepared],
         build: Callable[[Prepared], Compiled],
+        keep_up: Callable[[], None],
     ):
-        self.runner = runner
         self.prepare = prepare
         self.build = build
+        self.keep_up = keep_up
 
     def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]], dead: tuple[int, ...]) -> None:
-        """Give the values `held` of a trace, which are all that are alive, their buffers, one record after the other.
-        The memory of its inputs `dead` may be taken.
+        """Give the values `held`, all that are alive of a trace, their buffers, one record after the other. The memory
+        of its inputs `dead` may be taken.
 
-        Raises what went wrong with one record; values that were computed before have their buffers then.
+        Raises what went wrong with one record; values computed before it have their buffers then.
         """
         values = dict(held)
         key = tuple(values), dead
@@ -89,41 +73,41 @@ class Stepwise:
                 value = values.get(slot)
                 if value is not None and value.buffer is None and slot in buffers:
                     value.buffer = buffers[slot]
+            self.keep_up()
             for slot in step.done_with:
                 buffers.pop(slot, None)
 
     def _step(self, step: Step, trace: Trace, buffers: dict[int, Any]) -> None:
         part = step.part
-        given = [buffers[slot] for slot in part.inputs]
+        inputs = [buffers[slot] for slot in part.inputs]
         numbers = [trace.numbers[i] for i in part.numbers]
         if not step.ready:
-            self._ready(step, Trace(part.state, NAMELESS, given, numbers, [], trace.begun))
+            self._ready(step, Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun))
         compiled = step.compiled
         if compiled is None:
             return
-        results, outcomes = self.runner.launch(compiled, given, numbers, step.checks)
+        results = compiled.launch(inputs, numbers, checks=step.checks, alone=True)
         needed = set(step.live)
-        layouts = compiled.program.layouts
-        for i, (slot, array, size) in enumerate(zip(compiled.live, results, compiled.nbytes, strict=False)):
+        for slot, buffer in zip(compiled.binding.live, results, strict=True):
             if slot in needed:
-                outcome = outcomes[compiled.lineage.of[i]]
-                buffers[part.origins[slot]] = result(layouts, i, array, size, step.origin, outcome)
+                buffer.origin = step.origin
+                buffers[part.origins[slot]] = buffer
 
     def _ready(self, step: Step, trace: Trace) -> None:
         """Find the program of a record, or compile it: here, on the thread that needs it."""
         plan = trace.state.plan
         if plan is None:
             plan = trace.state.plan = CutPlan.of(trace.state)
-        compiled = self.runner.fitting(plan, step.live, step.dead)
+        compiled = fitting(plan, step.live, step.dead)
         if compiled is None:
             prepared = self.prepare(trace, step.live, step.dead)
-            if step.live or prepared.checks:
+            if step.live or prepared.binding.checks:
                 compiled = plan.programs[step.live, step.dead] = self.build(prepared)
-        if compiled is not None and not step.live and not compiled.checks:
+        if compiled is not None and not step.live and not compiled.binding.checks:
             compiled = None
         if compiled is not None:
-            line = step.record.line  # not that of the record which had this program first
-            step.checks = tuple(replace(check, line=line) for check in compiled.checks)
+            line = step.record.line  # not that of the record that had this program first
+            step.checks = tuple(replace(check, line=line) for check in compiled.binding.checks)
             step.origin = Origin(str(step.record.op), line, compiled.program.name)
         step.compiled = compiled
         step.ready = True

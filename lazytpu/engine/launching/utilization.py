@@ -1,4 +1,4 @@
-"""How busy the device was of late, as the runs of programs say whose times the engine counts."""
+"""How busy the device was lately, by the times of programs that the engine counts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable
 
 PERIOD = 1 / 6
-"Seconds that a figure holds at least: of a shorter period one run would decide."
+"Seconds that a figure stays the same at least: in a shorter period one run would decide it."
 
 
 class Utilization:
-    """Percent of the time since the figure before in which programs ran; `device_ms` counts their milliseconds."""
+    """The percentage of time in which programs ran, since the previous figure. `device_ms` counts their
+    milliseconds."""
 
     def __init__(self, device_ms: Callable[[], float], clock: Callable[[], float] = time.perf_counter) -> None:
         self._device_ms, self._clock = device_ms, clock
         self._since, self._counted, self._percent = clock(), device_ms(), 0
 
     def percent(self) -> int:
-        """0 to 100; the figure before when that is less than `PERIOD` old."""
+        """0 to 100; the previous figure if that is less than `PERIOD` old."""
         now, counted = self._clock(), self._device_ms()
         if now - self._since >= PERIOD:
             busy = counted - self._counted if counted >= self._counted else counted  # the counter was set back

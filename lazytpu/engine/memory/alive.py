@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lazytpu.runtime.buffer import MEMORY, Buffer, Known
-from lazytpu.runtime.laid_out import LaidOut
-from lazytpu.runtime.resident import Pack, Part
+from lazytpu.runtime.custom_layout import CustomLayoutBuffer
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -150,8 +147,8 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     buffers = [*objects.get(Buffer, ()), *objects.get(Known, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
     found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
-    found += [_value(b, b.held, owned.get(id(b))) for b in objects.get(LaidOut, ()) if not b.gone()]
-    found += _parts(objects.get(Part, ()), objects.get(Pack, ()), owned)
+    custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]
+    found += [_value(b, b.existing, owned.get(id(b))) for b in custom]
     unseen = MEMORY.live - sum(value.nbytes for value in found)
     if gc.get_freeze_count() and unseen > 0:
         found.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
@@ -173,23 +170,6 @@ def size(nbytes: int) -> str:
             break
         scaled /= 1024
     return f"{nbytes} B" if unit == "B" else f"{scaled:.{2 if scaled < 10 else 1}f} {unit}"
-
-
-def _parts(parts: Sequence[Part], packs: Sequence[Pack], owned: Mapping[int, Any]) -> Iterator[LiveValue]:
-    """The values that lie in packs, with the copies of them, and what of a pack belongs to none any more."""
-    unused = {pack: pack.nbytes for pack in packs}
-    for part in parts:
-        pack, nbytes = part.pack, part.nbytes * part.copied
-        if pack is not None and pack.array is not None:
-            unused[pack] -= part.nbytes
-            nbytes += part.nbytes
-            array = np.broadcast_to(np.zeros((), pack.form.dtype), pack.form.shapes[part.index])
-            yield replace(_value(part, array, owned.get(id(part))), nbytes=nbytes)
-        elif part.copied:
-            yield _value(part, part.array, owned.get(id(part)))
-    for pack, nbytes in unused.items():
-        if nbytes:
-            yield LiveValue(nbytes, "other", "kept flat beside others", str(pack.form.dtype), (), None, None, None)
 
 
 def _value(buffer: Buffer, array: Any, owner: Any) -> LiveValue:

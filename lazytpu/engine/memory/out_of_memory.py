@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from lazytpu.engine.compiling.compiled import Compiled
 from lazytpu.engine.errors.origins import origins
 from lazytpu.engine.errors.undo import before_trace, root_of
+from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.memory.alive import LiveValue, MemoryReport, short, size
 from lazytpu.runtime.analysis import Memory
 from lazytpu.runtime.buffer import MEMORY
@@ -88,7 +88,7 @@ def of_cut(
     results = [_value(value, RESULT, names.get(slot), origin) for (slot, value), origin in zip(held, made, strict=True)]
     if compiled is None:
         return OutOfMemoryError(error, "run" if isinstance(error, RunError) else "compile", before, results=results)
-    donated = sum(trace.buffers[i].nbytes for i in compiled.donated)
+    donated = sum(trace.buffers[i].nbytes for i in compiled.binding.donated)
     return OutOfMemoryError(
         error,
         "run",

@@ -1,9 +1,8 @@
-"""Which program a trace has, for the processes that follow: they do without import, passes and emission.
+"""Which program a trace has, for later processes: they need no import, passes and emission.
 
 An entry of the cache on disk, of kind "trace", is found by the digest of the trace's canonical text, of what is asked
-of it, and of the environment. It holds, as JSON, what a cut needs to know of the program (`Entry`), and the key of the
-executable, which is an entry of its own. Nothing in an entry is trusted: it is looked through field by field, against
-the trace it is used for.
+of it, and of the environment. It holds, as JSON, the `Binding` of the program, and the key of the executable, which is
+an entry of its own. Nothing in an entry is trusted: each field is checked against the trace that it is used for.
 """
 
 from __future__ import annotations
@@ -11,48 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from lazytpu.aten.scalars import PACK_OF, PACKS
+from lazytpu.aten.errors import Check
+from lazytpu.aten.scalars import PACK_OF, PACKS, Packer
 from lazytpu.engine.errors.cuts import CHECKED
+from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
-from lazytpu.runtime.resident import Form
-from lazytpu.runtime.signature import Signature, TensorSpec
-from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import Record, State
-from lazytpu.trace.value import Layout
 
-VERSION = 3
-
-_PACKED = {"f32": "float32", "f64": "float64", "i64": "int64", "ui64": "uint64"}
-
-
-PackEntries = dict[str, tuple[tuple[int, str, str], ...]]
+VERSION = 4
 
 
 class Malformed(ValueError):
     """An entry is not what this trace could have; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What a cut needs of the program of one trace; see `compiled.Compiled`.
-
-    `program` is the key of the executable. `entries` are the packer's. Of each check, `checks` has (index of the
-    record, message, name of the exception). Of each flat argument, `resident` has its inputs and its slots.
-    """
-
-    program: str
-    entries: PackEntries
-    packs: tuple[int, ...]
-    inputs: tuple[int, ...]
-    donated: tuple[int, ...]
-    live: tuple[int, ...]
-    checks: tuple[tuple[int, str, str], ...]
-    resident: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
 def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], settings: Sequence[str]) -> str | None:
@@ -62,136 +33,91 @@ def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int],
         text = canonical(records)
     except NotCanonical:
         return None
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     asked = f"live {tuple(live)} dead {tuple(dead)}"
     for part in (f"lazytpu trace {VERSION}", *settings, asked, text):
-        made.update(f"{len(part)} {part}\n".encode())
-    return made.hexdigest()
+        digest.update(f"{len(part)} {part}\n".encode())
+    return digest.hexdigest()
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
-    """The fields of an entry."""
+def as_json(program: str, binding: Binding) -> dict[str, Any]:
+    """The fields of an entry. `program` is the key of the executable."""
     return {
-        "program": entry.program,
-        "entries": {pack: [list(each) for each in found] for pack, found in entry.entries.items()},
-        "packs": entry.packs,
-        "inputs": entry.inputs,
-        "donated": entry.donated,
-        "live": entry.live,
-        "checks": [list(check) for check in entry.checks],
-        "resident": [[list(inputs), list(slots)] for inputs, slots in entry.resident],
+        "program": program,
+        "entries": {pack: [list(entry) for entry in entries] for pack, entries in binding.packer.entries.items()},
+        "packs": list(binding.packs),
+        "inputs": list(binding.inputs),
+        "donated": sorted(binding.donated),
+        "live": list(binding.live),
+        "checks": [[check.record, check.message, check.error] for check in binding.checks],
     }
 
 
-def encode(entry: Entry) -> bytes:
+def encode(program: str, binding: Binding) -> bytes:
     """The entry as it is stored."""
-    return json.dumps(as_json(entry), separators=(",", ":")).encode()
+    return json.dumps(as_json(program, binding), separators=(",", ":")).encode()
 
 
-def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) -> Entry:
-    """The entry in `data`, for a trace that ends at `state`. Raises Malformed unless every field fits this trace."""
+def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) -> tuple[str, Binding]:
+    """The key of the executable and the binding in `data`, for a trace that ends at `state`; source lines are those of
+    its records. Raises Malformed unless every field fits this trace."""
     try:
         fields = json.loads(data)
-        entry = Entry(
-            program=fields["program"],
-            entries={pack: tuple((n, part, dtype) for n, part, dtype in v) for pack, v in fields["entries"].items()},
+        faults = _faults(fields, state, list(live), frozenset(dead))
+        if faults:
+            raise Malformed(", ".join(faults))
+        records = state.records()
+        binding = Binding(
+            packer=Packer({pack: tuple((n, part, t) for n, part, t in v) for pack, v in fields["entries"].items()}),
             packs=tuple(fields["packs"]),
             inputs=tuple(fields["inputs"]),
-            donated=tuple(fields["donated"]),
-            live=tuple(fields["live"]),
-            checks=tuple((record, message, error) for record, message, error in fields["checks"]),
-            resident=tuple((tuple(inputs), tuple(slots)) for inputs, slots in fields["resident"]),
+            donated=frozenset(fields["donated"]),
+            live=tuple(live),
+            checks=tuple(
+                Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in fields["checks"]
+            ),
         )
+    except Malformed:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"it cannot be read: {error!r}") from error
-    faults = _faults(entry, state, tuple(live), frozenset(dead))
-    if faults:
-        raise Malformed(", ".join(faults))
-    if json.loads(encode(entry)) != fields:
+    if as_json(fields["program"], binding) != fields:
         raise Malformed("it has fields that no entry has")
-    return entry
+    return fields["program"], binding
 
 
-def signature(entry: Entry, records: Sequence[Record]) -> Signature:
-    """What the program of a checked entry takes and gives, as the trace says: its executable must agree."""
-    slots = Slots(records)
-    inputs = list(slots.inputs)  # in order of admission
-    packs = [(np.dtype(_PACKED[pack]), (len(numbers),)) for pack, numbers in entry.entries.items()]
-    flat = [form(each, slots.layouts) for _, each in entry.resident]
-    flats = [(each.dtype, each.bounds[-1:]) for each in flat]
-    inside = {slot for _, each in entry.resident for slot in each}
-    status = np.dtype(bool), (max(1, len(entry.checks)),)
-    first = len(entry.packs) + len(entry.inputs)
-    return Signature(
-        (*(packs[i] for i in entry.packs), *(spec(slots.layouts[inputs[i]]) for i in entry.inputs), *flats),
-        (*flats, *(spec(slots.layouts[slot]) for slot in entry.live if slot not in inside), status),
-        (
-            *(len(entry.packs) + entry.inputs.index(i) for i in entry.donated if i in entry.inputs),
-            *range(first, first + len(flats)),
-        ),
-    )
-
-
-def form(slots: Sequence[int], layouts: Mapping[int, Layout]) -> Form:
-    """How the values of these slots, which have one dtype, lie in a flat array."""
-    specs = [spec(layouts[slot]) for slot in slots]
-    return Form.of(specs[0][0], [shape for _, shape in specs])
-
-
-def spec(layout: Layout) -> TensorSpec:
-    return np.dtype(str(layout.dtype).removeprefix("torch.")), layout.memory_shape  # numpy has torch's names
-
-
-def _faults(entry: Entry, state: State, live: tuple[int, ...], dead: frozenset[int]) -> list[str]:
-    """What is wrong with an entry."""
-    found: list[str] = []
+def _faults(fields: Mapping[str, Any], state: State, live: list[int], dead: frozenset[int]) -> list[str]:
+    """What is wrong with the fields of an entry. Raises what looking at something of another type raises."""
+    faults: list[str] = []
 
     def expect(holds: bool, what: str) -> None:
         if not holds:
-            found.append(f"its {what}")
+            faults.append(f"its {what}")
 
-    expect(isinstance(entry.program, str) and _is_digest(entry.program), "program is no key")
-    expect(_increasing(entry.packs, len(entry.entries)), "packs are not those of its numbers")
-    expect(_increasing(entry.inputs, state.inputs), f"inputs are not among the {state.inputs} of this trace")
-    flat = [i for inputs, _ in entry.resident for i in inputs]
-    slots = [slot for _, each in entry.resident for slot in each]
-    if not all(type(number) is int for number in (*entry.inputs, *entry.donated, *flat, *slots)):
-        return ["its inputs are not numbers"]
-    taken = dead.intersection((*entry.inputs, *flat))
-    expect(_increasing(entry.donated, state.inputs) and taken.issuperset(entry.donated), "donated inputs are in use")
-    expect(entry.live == live, "results are not those asked for")
-    fits = len(flat) == len(set(flat)) and not set(flat) & set(entry.inputs) and set(flat) <= set(entry.donated)
-    fits = fits and len(slots) == len(set(slots)) and set(slots) <= set(live)
-    fits = fits and all(inputs and len(inputs) == len(each) for inputs, each in entry.resident)
-    expect(fits and (bool(found) or _alike(entry, state)), "flat arguments are not parts of this trace")
-    expect(list(entry.entries) == [pack for pack in PACKS if pack in entry.entries], "packs are unknown")
-    for pack, numbers in entry.entries.items():
+    inputs, donated, entries = fields["inputs"], fields["donated"], fields["entries"]
+    expect(isinstance(fields["program"], str) and _is_digest(fields["program"]), "program is no key")
+    expect(_increasing(fields["packs"], len(entries)), "packs are not those of its numbers")
+    expect(_increasing(inputs, state.inputs), f"inputs are not among the {state.inputs} of this trace")
+    expect(
+        _increasing(donated, state.inputs) and dead.intersection(inputs).issuperset(donated),
+        "donated inputs are in use",
+    )
+    expect(fields["live"] == live, "results are not those asked for")
+    expect(list(entries) == [pack for pack in PACKS if pack in entries], "packs are unknown")
+    for pack, numbers in entries.items():
         fits = all(_is_number(n, part, dtype, pack, state.numbers) for n, part, dtype in numbers)
         expect(bool(numbers) and fits, f"numbers of pack {pack} are not those of this trace")
-    for record, message, error in entry.checks:
+    for record, message, error in fields["checks"]:
         fits = type(record) is int and 0 <= record < state.depth
         expect(fits and isinstance(message, str) and error in CHECKED, "checks are not of this trace's records")
-    return found
-
-
-def _alike(entry: Entry, state: State) -> bool:
-    """Whether each flat argument's inputs are laid out as its slots, in one dtype."""
-    if not entry.resident:
-        return True
-    known = Slots(state.records())
-    inputs = list(known.inputs)
-    for given, slots in entry.resident:
-        specs = [spec(known.layouts[slot]) for slot in slots]
-        if specs != [spec(known.layouts[inputs[i]]) for i in given] or len({dtype for dtype, _ in specs}) != 1:
-            return False
-    return True
+    return faults
 
 
 def _is_digest(text: str) -> bool:
     return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
-def _increasing(values: tuple[Any, ...], limit: int) -> bool:
+def _increasing(values: Sequence[Any], limit: int) -> bool:
     """Whether these are ints in increasing order, from 0 to below `limit`."""
     whole = all(type(v) is int for v in values)
     return whole and all(a < b for a, b in zip((-1, *values), (*values, limit), strict=True))

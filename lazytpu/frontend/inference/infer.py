@@ -118,9 +118,7 @@ def _check_broadcast(target: torch.Tensor, others: list[Any]) -> None:
 
 def _check_shape(target: torch.Tensor, shape: torch.Size) -> None:
     if target.shape != shape:
-        raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
-        )
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}")
 
 
 def _layout(result: Any) -> Any:

@@ -50,10 +50,8 @@ def as_strided_scatter(
     return _written(tensor, source, lambda result: as_strided(result, size, stride, storage_offset))
 
 
-def _written(
-    tensor: torch.Tensor, source: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """A copy of the tensor that keeps its memory layout, gaps included, with `source` written to a view of the copy."""
+def _written(tensor: torch.Tensor, source: torch.Tensor, view: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A copy of the tensor with its memory as it is, gaps included, and `source` in a view of the copy."""
     result = _clone_of_memory(tensor)
     part = view(result)
     if part.shape != source.shape:

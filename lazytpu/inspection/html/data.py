@@ -1,6 +1,6 @@
-"""What the page shows, as JSON: times in microseconds, sizes in bytes, ops and places by number.
+"""The page's data as JSON: times in microseconds, sizes in bytes, ops and places by number.
 
-Columns of numbers and short lists, not objects: a step of 5,000 ops is 1 MB.
+It consists of short lists rather than objects: a step of 5,000 ops is 1 MB.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import linecache
 from collections.abc import Sequence
 from typing import Any
 
-from lazytpu.inspection.html.cost import Cost
-from lazytpu.inspection.step.graphs import Group, grouped
-from lazytpu.inspection.step.history import Change
-from lazytpu.inspection.step.model import Kernel, Model
-from lazytpu.inspection.step.reading import Op
+from lazytpu.inspection.html.cost import ProgramCost
+from lazytpu.inspection.step.graphs import OpGroup, grouped
+from lazytpu.inspection.step.history import PassChange
+from lazytpu.inspection.step.model import FusedKernel, Model
+from lazytpu.inspection.step.reading import StepOp
 
 DIFF_LINES = 4_000
-"Lines of one pass's difference that the page holds."
+"The most lines of one pass's diff that the page shows."
 
 PEAK_VALUES = 12
 
 
 def page_data(
-    model: Model, changes: Sequence[Change] = (), *, why: str | None = None, cost: Cost | None = None
+    model: Model, changes: Sequence[PassChange] = (), *, why: str | None = None, cost: ProgramCost | None = None
 ) -> dict[str, Any]:
-    """Everything about a step: `changes` are those of the passes it went through, `cost` what the TPU's compiler says
-    of it, which then takes the place of the model's times and memory."""
+    """Everything about a step. `changes` are what its passes did. `cost`, the TPU compiler's report, replaces the
+    model's times and memory."""
     step = model.step
-    places = _Numbers()
+    places = _Numbering()
     ops = [
         [op.kind, op.type, places[op.place], _us(model.op_seconds[op.number]), op.bytes, model.kernel_of[op.number],
          op.cluster, op.text, list(op.operands)]
@@ -67,8 +67,8 @@ def page_data(
     }
 
 
-class _Numbers(dict[str, int]):
-    """Numbers of texts, given out as they are asked for."""
+class _Numbering(dict[str, int]):
+    """Numbers texts in the order of their first use."""
 
     def __missing__(self, key: str) -> int:
         self[key] = len(self)
@@ -80,7 +80,7 @@ class _Numbers(dict[str, int]):
 
 
 def _source(place: str) -> str:
-    """What is written at a place such as "train.py:41 (backward)", when that file is there."""
+    """The source text at a place such as "train.py:41 (backward)"; empty if the file is not there."""
     file, _, line = place.removesuffix(" (backward)").rpartition(":")
     return linecache.getline(file, int(line)).strip()[:160] if line.isdigit() else ""
 
@@ -98,18 +98,18 @@ def _timeline(model: Model, places: dict[str, int]) -> list[list[Any]]:
 
 
 def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
-    """[place, time, ops, kind of the dearest op] of each source line, the dearest first."""
-    found: dict[str, list[Op]] = {"": []} if "" in model.by_line else {}
+    """[place, time, ops, kind of the most expensive op] of each source line, most expensive first."""
+    by_place: dict[str, list[StepOp]] = {"": []} if "" in model.by_line else {}
     for op in model.step.ops:
-        found.setdefault(op.place, []).append(op)
+        by_place.setdefault(op.place, []).append(op)
     rows: list[list[Any]] = []
-    for place, ops in found.items():
+    for place, ops in by_place.items():
         dearest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
         rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), dearest])
     return sorted(rows, key=lambda row: -row[1])
 
 
-def _title(kernel: Kernel) -> str:
+def _title(kernel: FusedKernel) -> str:
     more = len(kernel.ops) - 1
     return kernel.main.kind + (f" and {more} more" if more else "") + f", bound by {kernel.bound}"
 
@@ -120,7 +120,7 @@ def _memory(model: Model) -> list[list[Any]]:
 
 
 def _alive_at_peak(model: Model) -> list[list[Any]]:
-    """[what, bytes, op] of the largest results that are alive where the model's memory is highest."""
+    """[what, bytes, op] of the largest results alive at the model's peak of memory."""
     if not model.memory:
         return []
     at = max(range(len(model.memory)), key=model.memory.__getitem__)
@@ -129,16 +129,16 @@ def _alive_at_peak(model: Model) -> list[list[Any]]:
 
 
 def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, int]) -> dict[str, Any]:
-    """Nodes [name, ops, time, kind of the dearest op] in order, and edges [from, to, bytes]. Of lines among `places`
-    time and kind are those of `lines`, else the model's."""
+    """Nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes]. Time and kind come
+    from `lines` for lines among `places`, else from the model."""
     by = "cluster" if model.step.clusters else "line"
     graph: Any = grouped(model, by)
 
-    def work(group: Group) -> tuple[float, str]:
+    def work(group: OpGroup) -> tuple[float, str]:
         kind = model.step.ops[group.dearest].kind
         return lines.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
 
-    groups: list[Group] = [graph.nodes[node]["group"] for node in graph]
+    groups: list[OpGroup] = [graph.nodes[node]["group"] for node in graph]
     return {
         "by": by,
         "nodes": [[group.name, group.ops, *work(group)] for group in groups],
@@ -146,7 +146,7 @@ def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, 
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: PassChange) -> dict[str, Any]:
     shown = change.lines[:DIFF_LINES]
     return {
         "name": change.name,

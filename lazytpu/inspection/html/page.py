@@ -1,4 +1,4 @@
-"""The page: data, template, style and scripts put together into one file."""
+"""The page: data, template, style and scripts in one file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lazytpu.inspection.about import About
-from lazytpu.inspection.html.cost import Cost
+from lazytpu.inspection.html.cost import ProgramCost
 from lazytpu.inspection.html.data import page_data
-from lazytpu.inspection.step.history import Change
+from lazytpu.inspection.step.history import PassChange
 from lazytpu.inspection.step.model import Model
 from lazytpu.passes.generations import GENERATIONS
 from lazytpu.passes.target import NAMES
@@ -25,18 +25,18 @@ UNKNOWN = About("", (), "", {})
 
 def page(
     model: Model,
-    changes: Sequence[Change] = (),
+    changes: Sequence[PassChange] = (),
     *,
     why: str | None = None,
-    cost: Cost | None = None,
+    cost: ProgramCost | None = None,
     about: About = UNKNOWN,
     pipeline: str | None = None,
 ) -> str:
-    """The HTML of a step. It names no other file and no server, and runs no script but its own.
+    """The HTML of a step. It refers to no other file or server, and runs no scripts but its own.
 
-    `changes` are what each pass did, `why` the reason it was compiled, `cost` the TPU compiler's figures, which then
-    stand in the place of the model's. `about` is where the program comes from; `pipeline` the passes that it went
-    through for this page, None when it is shown as that process compiled it.
+    `changes` are what each pass did, `why` is the reason for compiling it, `cost` has the TPU compiler's figures, which
+    replace the model's, and `about` says where the program comes from. `pipeline` are the passes that were run for this
+    page; None if the step is shown as its process compiled it.
     """
     data = page_data(model, changes, why=why, cost=cost)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -65,7 +65,7 @@ def _read(name: str) -> str:
 
 
 def _embedded(data: dict[str, Any]) -> str:
-    """JSON that may stand in a script element: nothing in it ends the element, or begins a comment."""
+    """JSON for a script element: nothing in it can end the element or begin a comment."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
@@ -80,7 +80,7 @@ def _passes_for(pipeline: str) -> str:
     return f"the pipeline for {pipeline}" if pipeline in NAMES else f"the pipeline {pipeline}"
 
 
-def _lead(model: Model, cost: Cost | None, about: About, pipeline: str | None) -> str:
+def _lead(model: Model, cost: ProgramCost | None, about: About, pipeline: str | None) -> str:
     step = model.step
     products = sum(op.passes > 0 for op in step.ops)
     backward = sum(op.backward for op in step.ops)
@@ -98,13 +98,13 @@ def _lead(model: Model, cost: Cost | None, about: About, pipeline: str | None) -
     )
 
 
-def _timeline_note(cost: Cost | None) -> str:
+def _timeline_note(cost: ProgramCost | None) -> str:
     if cost is None:
-        return "One box is one kernel, the ops that the model takes to run as one; memory is what is alive then."
+        return "Each box is a kernel, ops that run as one according to the model; memory is what is alive meanwhile."
     held = cost.program["memory"]["peak"] / 1e6
     return (
-        "One box is one op of the compiled program, as the compiler scheduled it; below it are the temporaries it has "
-        f"in HBM then, which with arguments, results and code come to {held:,.1f} MB."
+        "Each box is an op of the compiled program, as the compiler scheduled it. Below are the temporaries in HBM; "
+        f"with arguments, results and code they take {held:,.1f} MB."
     )
 
 
@@ -112,4 +112,4 @@ def _graph_note(by: str) -> str:
     shown = "Source lines in the order in which they first run, with their time."
     if by == "cluster":
         shown = "Calls of clusters in order, with their time; those of one name are compiled once."
-    return f"{shown} An arc leads from what makes values to what reads them, a dashed one upwards."
+    return f"{shown} An arc leads from producers to consumers, a dashed one upwards."

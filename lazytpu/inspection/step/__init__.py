@@ -1,1 +1,1 @@
-"""A step as something to look at: its ops with lines and operands, a model of its cost, graphs of it."""
+"""A step to look at: its ops with source lines and operands, a model of its cost, its graphs."""

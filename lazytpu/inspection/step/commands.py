@@ -1,4 +1,4 @@
-"""`lazytpu-show` lines, path, clusters, graph, passes and why: what there is to see in a dumped step."""
+"""`lazytpu-show` lines, path, clusters, graph, passes and why: views of a dumped step."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from lazytpu.passes.generations import GENERATIONS
 
 if TYPE_CHECKING:
     from lazytpu.inspection.step.model import Model
-    from lazytpu.inspection.step.reading import Op
+    from lazytpu.inspection.step.reading import StepOp
 
 GENERATION = "v6e"
 SHOWN = 30
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds them to a parser of commands."""
-    lines = _add(commands, "lines", _lines, "the source lines of a step, the dearest first")
+    """Add the commands to a parser."""
+    lines = _add(commands, "lines", _lines, "the source lines of a step, most expensive first")
     add_model(lines)
-    _add(commands, "path", _path, "the chain of ops that takes longest, whatever runs beside it")
-    _add(commands, "clusters", _clusters, "the functions that a step calls, the dearest first")
+    _add(commands, "path", _path, "the chain of ops that takes longest, regardless of what runs in parallel")
+    _add(commands, "clusters", _clusters, "the functions that a step calls, most expensive first")
     graph = _add(commands, "graph", _graph, "the graph of a step, by source line, cluster, kernel or op")
-    graph.add_argument("--by", default=None, help="line, cluster, kernel or op; by default clusters if there are some")
+    graph.add_argument(
+        "--by", default=None, help="line, cluster, kernel or op; by default cluster if there are any, else line"
+    )
     graph.add_argument("--dot", action="store_true", help="for GraphViz: | dot -Tsvg -o step.svg")
     passes = commands.add_parser("passes", help="what each pass of a pipeline does to a module")
     passes.add_argument("file", type=Path, metavar="FILE|DIR", help="NNN-name.imported.mlir of LAZYTPU_DUMP")
     add_passes(passes, default="the pipeline of LAZYTPU_TARGET or CPU")
-    passes.add_argument("--diff", metavar="PASS", action="append", help='print what it changed; "all" for every pass')
-    passes.set_defaults(run=lambda asked: _passes(_with_module(asked, IMPORTED)))
-    why = commands.add_parser("why", help="why programs were made")
+    passes.add_argument(
+        "--diff", metavar="PASS", action="append", help='print the changes of PASS; "all" for every pass'
+    )
+    passes.set_defaults(run=lambda args: _passes(_with_module(args, IMPORTED)))
+    why = commands.add_parser("why", help="why programs were compiled")
     why.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR")
     why.set_defaults(run=_why)
 
@@ -50,57 +54,57 @@ def _add(
     run: Callable[[argparse.Namespace], int],
     what: str,
 ) -> argparse.ArgumentParser:
-    times = "Times are those of a model of the chip; lazytpu-show cost asks the TPU's compiler."
+    times = "Times come from a model of the chip; lazytpu-show cost asks the TPU's compiler."
     if name == "lines":
-        times = "Times are those of the TPU's compiler where it is installed, else of a model of the chip."
-    made = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}. {times}")
-    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
-    add_generation(made)
+        times = "Times come from the TPU's compiler if it is installed, else from a model of the chip."
+    parser = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}. {times}")
+    parser.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; for DIR its largest")
+    add_generation(parser)
     if name != "graph":
-        made.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"rows, {SHOWN} by default; 0 for all")
-    kind = IMPORTED if name == "lines" else COMPILED  # for the lines a compiler is asked that has passes of its own
-    made.set_defaults(run=lambda asked: run(_with_module(asked, kind)))
-    return made
+        parser.add_argument("-n", type=int, default=SHOWN, metavar="N", help=f"rows, {SHOWN} by default; 0 for all")
+    kind = IMPORTED if name == "lines" else COMPILED  # `lines` asks the compiler, which runs passes of its own
+    parser.set_defaults(run=lambda args: run(_with_module(args, kind)))
+    return parser
 
 
-def _with_module(asked: argparse.Namespace, kind: str) -> argparse.Namespace:
-    """What was asked, of the module that the path stands for."""
-    asked.file = largest(asked.file, kind)
-    return asked
+def _with_module(args: argparse.Namespace, kind: str) -> argparse.Namespace:
+    """`args` with the module that its path stands for."""
+    args.file = largest(args.file, kind)
+    return args
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Adds `--generation` to the parser of a command."""
+    """Add `--generation` to the parser of a command."""
     parser.add_argument(
-        "--generation", default=GENERATION, choices=list(GENERATIONS), help=f"of the TPU, {GENERATION} by default"
+        "--generation", default=GENERATION, choices=list(GENERATIONS), help=f"TPU generation, {GENERATION} by default"
     )
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Adds `--model` to the parser of a command."""
-    parser.add_argument("--model", action="store_true", help="do not ask the TPU's compiler, also if it is installed")
+    """Add `--model` to the parser of a command."""
+    parser.add_argument("--model", action="store_true", help="do not ask the TPU's compiler, even if it is installed")
 
 
 def add_passes(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds `--passes` and `--load` to the parser of a command."""
+    """Add `--passes` and `--load` to the parser of a command."""
     parser.add_argument("-p", "--passes", help=f"as for lazytpu-opt; by default {default}")
     parser.add_argument("--load", action="append", default=[], metavar="FILE|MODULE", help="import passes first")
 
 
-def load_passes(asked: argparse.Namespace) -> None:
-    """Import the passes that a command was given. Raises ValueError for what has none."""
-    if asked.load:
+def load_passes(args: argparse.Namespace) -> None:
+    """Import the sources of passes that a command was given. Raises ValueError for one without passes."""
+    if args.load:
         from lazytpu.inspection.catalogue import load  # here: it loads xDSL
 
-        for source in asked.load:
+        for source in args.load:
             load(source)
 
 
-def _model(asked: argparse.Namespace) -> Model:
+def _model(args: argparse.Namespace) -> Model:
     from lazytpu.inspection.step.model import Model  # here: it loads xDSL
     from lazytpu.inspection.step.reading import read
 
-    return Model(read(asked.file.read_text(), asked.file.name), GENERATIONS[asked.generation])
+    return Model(read(args.file.read_text(), args.file.name), GENERATIONS[args.generation])
 
 
 def _table(*columns: str) -> Table:
@@ -110,32 +114,34 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _lines(asked: argparse.Namespace) -> int:
-    model = _model(asked)
+def _lines(args: argparse.Namespace) -> int:
+    model = _model(args)
     counts: dict[str, int] = defaultdict(int)
-    made: dict[str, int] = defaultdict(int)
+    sizes: dict[str, int] = defaultdict(int)
     for op in model.step.ops:
         counts[op.place] += 1
-        made[op.place] += op.bytes
-    total, seconds, by = _times(asked, model)
-    table = _table("line", "us", "%", "ops", "bytes made")
+        sizes[op.place] += op.bytes
+    total, seconds, by = _times(args, model)
+    table = _table("line", "us", "%", "ops", "bytes of results")
     dearest = sorted({**dict.fromkeys(counts, 0.0), **seconds}, key=lambda place: -seconds.get(place, 0.0))
-    for place in dearest[: asked.n or None]:
+    for place in dearest[: args.n or None]:
         taken = seconds.get(place, 0.0)
         share = f"{100 * taken / total:.0f}" if total else ""
-        table.add_row(place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{made[place]:,}")
+        table.add_row(
+            place or "no source line", f"{1e6 * taken:,.1f}", share, f"{counts[place]:,}", f"{sizes[place]:,}"
+        )
     out = console()
-    out.print(f"{asked.file.name}: {by}", markup=False)
+    out.print(f"{args.file.name}: {by}", markup=False)
     out.print(table)
     return 0
 
 
-def _times(asked: argparse.Namespace, model: Model) -> tuple[float | None, dict[str, float], str]:
-    """Seconds in all, None when they are not known to be all, those of each line, and who says so."""
+def _times(args: argparse.Namespace, model: Model) -> tuple[float | None, dict[str, float], str]:
+    """(total seconds, None if incomplete; seconds by line; a sentence with the total and its source)."""
     from lazytpu.inspection.tpu.compiling import ask  # here: it loads jax
 
-    name, generation = asked.file.name, asked.generation
-    report = None if asked.model else ask(asked.file.read_text(), generation, name=name)
+    name, generation = args.file.name, args.generation
+    report = None if args.model else ask(args.file.read_text(), generation, name=name)
     if report is None:
         return model.seconds, model.by_line, f"{1e6 * model.seconds:,.1f} us on a {generation}, by the model"
     (program,) = report.programs
@@ -145,20 +151,20 @@ def _times(asked: argparse.Namespace, model: Model) -> tuple[float | None, dict[
     return report.seconds if report.complete else None, lines, by
 
 
-def _path(asked: argparse.Namespace) -> int:
+def _path(args: argparse.Namespace) -> int:
     from lazytpu.inspection.step.model import by_seconds
 
-    model = _model(asked)
+    model = _model(args)
     path = model.critical_path
     length = sum(kernel.seconds for kernel in path)
     out = console()
     out.print(
-        f"{asked.file.name}: {1e6 * model.seconds:,.1f} us in order on a {asked.generation}, by the model; the longest "
+        f"{args.file.name}: {1e6 * model.seconds:,.1f} us in order on a {args.generation}, by the model; the longest "
         f"chain takes {1e6 * length:,.1f} us in {len(path):,} kernels",
         markup=False,
     )
     table = _table("kernel", "us", "bound by", "ops", "line")
-    shown = {kernel.number for kernel in by_seconds(path)[: asked.n or None]}
+    shown = {kernel.number for kernel in by_seconds(path)[: args.n or None]}
     for kernel in path:
         if kernel.number in shown:
             row = (f"{1e6 * kernel.seconds:,.2f}", kernel.bound, f"{len(kernel.ops):,}", kernel.main.place)
@@ -169,21 +175,21 @@ def _path(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _clusters(asked: argparse.Namespace) -> int:
-    model = _model(asked)
+def _clusters(args: argparse.Namespace) -> int:
+    model = _model(args)
     calls: dict[str, list[str]] = {}
     for label in model.step.clusters:
         calls.setdefault(label.partition(" ")[0], []).append(label)
     if not calls:
-        raise ValueError(f"{asked.file} calls no function; `lazytpu-opt -p cluster-fusion {asked.file}` makes clusters")
-    inside: dict[str, list[Op]] = defaultdict(list)
+        raise ValueError(f"{args.file} calls no function; `lazytpu-opt -p cluster-fusion {args.file}` makes clusters")
+    inside: dict[str, list[StepOp]] = defaultdict(list)
     for op in model.step.ops:
         inside[op.cluster].append(op)
     seconds = {label: sum(model.op_seconds[op.number] for op in ops) for label, ops in inside.items()}
-    table = _table("function", "calls", "ops", "us a call", "us", "lines")
+    table = _table("function", "calls", "ops", "us per call", "us", "lines")
     table.columns[-1].justify = "left"
     dearest = sorted(calls, key=lambda name: -sum(seconds[label] for label in calls[name]))
-    for name in dearest[: asked.n or None]:
+    for name in dearest[: args.n or None]:
         labels = calls[name]
         lines = dict.fromkeys(op.place for op in inside[labels[0]] if op.place)
         total = sum(seconds[label] for label in labels)
@@ -194,31 +200,31 @@ def _clusters(asked: argparse.Namespace) -> int:
     out = console()
     count = sum(map(len, calls.values()))
     rest = max(0.0, 1e6 * (model.seconds - sum(seconds[label] for label in model.step.clusters)))
-    out.print(f"{count:,} calls of {len(calls):,} functions; {rest:,.1f} us are outside of them", markup=False)
+    out.print(f"{count:,} calls of {len(calls):,} functions; {rest:,.1f} us are outside them", markup=False)
     out.print(table)
     return 0
 
 
-def _graph(asked: argparse.Namespace) -> int:
+def _graph(args: argparse.Namespace) -> int:
     from lazytpu.inspection.step.graphs import as_dot, as_text, grouped
 
-    model = _model(asked)
-    graph = grouped(model, asked.by or ("cluster" if model.step.clusters else "line"))
-    if asked.dot:
-        print(as_dot(graph, asked.file.name), end="")
+    model = _model(args)
+    graph = grouped(model, args.by or ("cluster" if model.step.clusters else "line"))
+    if args.dot:
+        print(as_dot(graph, args.file.name), end="")
         return 0
     for line in as_text(graph):
         print(line)
     return 0
 
 
-def _passes(asked: argparse.Namespace) -> int:
+def _passes(args: argparse.Namespace) -> int:
     from lazytpu.inspection.step.history import history
     from lazytpu.passes.errors import PassError
 
-    load_passes(asked)
+    load_passes(args)
     try:
-        changes, _ = history(asked.file.read_text(), asked.passes or options.target or "cpu", asked.file.name)
+        changes, _ = history(args.file.read_text(), args.passes or options.target or "cpu", args.file.name)
     except PassError as error:
         raise ValueError(str(error)) from error
     out, table = console(), _table("pass", "ms", "ops", "", "lines changed", "kinds")
@@ -231,13 +237,13 @@ def _passes(asked: argparse.Namespace) -> int:
             ", ".join(kinds[:4]) + (", ..." if len(kinds) > 4 else ""),
         )  # fmt: skip
     out.print(table)
-    wanted = asked.diff or []
-    unknown = set(wanted) - {"all"} - {change.name for change in changes}
+    names = args.diff or []
+    unknown = set(names) - {"all"} - {change.name for change in changes}
     if unknown:
         ran = ", ".join(dict.fromkeys(change.name for change in changes))
         raise ValueError(f"no pass named {', '.join(sorted(unknown))} ran; those that did are {ran}")
     for change in changes:
-        if change.name in wanted or "all" in wanted:
+        if change.name in names or "all" in names:
             out.print(Text(f"\n{change.name}", style="bold"))
             for line in change.lines:
                 style = {"-": "red", "+": "green"}.get(line.sign, "") if line else "dim"
@@ -246,25 +252,25 @@ def _passes(asked: argparse.Namespace) -> int:
 
 
 def written_with(path: Path, what: str) -> str | None:
-    """The text NNN-name.WHAT.txt beside a dumped file; None when that is not there."""
+    """The text of NNN-name.WHAT.txt next to a dumped file; None if that does not exist."""
     stem = re.sub(r"\.(imported|lazytpu|stablehlo)?\.?(mlir|json)$", "", path.name)
-    told = path.with_name(f"{stem}.{what}.txt")
-    return told.read_text().rstrip() if told.exists() else None
+    file = path.with_name(f"{stem}.{what}.txt")
+    return file.read_text().rstrip() if file.exists() else None
 
 
 def reason_of(path: Path) -> str | None:
-    """Why the program of a dumped file was made, as its dump says; None when that is not there."""
+    """Why the program of a dumped file was compiled; None if the dump does not say."""
     return written_with(path, "why")
 
 
-def _why(asked: argparse.Namespace) -> int:
+def _why(args: argparse.Namespace) -> int:
     shown = 0
-    for path in asked.paths:
-        for each in sorted(path.glob("*.why.txt")) if path.is_dir() else [path]:
-            reason = each.read_text().rstrip() if each.name.endswith(".why.txt") else reason_of(each)
+    for path in args.paths:
+        for file in sorted(path.glob("*.why.txt")) if path.is_dir() else [path]:
+            reason = file.read_text().rstrip() if file.name.endswith(".why.txt") else reason_of(file)
             if reason is not None:
-                console().print(f"{each.name.partition('.')[0]}: {reason}", markup=False)
+                console().print(f"{file.name.partition('.')[0]}: {reason}", markup=False)
                 shown += 1
     if not shown:
-        raise ValueError("there is no NNN-name.why.txt; LAZYTPU_DUMP=DIR writes one for each program it makes")
+        raise ValueError("there is no NNN-name.why.txt; LAZYTPU_DUMP=DIR writes one for each program")
     return 0

@@ -1,4 +1,4 @@
-"""What each pass of a pipeline did to a module: op counts, seconds, and the difference."""
+"""What each pass of a pipeline did to a module: op counts, seconds, and the diff."""
 
 from __future__ import annotations
 
@@ -8,51 +8,53 @@ from itertools import pairwise
 
 from xdsl.utils.exceptions import ParseError
 
-from lazytpu.inspection.diff import Line, diff, with_context
+from lazytpu.inspection.diff import DiffLine, diff, with_context
 from lazytpu.inspection.textual import stats
 from lazytpu.ir.text import parse_module
 from lazytpu.passes.pipeline import PassRecord, run_pipeline
 
 
 @dataclass(frozen=True)
-class Change:
-    """What one pass did. `lines` are the changed lines with some around them, None where lines were left out; `kinds`
-    by how many the ops of a kind became more or fewer."""
+class PassChange:
+    """What one pass did. `lines` are the changed lines and some around them, None where lines were left out; `kinds` is
+    the change in the number of ops by kind."""
 
     name: str
     seconds: float
     ops_before: int
     ops_after: int
-    lines: tuple[Line | None, ...]
+    lines: tuple[DiffLine | None, ...]
     kinds: dict[str, int]
 
     @property
     def changed(self) -> int:
-        """Lines that are not as they were."""
+        """The number of lines that differ."""
         return sum(line is not None and line.sign != " " for line in self.lines)
 
 
-def history(text: str, passes: str, name: str = "module") -> tuple[list[Change], str]:
-    """What each of `passes` does to the module of a text, and the module after all of them. Raises ValueError when the
-    text or the pipeline cannot be read, and PassError when a pass fails."""
+def history(text: str, passes: str, name: str = "module") -> tuple[list[PassChange], str]:
+    """What each of `passes` does to the module in `text`, and the module after all of them. Raises ValueError if the
+    text or the pipeline cannot be parsed, and PassError if a pass fails."""
     try:
         module = parse_module(text, name)
     except ParseError as error:
-        raise ValueError(f"{name} is no module of the lazytpu dialect: {error}") from error
+        raise ValueError(f"{name} is not a module of the lazytpu dialect: {error}") from error
     records = run_pipeline(module, passes=passes, verify=False, keep="all")
     return of_records(records), records[-1].text or ""
 
 
-def of_records(records: list[PassRecord]) -> list[Change]:
-    """The changes of a pipeline whose records kept every text."""
-    found: list[Change] = []
+def of_records(records: list[PassRecord]) -> list[PassChange]:
+    """The changes of a pipeline whose records have all texts."""
+    changes: list[PassChange] = []
     for before, after in pairwise(records):
         assert before.text is not None and after.text is not None
         lines = tuple(with_context(diff(before.text, after.text), around=1)) if before.text != after.text else ()
-        found.append(
-            Change(after.name, after.seconds, after.ops_before, after.ops_after, lines, _kinds(before.text, after.text))
+        changes.append(
+            PassChange(
+                after.name, after.seconds, after.ops_before, after.ops_after, lines, _kinds(before.text, after.text)
+            )
         )
-    return found
+    return changes
 
 
 def _kinds(before: str, after: str) -> dict[str, int]:

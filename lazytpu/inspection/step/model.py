@@ -1,16 +1,16 @@
-"""A model of how a step runs on a chip, when no TPU compiler is at hand: what fuses, how long it takes, what is alive.
+"""A model of a step on a chip, for when no TPU compiler is at hand: what fuses, how long it takes, what is alive.
 
-`lazytpu-show cost` asks the TPU's compiler and is to be believed where they differ. This one needs no libtpu and a
-second for thousands of ops, and says which lines are dear and what waits for what.
+`lazytpu-show cost` asks the TPU's compiler; trust that where they differ. This model needs no libtpu, takes a second
+for thousands of ops, and shows which lines are expensive and what waits for what.
 
-`fusion` says which ops are one kernel. A kernel takes its products and then its other arithmetic at a part of the
-units' peaks, or what streams through it at HBM's bandwidth, if that is longer; at least `LEAST`, or `SCALAR` when it
-makes single numbers. Kernels of attention take what the cost report takes for them. Arrays that fit, several at a time,
-stay in the vector memory between kernels; arguments are fetched ahead. One core runs kernels in order; collectives run
-beside it and are waited for where they are used. Memory: arguments all the time, a kernel's result until its last use,
-results to the end.
+`fusion` groups ops into kernels. A kernel takes the time of its products plus its other arithmetic, at a fraction of
+the units' peak rates, or that of the bytes streamed at HBM's bandwidth, whichever is longer; at least `LEAST`, or
+`SCALAR` if it computes single numbers. Attention kernels take what the cost report estimates for them. Small arrays, of
+which several fit, stay in vector memory between kernels; arguments are prefetched. One core runs kernels in order;
+collectives run in parallel, and their consumers wait for them. Memory holds arguments throughout, a kernel's result
+until its last use, and the step's results to the end.
 
-Constants of the chip, of collectives and of kernels are those of the cost report (`lazytpu.inspection.tpu`).
+Constants of the chip, collectives and kernels are those of the cost report (`lazytpu.inspection.tpu`).
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 
-from lazytpu.inspection.step.fusion import Kernel, fuse
-from lazytpu.inspection.step.reading import Op, Step
+from lazytpu.inspection.step.fusion import FusedKernel, fuse
+from lazytpu.inspection.step.reading import StepOp, StepProgram
 from lazytpu.inspection.tpu.collectives import seconds as collective_seconds
 from lazytpu.inspection.tpu.schedule import LEAST
 from lazytpu.passes.generations import Generation
 
 PRODUCTS, CONVOLUTIONS = 0.35, 0.2
-"""Of the matrix unit's peak that products and convolutions reach by libtpu: 0.14 to 0.7, and 0.1 to 0.25 with 32
-to 64 channels."""
+"""The fractions of the matrix unit's peak that products and convolutions reach. According to libtpu these are 0.14 to
+0.7 and, with 32 to 64 channels, 0.1 to 0.25."""
 
 SCALAR = 10
-"Cycles of a kernel that makes single numbers only: they are computed beside the vector unit. An assumption, too."
+"Cycles of a kernel that only computes single numbers, which bypass the vector unit. An assumption, like `LEAST`."
 
 VECTOR = 4
-"Operations that each lane does in a cycle: four units (https://jax-ml.github.io/scaling-book/tpus)."
+"Operations per lane and cycle, by four units (https://jax-ml.github.io/scaling-book/tpus)."
 
 
 class Model:
-    """A step on a generation of TPUs."""
+    """A step on a TPU generation."""
 
-    def __init__(self, step: Step, facts: Generation):
+    def __init__(self, step: StepProgram, facts: Generation):
         self.step, self.facts = step, facts
         self.vector_flops = VECTOR * facts.lane_rate
-        self.kept = facts.vmem_bytes // 4
+        self.vmem_limit = facts.vmem_bytes // 4
         self.kernels, self.kernel_of = fuse(step)
         for kernel in self.kernels:
             self._cost(kernel)
         self.seconds = self._schedule()
 
-    def _cost(self, kernel: Kernel) -> None:
+    def _cost(self, kernel: FusedKernel) -> None:
         facts = self.facts
         kernel.bytes = sum(kernel.reads.values()) + kernel.written
         if kernel.root.members:
@@ -58,7 +58,7 @@ class Model:
             kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)
             return
         streamed = sum(
-            size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.kept
+            size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.vmem_limit
         )
         scalar = all(op.bytes <= 16 for op in kernel.ops) and kernel.root.kind != "reduce"
         least = ((SCALAR if scalar else LEAST) / facts.clock, "latency")
@@ -73,33 +73,37 @@ class Model:
         kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
 
     def _schedule(self) -> float:
-        """Kernels in order. What they read of arguments comes from HBM meanwhile, as far ahead as there is room
-        on the chip, and what the step returns goes there; who comes too early waits."""
+        """Run kernels in order. Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and
+        results are written back; a kernel waits for arguments that are late. Returns the seconds of the step."""
         facts, free = self.facts, {"core": 0.0, "links": 0.0, "HBM": 0.0}
         fetched: set[int] = set()
-        held: deque[tuple[float, int]] = deque()
+        in_flight: deque[tuple[float, int]] = deque()
         for kernel in self.kernels:
             fresh = [
-                each for each in kernel.reads if each < 0 and each not in fetched and kernel.reads[each] <= self.kept
+                value
+                for value in kernel.reads
+                if value < 0 and value not in fetched and kernel.reads[value] <= self.vmem_limit
             ]
-            size = sum(kernel.reads[each] for each in fresh)
+            size = sum(kernel.reads[value] for value in fresh)
             fetched.update(fresh)
             room = 0.0
-            while held and sum(each for _, each in held) + size > self.facts.vmem_bytes // 2:
-                room = held.popleft()[0]
-            come = free["HBM"] = max(free["HBM"], room) + size / facts.device_hbm_bandwidth if size else 0.0
-            there = max((self.kernels[each].end for each in kernel.needs), default=0.0)
-            kernel.start = max(free[kernel.lane], there)
-            if size and come > kernel.start + kernel.seconds:
-                kernel.waited = come - kernel.start - kernel.seconds
-                kernel.seconds, kernel.bound = come - kernel.start, "HBM"
+            while in_flight and sum(held for _, held in in_flight) + size > self.facts.vmem_bytes // 2:
+                room = in_flight.popleft()[0]
+            arrival = free["HBM"] = max(free["HBM"], room) + size / facts.device_hbm_bandwidth if size else 0.0
+            inputs_ready = max((self.kernels[need].end for need in kernel.needs), default=0.0)
+            kernel.start = max(free[kernel.lane], inputs_ready)
+            if size and arrival > kernel.start + kernel.seconds:
+                kernel.waited = arrival - kernel.start - kernel.seconds
+                kernel.seconds, kernel.bound = arrival - kernel.start, "HBM"
             kernel.end = free[kernel.lane] = kernel.start + kernel.seconds
-            held.append((kernel.end, size))
-            back = sum(op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.kept)
-            if back:
-                free["HBM"] = max(free["HBM"], kernel.end) + back / facts.device_hbm_bandwidth
+            in_flight.append((kernel.end, size))
+            writeback = sum(
+                op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.vmem_limit
+            )
+            if writeback:
+                free["HBM"] = max(free["HBM"], kernel.end) + writeback / facts.device_hbm_bandwidth
         end = max((kernel.end for kernel in self.kernels), default=0.0)
-        if free["HBM"] > end:  # the last to write is not done before it is written
+        if free["HBM"] > end:  # the last kernel is not done before its result is written
             last = max(self.kernels, key=lambda kernel: kernel.end)
             last.waited += free["HBM"] - end
             last.seconds, last.end, last.bound = last.seconds + free["HBM"] - end, free["HBM"], "HBM"
@@ -107,8 +111,8 @@ class Model:
 
     @cached_property
     def op_seconds(self) -> list[float]:
-        """Seconds of each op: its kernel's, shared by what each would take alone."""
-        found = [0.0] * len(self.step.ops)
+        """Seconds of each op: those of its kernel, in proportion to what each op would take alone."""
+        seconds_of = [0.0] * len(self.step.ops)
         peak = self.facts.device_flops
         for kernel in self.kernels:
             weights = [
@@ -118,23 +122,23 @@ class Model:
             total = sum(weights)
             for op, weight in zip(kernel.ops, weights, strict=True):
                 share = weight / total if total else float(op is kernel.root)
-                found[op.number] = share * kernel.seconds
-        return found
+                seconds_of[op.number] = share * kernel.seconds
+        return seconds_of
 
     @cached_property
     def by_line(self) -> dict[str, float]:
-        """Seconds of each line, the dearest first, as in the cost report: a kernel is of the line of its product, else
-        of its root, and waiting for memory about none, which is ""."""
-        found: dict[str, float] = {}
+        """Seconds of each line, most expensive first. As in the cost report, a kernel counts for the line of its
+        product, else of its root; waiting for memory counts for no line, ""."""
+        lines: dict[str, float] = {}
         for kernel in self.kernels:
             for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):
                 if seconds:
-                    found[place] = found.get(place, 0.0) + seconds
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+                    lines[place] = lines.get(place, 0.0) + seconds
+        return dict(sorted(lines.items(), key=lambda item: -item[1]))
 
     @cached_property
-    def critical_path(self) -> list[Kernel]:
-        """The chain of kernels, each reading the one before, that takes longest: no schedule can be shorter."""
+    def critical_path(self) -> list[FusedKernel]:
+        """The longest chain of dependent kernels: no schedule can be shorter."""
         longest = [0.0] * len(self.kernels)
         before: list[int | None] = [None] * len(self.kernels)
         for kernel in self.kernels:
@@ -142,7 +146,7 @@ class Model:
             before[kernel.number] = last
             longest[kernel.number] = kernel.seconds + (longest[last] if last is not None else 0.0)
         at = max(range(len(longest)), key=longest.__getitem__, default=None)
-        path: list[Kernel] = []
+        path: list[FusedKernel] = []
         while at is not None:
             path.append(self.kernels[at])
             at = before[at]
@@ -150,18 +154,18 @@ class Model:
 
     @cached_property
     def _ends(self) -> dict[int, int]:
-        """Of each result of a kernel, the first that runs when it is gone."""
-        found = {op.number: kernel.number + 1 for kernel in self.kernels for op in kernel.outputs}
+        """For each result of a kernel, the number of the first kernel after its last use."""
+        ends = {op.number: kernel.number + 1 for kernel in self.kernels for op in kernel.outputs}
         for kernel in self.kernels:
-            for each in kernel.reads:
-                if each >= 0:
-                    found[each] = max(found[each], kernel.number + 1)
-        return found | {each: len(self.kernels) for each in self.step.returned if each in found}
+            for value in kernel.reads:
+                if value >= 0:
+                    ends[value] = max(ends[value], kernel.number + 1)
+        return ends | {value: len(self.kernels) for value in self.step.returned if value in ends}
 
-    def alive(self, at: int) -> list[Op]:
-        """The results that take memory of their own while kernel `at` runs."""
-        made = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
-        return [op for op in made if self._ends[op.number] > at and op.number not in self._reused]
+    def alive(self, at: int) -> list[StepOp]:
+        """The results that have memory of their own while kernel `at` runs."""
+        results = [op for kernel in self.kernels[: at + 1] for op in kernel.outputs]
+        return [op for op in results if self._ends[op.number] > at and op.number not in self._reused]
 
     @cached_property
     def memory(self) -> list[int]:
@@ -172,36 +176,36 @@ class Model:
                 if op.number not in self._reused:
                     change[kernel.number] += op.bytes
                     change[self._ends[op.number]] -= op.bytes
-        alive, found = sum(argument.bytes for argument in self.step.arguments), list[int]()
-        for each in change[:-1]:
-            alive += each
-            found.append(alive)
-        return found
+        alive, bytes_alive = sum(argument.bytes for argument in self.step.arguments), list[int]()
+        for delta in change[:-1]:
+            alive += delta
+            bytes_alive.append(alive)
+        return bytes_alive
 
     @cached_property
     def _reused(self) -> set[int]:
-        """Results that lie in the memory of an argument: as many of a type as there are such arguments."""
+        """Results that reuse the memory of an argument: as many of a type as there are aliased arguments of it."""
         free: dict[str, int] = {}
         for argument in self.step.arguments:
             free[argument.type] = free.get(argument.type, 0) + argument.aliased
-        found: set[int] = set()
+        reused: set[int] = set()
         for number in self.step.results:
             if number >= 0 and free.get(kind := self.step.ops[number].type, 0):
                 free[kind] -= 1
-                found.add(number)
-        return found
+                reused.add(number)
+        return reused
 
     @property
     def exposed(self) -> float:
-        """Seconds in which the core has nothing to do but wait for collectives."""
+        """Seconds in which the core only waits for collectives."""
         busy = sum(kernel.seconds for kernel in self.kernels if kernel.lane == "core")
         return max(0.0, self.seconds - busy)
 
 
-def _reached(op: Op) -> float:
+def _reached(op: StepOp) -> float:
     return CONVOLUTIONS if op.kind == "convolution" else PRODUCTS
 
 
-def by_seconds(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The dearest first."""
+def by_seconds(kernels: Sequence[FusedKernel]) -> list[FusedKernel]:
+    """Most expensive first."""
     return sorted(kernels, key=lambda kernel: -kernel.seconds)

@@ -1,4 +1,4 @@
-"""A module of the dialect as a flat list of ops, in the order in which they run."""
+"""A module of the dialect as a flat list of ops, in execution order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lazytpu.ir.text import parse_module, print_module
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument of the step. `update`: which of the results takes its memory, None if none does."""
+class StepArgument:
+    """An argument of the step. `update` is the index of the result that reuses its memory, or None."""
 
     name: str
     type: str
@@ -29,18 +29,19 @@ class Argument:
 
     @property
     def aliased(self) -> bool:
-        """Whether a result takes its memory."""
+        """Whether a result reuses its memory."""
         return self.update is not None
 
 
 @dataclass(slots=True)
-class Op:
-    """An op of the step. `operands` are numbers of the ops that make them; `~i`, which is negative, is argument i.
+class StepOp:
+    """An op of the step. `operands` are the numbers of the ops that produce them; `~i`, which is negative, is
+    argument i.
 
-    `line` is "train.py:41", empty when it is not known; `cluster` the call of a function that the op is in, such as
-    "cluster_3 #2", empty outside of one. `bytes` are those of its results; `flops` its arithmetic, and `passes` how
-    often a product takes the matrix unit over its operands (0: it is no product); `members` the devices that a
-    collective is among (0: it is none).
+    `line` is "train.py:41", empty if unknown. `cluster` is the call that the op is part of, such as "cluster_3 #2",
+    empty outside of calls. `bytes` are those of its results. `flops` is its arithmetic, and `passes` the number of
+    passes of the matrix unit over a product's operands (0 if it is not a product). `members` is the number of devices
+    in a collective (0 if it is not one).
     """
 
     number: int
@@ -56,52 +57,52 @@ class Op:
     cluster: str
     text: str
     estimate: Estimate | None = None
-    "Of a kernel, what it takes."
+    "The cost of an attention op's kernels, None for other ops."
     users: list[int] = field(default_factory=list[int])
 
     @property
     def place(self) -> str:
-        """Its line as a person reads it: "train.py:41 (backward)"."""
+        """Its line for people: "train.py:41 (backward)"."""
         return f"{self.line} (backward)" if self.backward else self.line
 
 
 @dataclass(frozen=True)
-class Step:
-    """A program: arguments, ops in order, and which ops (or arguments, as `~i`) are its results."""
+class StepProgram:
+    """A program: arguments, ops in order, and the ops (or arguments, as `~i`) that are its results."""
 
     name: str
-    arguments: Sequence[Argument]
-    ops: Sequence[Op]
+    arguments: Sequence[StepArgument]
+    ops: Sequence[StepOp]
     results: tuple[int, ...]
 
     @cached_property
     def returned(self) -> frozenset[int]:
         """The numbers of ops whose value is a result."""
-        return frozenset(each for each in self.results if each >= 0)
+        return frozenset(number for number in self.results if number >= 0)
 
     @property
     def clusters(self) -> list[str]:
-        """The calls in order."""
+        """The calls of clusters, in order."""
         return list(dict.fromkeys(op.cluster for op in self.ops if op.cluster))
 
 
-def read(text: str, name: str = "step") -> Step:
-    """The step of a text. Functions that `@main` calls are taken in at each call. Raises ValueError when it is no
+def read(text: str, name: str = "step") -> StepProgram:
+    """The step of a module's text, with the functions that `@main` calls inlined. Raises ValueError if it is not a
     module of the dialect."""
     try:
         module = parse_module(text, name)
     except ParseError as error:
-        told = "it is StableHLO" if "stablehlo." in text else str(error).strip().splitlines()[-1]
+        reason = "it is StableHLO" if "stablehlo." in text else str(error).strip().splitlines()[-1]
         raise ValueError(
-            f"{name} cannot be read as a module of the lazytpu dialect ({told}); those are the files "
-            "NNN-name.lazytpu.mlir and NNN-name.imported.mlir of LAZYTPU_DUMP"
+            f"{name} cannot be read as a module of the lazytpu dialect ({reason}); LAZYTPU_DUMP writes these as "
+            "NNN-name.lazytpu.mlir and NNN-name.imported.mlir"
         ) from error
     return of_module(module, name)
 
 
-def of_module(module: ModuleOp, name: str = "step") -> Step:
-    """The step of a module. Raises ValueError when it has no function `@main`."""
-    functions = {each.sym_name.data: each for each in module.ops if isinstance(each, FuncOp)}
+def of_module(module: ModuleOp, name: str = "step") -> StepProgram:
+    """The step of a module. Raises ValueError if it has no function `@main`."""
+    functions = {function.sym_name.data: function for function in module.ops if isinstance(function, FuncOp)}
     main = functions.get("main")
     if main is None:
         raise ValueError(f"{name} has no function @main; it has {', '.join(functions) or 'none'}")
@@ -109,36 +110,36 @@ def of_module(module: ModuleOp, name: str = "step") -> Step:
 
 
 def _lines(module: ModuleOp) -> dict[str, list[str]]:
-    """The lines of each function's ops as text, by the function's name."""
-    found: dict[str, list[str]] = {}
+    """The lines of each function's ops, by the function's name."""
+    lines: dict[str, list[str]] = {}
     current: list[str] = []
     for line in without_locations(print_module(module)):
         if line.startswith("  func.func"):
-            current = found[line.split("@", 1)[1].split("(", 1)[0]] = []
+            current = lines[line.split("@", 1)[1].split("(", 1)[0]] = []
         elif line.startswith("    "):
             current.append(line.strip())
-    return found
+    return lines
 
 
 class _Reader:
     def __init__(self, functions: dict[str, FuncOp], lines: dict[str, list[str]]):
         self.functions, self.lines = functions, lines
-        self.ops: list[Op] = []
+        self.ops: list[StepOp] = []
         self.calls = 0
 
-    def step(self, main: FuncOp, name: str) -> Step:
-        given = [dict(each.data) for each in main.arg_attrs or ()] or [{} for _ in main.args]
-        arguments = [_argument(i, main.args[i].type, given[i]) for i in range(len(main.args))]
+    def step(self, main: FuncOp, name: str) -> StepProgram:
+        attributes = [dict(entry.data) for entry in main.arg_attrs or ()] or [{} for _ in main.args]
+        arguments = [_argument(i, main.args[i].type, attributes[i]) for i in range(len(main.args))]
         numbers: dict[SSAValue, int] = {a: ~i for i, a in enumerate(main.args)}
         results = self._walk(main, numbers, "")
         for op in self.ops:
             for operand in dict.fromkeys(op.operands):
                 if operand >= 0:
                     self.ops[operand].users.append(op.number)
-        return Step(name, arguments, self.ops, tuple(results))
+        return StepProgram(name, arguments, self.ops, tuple(results))
 
     def _walk(self, function: FuncOp, numbers: dict[SSAValue, int], cluster: str) -> list[int]:
-        """Add the ops of a function whose arguments are known; the numbers of its results."""
+        """Add the ops of a function whose arguments have `numbers`; returns the numbers of its results."""
         text = self.lines.get(function.sym_name.data, [])
         for position, op in enumerate(function.body.block.ops):
             operands = tuple(numbers[value] for value in op.operands)
@@ -165,14 +166,14 @@ class _Reader:
     def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> None:
         place = (describe(op.location) or "").removesuffix(" (backward)")
         self.ops.append(
-            Op(
+            StepOp(
                 number=len(self.ops),
                 kind=op.name.removeprefix("lazytpu."),
-                type=", ".join(str(each) for each in op.result_types),
+                type=", ".join(str(type_) for type_ in op.result_types),
                 line=place,
                 backward=is_backward(op.location),
                 operands=operands,
-                bytes=sum(size_of(each) for each in op.result_types),
+                bytes=sum(size_of(type_) for type_ in op.result_types),
                 flops=flops(op),
                 passes=passes_of(op),
                 members=members_of(op),
@@ -183,8 +184,8 @@ class _Reader:
         )
 
 
-def _argument(index: int, kind: Attribute, given: dict[str, Attribute]) -> Argument:
-    name, alias, text = given.get("lazytpu.name"), given.get("lazytpu.alias"), str(kind)
+def _argument(index: int, kind: Attribute, attributes: dict[str, Attribute]) -> StepArgument:
+    name, alias, text = attributes.get("lazytpu.name"), attributes.get("lazytpu.alias"), str(kind)
     shown = name.data if isinstance(name, StringAttr) else f"argument {index}"
     update = alias.value.data if isinstance(alias, IntegerAttr) else None
-    return Argument(shown, text, tensor_bytes(text), update)
+    return StepArgument(shown, text, tensor_bytes(text), update)

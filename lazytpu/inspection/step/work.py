@@ -1,4 +1,4 @@
-"""What an op computes and moves, before any compiler has seen it."""
+"""The work of an op of the dialect, before any compiler has seen it."""
 
 from __future__ import annotations
 
@@ -23,64 +23,65 @@ LANES = {
     30, "cos": 30, "tan": 40, "pow": 16, "div": 4, "rsqrt": 3, "sqrt": 4, "cbrt": 10, "atan2": 30, "rem": 10,
     "random_bits": 60, "attention_by_blocks": 20, "attention_by_blocks_backward": 40,
 }  # fmt: skip
-"""Instructions of the vector unit for each element, where they are more than one. erf: a fused GELU of 3 million
-elements takes 18,400 cycles more than its product does in libtpu's estimate (v6e), 6 for each register, of four
-instructions each."""
+"""Vector instructions per element, where there is more than one. erf: by libtpu's estimate for v6e, a fused GELU of 3
+million elements takes 18,400 cycles more than its product, 6 per register, with four instructions each."""
 
 FREE = frozenset(("constant", "dense_constant", "iota", "number", "broadcast_in_dim", "reshape"))
-"Ops that compute nothing, or nothing that is not made where it is used."
+"Ops that compute nothing, or whose result is computed wherever it is used."
 
 COLLECTIVES = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute"))
 
 
 def size_of(kind: Attribute) -> int:
-    """Bytes of a tensor type, without padding; a boolean takes one byte an element. 0 for what is no tensor."""
+    """Bytes of a tensor type, without padding and with one byte per boolean; 0 for other types."""
     try:
-        found = type_of(kind)
-        return numel(shape_of(found)) * max(1, bitwidth(dtype_of(found)) // 8)
+        tensor = type_of(kind)
+        return numel(shape_of(tensor)) * max(1, bitwidth(dtype_of(tensor)) // 8)
     except ValueError:
         return 0
 
 
 def members_of(op: Operation) -> int:
-    """How many devices a collective is among; 0 for another op."""
+    """The number of devices in a collective; 0 for other ops."""
     if op.name.removeprefix("lazytpu.") not in COLLECTIVES:
         return 0
     return 2 if "groups" not in op.properties else max(map(len, lists_of(op.properties["groups"])), default=1)
 
 
 def flops(op: Operation) -> float:
-    """Arithmetic operations; a multiplication and its addition are two. One for each element that an op makes, or that
-    a reduction reads, whatever the function."""
+    """Arithmetic operations of an op; a multiply-add is two. Other ops count one per element that they produce, or that
+    a reduction reads, times `LANES`."""
     kind = op.name.removeprefix("lazytpu.")
     if kind in FREE or not op.results or kind.startswith("func."):
         return 0.0
-    made = float(sum(numel(shape_of(result)) for result in op.results))
+    results = float(sum(numel(shape_of(result)) for result in op.results))
     if isinstance(op, DotGeneralOp):
         shape = shape_of(op.lhs)
-        return 2.0 * made * prod(shape[d] for d in ints(op.lhs_contract))
+        return 2.0 * results * prod(shape[d] for d in ints(op.lhs_contract))
     if isinstance(op, ConvolutionOp):
         layout, window = conv_layout(op.layout.data), shape_of(op.kernel)
-        return 2.0 * made * window[layout.kernel_in] * prod(window[d] for d in layout.kernel_spatial)
+        return 2.0 * results * window[layout.kernel_in] * prod(window[d] for d in layout.kernel_spatial)
     if (size := attention_of(op)) is not None:
-        return float(sum(size.work(each).flops for each in KERNELS[_named(op)]))
+        return float(sum(size.work(kernel).flops for kernel in KERNELS[_named(op)]))
     if (scores := _scores_of(op)) is not None:
         return scores * LANES[_named(op)]
     read = float(sum(numel(shape_of(value)) for value in op.operands))
     if kind == "sort":
-        return made * max(1.0, log2(max(made, 2.0)))
+        return results * max(1.0, log2(max(results, 2.0)))
     return (
-        max(made, read) if kind in ("reduce", "argreduce", "reduce_window", "cumulative") else made * LANES.get(kind, 1)
+        max(results, read)
+        if kind in ("reduce", "argreduce", "reduce_window", "cumulative")
+        else results * LANES.get(kind, 1)
     )
 
 
 def _named(op: Operation) -> str:
-    """Its kind, of a template its name."""
+    """The op's kind, or the name of a template."""
     return op.template_name.data if isinstance(op, TemplateOp) else op.name.removeprefix("lazytpu.")
 
 
 def attention_of(op: Operation) -> AttentionSize | None:
-    """The attention that an op computes by kernels; None for another op."""
+    """The size of the attention that an op computes by kernels; None for other ops."""
     name = _named(op)
     if name not in KERNELS:
         return None
@@ -90,7 +91,7 @@ def attention_of(op: Operation) -> AttentionSize | None:
         assert isinstance(op, TemplateOp)
         first = 3 if name.endswith("backward") else 0
         q, k, v = op.operands[first : first + 3]
-        causal, window = (from_attribute(op.params.data[each]) for each in ("causal", "window"))
+        causal, window = (from_attribute(op.params.data[option]) for option in ("causal", "window"))
     (batch, heads, queries, width), (_, key_heads, keys, _) = shape_of(q), shape_of(k)
     itemsize = bitwidth(dtype_of(q)) // 8
     return AttentionSize(
@@ -99,19 +100,19 @@ def attention_of(op: Operation) -> AttentionSize | None:
 
 
 def estimate_of(op: Operation) -> Estimate | None:
-    """What the kernels of an attention op take; None for another op."""
+    """The cost of an attention op's kernels; None for other ops."""
     size = attention_of(op)
     if size is None:
         return None
-    works = [size.work(each) for each in KERNELS[_named(op)]]
+    works = [size.work(work) for work in KERNELS[_named(op)]]
     flops, transcendentals, moved = (
-        float(sum(getattr(each, name) for each in works)) for name in ("flops", "transcendentals", "bytes")
+        float(sum(getattr(work, name) for work in works)) for name in ("flops", "transcendentals", "bytes")
     )
     return Estimate(flops, transcendentals, moved, passes_of(op))
 
 
 def _scores_of(op: Operation) -> float | None:
-    """Scores of attention by blocks in other ops, whose vector work decides; None for another op."""
+    """The number of scores of attention by blocks, whose vector work dominates; None for other ops."""
     if not _named(op).startswith("attention_by_blocks"):
         return None
     first = 1 if _named(op).endswith("backward") else 0
@@ -119,10 +120,10 @@ def _scores_of(op: Operation) -> float | None:
 
 
 def passes_of(op: Operation) -> int:
-    """How often the matrix unit goes over the operands of a product; 0 for what is none."""
+    """Passes of the matrix unit over the operands of a product; 0 for other ops."""
     if not isinstance(op, DotGeneralOp | ConvolutionOp) and _named(op) not in KERNELS:
         return 0
     wide = dtype_of(op.operands[0]) in ("f32", "f64", "c64", "c128")
-    told = op.params.data.get("precision") if isinstance(op, TemplateOp) else op.properties.get("precision")
-    precision = getattr(told, "data", "default")
+    attribute = op.params.data.get("precision") if isinstance(op, TemplateOp) else op.properties.get("precision")
+    precision = getattr(attribute, "data", "default")
     return PASSES.get(precision, 1) if wide else 1

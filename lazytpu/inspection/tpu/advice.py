@@ -1,4 +1,4 @@
-"""What would make a program faster or smaller, as far as its user can change it: each with a line, a fix and a gain."""
+"""Advice on what users can change to make a program faster or smaller, each with a line, a fix and a gain."""
 
 from __future__ import annotations
 
@@ -6,59 +6,59 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lazytpu.inspection.tpu.figures import ProgramFigures
-from lazytpu.inspection.tpu.hlo import Line
-from lazytpu.inspection.tpu.module import Product
+from lazytpu.inspection.tpu.hlo import ProgramLine
+from lazytpu.inspection.tpu.module import MatrixProduct
 
 LANES = 128
 ONE_PASS = 0.45
-"""Of a float32 product's time that one pass of bfloat16 saves of six: 11.8 against 21.2 us for 1024^3 by the compiler's
-simulation for a v6e."""
+"""The part of a float32 product's time that one pass of bfloat16 saves, compared with six: 11.8 against 21.2 us for
+1024^3 in the compiler's simulation for v6e."""
 PAST = 16
-"Elements past a multiple of 128 that are few enough to do without."
+"At most this many elements past a multiple of 128 are few enough to drop."
 SMALL = 1 << 16
-"Bytes of a result that nobody needs to be told about."
+"Results below this many bytes are not worth advice."
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is the matter (`text`) at which line, what to do (`fix`), and what that saves at most: `seconds` of a run,
-    or None where nobody measured it, and `bytes` of memory. `code` is its name: those of `RULES`."""
+    """A problem (`text`) at a line, what to do about it (`fix`), and what that saves at most: `seconds` of a run, None
+    if nobody measured it, and `bytes` of memory. `code` is a key of `RULES`."""
 
     code: str
     text: str
     fix: str
-    line: Line | None = None
+    line: ProgramLine | None = None
     seconds: float | None = None
     bytes: int = 0
 
 
 def advise(report: ProgramFigures) -> list[Advice]:
-    """All advice for a program, the largest gain first."""
-    found = [Advice(code, *rest) for code, rule in RULES.items() for rest in rule(report)]
-    return sorted(found, key=lambda each: (-(each.seconds or 0.0), -each.bytes))
+    """All advice for a program, largest gain first."""
+    advice = [Advice(code, *rest) for code, rule in RULES.items() for rest in rule(report)]
+    return sorted(advice, key=lambda entry: (-(entry.seconds or 0.0), -entry.bytes))
 
 
-Found = Iterator[tuple[str, str, Line | None, float | None, int]]
+Found = Iterator[tuple[str, str, ProgramLine | None, float | None, int]]
 
 
-def _time_of(report: ProgramFigures, products: Sequence[Product]) -> float:
-    """Seconds of the ops that compute these products, as far as the matrix unit decides them."""
-    wanted = {(product.line, product.flops) for product in products}
+def _time_of(report: ProgramFigures, products: Sequence[MatrixProduct]) -> float:
+    """Seconds of the ops that compute these products and are bound by the matrix unit."""
+    keys = {(product.line, product.flops) for product in products}
     return sum(
         cost.seconds
         for cost in report.costs
-        if cost.bound == "matrix unit" and any((line, cost.work.flops) in wanted for line in report.lines(cost.op))
+        if cost.bound == "matrix unit" and any((line, cost.work.flops) in keys for line in report.lines(cost.op))
     )
 
 
-def _dearest(report: ProgramFigures, products: Sequence[Product]) -> Line | None:
+def _dearest(report: ProgramFigures, products: Sequence[MatrixProduct]) -> ProgramLine | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
 
 
 def _narrow_heads(report: ProgramFigures) -> Found:
-    """Attention with heads of 64 or 80: the arrays fill half of the lanes, and the products half of the unit."""
-    by_head: dict[int, list[Product]] = {}
+    """Attention with heads of 64 or 80: arrays fill half of the lanes, and products half of the matrix unit."""
+    by_head: dict[int, list[MatrixProduct]] = {}
     for product in report.module.products:
         head = min(product.depth, product.columns)
         if product.batch > 1 and 16 <= head < LANES and product.rows >= head < max(product.depth, product.columns):
@@ -76,8 +76,8 @@ def _narrow_heads(report: ProgramFigures) -> Found:
 
 
 def _past_a_tile(report: ProgramFigures) -> Found:
-    """Sizes such as 1025, which take the time and the memory of 1152."""
-    by_size: dict[int, list[Product]] = {}
+    """Sizes such as 1025, which take the time and memory of 1152."""
+    by_size: dict[int, list[MatrixProduct]] = {}
     for product in report.module.products:
         for size in {product.rows, product.depth, product.columns}:
             if size > LANES and 0 < size % LANES <= PAST:
@@ -95,7 +95,7 @@ def _past_a_tile(report: ProgramFigures) -> Found:
 
 
 def _float32_products(report: ProgramFigures) -> Found:
-    """Products of float32 at full precision: six passes of the matrix unit, which multiplies bfloat16."""
+    """Float32 products at full precision: six passes of the matrix unit, which multiplies bfloat16."""
     for precision, passes in (("HIGHEST", 6), ("HIGH", 3)):
         products = [p for p in report.module.products if p.precision == precision and p.left.dtype == "f32"]
         if products:
@@ -109,13 +109,13 @@ def _float32_products(report: ProgramFigures) -> Found:
 
 
 def _held_values(report: ProgramFigures) -> Found:
-    """Results that are no parameter, state, or overwritten tensor: Python holds them, so they must be in memory."""
+    """Results that are neither parameters, states nor overwritten tensors: Python holds them, so they need memory."""
     overwriting = {argument.alias for argument in report.module.arguments}
     for place, result in enumerate(report.module.results):
         free = result.name is None and place not in overwriting and result.line is not None
         if free and result.type.bytes >= SMALL:
             yield (
-                f"{result.type} is held by Python when the step ends: it is written to memory, and not fused away",
+                f"{result.type} is held by Python when the step ends: it is written to memory and not fused away",
                 "drop it (del, or do not append it to a list), or keep a smaller value such as its mean",
                 result.line,
                 result.type.bytes / report.facts.device_hbm_bandwidth,
@@ -124,29 +124,30 @@ def _held_values(report: ProgramFigures) -> Found:
 
 
 def _held_gradients(report: ProgramFigures) -> Found:
-    """Gradients that outlive the step, though the next one clears them first."""
-    held = [each for each in report.module.results if (each.name or "").endswith(".grad")]
-    size = sum(each.type.bytes for each in held)
-    if held:
+    """Gradients that outlive the step although the next one clears them first."""
+    gradients = [result for result in report.module.results if (result.name or "").endswith(".grad")]
+    size = sum(result.type.bytes for result in gradients)
+    if gradients:
         yield (
-            f"{len(held)} gradients are alive when the step ends, and are written to memory",
+            f"{len(gradients)} gradients are alive when the step ends and are written to memory",
             "optimizer.zero_grad() directly after optimizer.step(), before the step ends",
-            held[0].line,
+            gradients[0].line,
             size / report.facts.device_hbm_bandwidth,
             size,
         )
 
 
 def _not_donated(report: ProgramFigures) -> Found:
-    """Parameters and states whose new value could not take the memory of the old one."""
-    results = {each.name: each for each in report.module.results if each.name}
-    kept = [each for each in report.module.arguments if not each.overwritten and each.name in results]
-    if kept:
-        line = next(each.line for each in report.module.results if each.name == kept[0].name)
-        size = sum(each.type.bytes for each in kept)
+    """Parameters and states whose new value cannot reuse the memory of the old one."""
+    results = {value.name: value for value in report.module.results if value.name}
+    updates = [value for value in report.module.arguments if not value.overwritten and value.name in results]
+    if updates:
+        line = next(value.line for value in report.module.results if value.name == updates[0].name)
+        size = sum(value.type.bytes for value in updates)
         yield (
-            f"{len(kept)} updates, of {kept[0].name} first, cannot take the old value's memory: something holds it",
-            "let go of copies that share it (a detach() or a view that is kept, an exported array)",
+            f"{len(updates)} updates, of {updates[0].name} first, cannot take the old value's memory: "
+            "something holds it",
+            "drop references that share it (a detach() or view that is kept, an exported array)",
             line,
             None,
             size,
@@ -154,13 +155,13 @@ def _not_donated(report: ProgramFigures) -> Found:
 
 
 def _exposed_collectives(report: ProgramFigures) -> Found:
-    """Collectives that the core waits for."""
+    """Collectives that the core has to wait for."""
     waited = [cost for cost in report.collectives if cost.waited > 0.01 * report.seconds]
     if waited:
         yield (
             f"the core waits for {len(waited)} collectives, longest for {waited[0].collective} of "
             f"{waited[0].payload:,} bytes",
-            "smaller buckets, started as soon as their gradients are there; fewer bytes (bfloat16, reduce-scatter)",
+            "smaller buckets, started as soon as their gradients are ready; fewer bytes (bfloat16, reduce-scatter)",
             report.line(waited[0].op),
             sum(cost.waited for cost in waited),
             0,
@@ -168,7 +169,7 @@ def _exposed_collectives(report: ProgramFigures) -> Found:
 
 
 def _too_large(report: ProgramFigures) -> Found:
-    """A program that the chip has no room for."""
+    """A program that does not fit the chip's memory."""
     memory = report.memory
     if not memory.fits:
         over = memory.total.peak + memory.total.code - memory.capacity
@@ -192,4 +193,4 @@ RULES: dict[str, Callable[[ProgramFigures], Found]] = {
     "not-donated": _not_donated,
     "exposed-collectives": _exposed_collectives,
 }
-"The rules by the code of their advice."
+"Code of the advice -> rule."

@@ -1,6 +1,6 @@
-"""Whether the figures of a report fit together: what was read of the compiler's module, and what went into it.
+"""Whether the figures of a report are consistent: what was read from the compiler's module, and what went into it.
 
-A report that leaves something out is worse than none. So what does not add up is an error, with both figures.
+A report that leaves something out is worse than none. So any inconsistency is an error, which gives both figures.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from lazytpu.inspection.tpu.schedule import Schedule
 from lazytpu.inspection.tpu.work import matrix_flops
 
 LEAST = 0.5
-"""The part of the products of a StableHLO module that a compiler's rewriting may leave, beside what `products` does not
-count: in 12 steps of models all of it was left."""
+"""The part of a StableHLO module's products, as `products` counts them, that a compiler must leave. In the steps of 12
+models it left all of them."""
 
 
 class InconsistentError(RuntimeError):
-    """Figures of a cost report that do not fit together. The report would be wrong, so there is none."""
+    """The figures of a cost report are inconsistent. The report would be wrong, so there is none."""
 
     def __init__(self, name: str, what: str):
         super().__init__(
-            f"the cost report of {name} does not add up: {what}. This is a fault of lazytpu, or a compiler newer "
-            "than it knows; no figure of this program is to be believed"
+            f"the cost report of {name} does not add up: {what}. This is a bug in lazytpu, or a compiler newer than "
+            "it knows; do not trust any figure of this program"
         )
 
 
 def agree(hlo: Hlo, module: Module, schedule: Schedule, devices: int, name: str) -> None:
-    """Raises InconsistentError for a schedule without a product of its module, or a module without most of the products
-    that were compiled."""
+    """Raise InconsistentError if the schedule lacks products of the HLO module, or the HLO module lacks most products
+    of the StableHLO."""
     read, planned = once(hlo, hlo.entry), sum(cost.work.flops for cost in schedule.costs)
     if abs(read - planned) > 1e-6 * max(read, planned):
         raise InconsistentError(
-            name, f"the module has {read / 1e9:,.3f} GFLOP, a loop counted once, and its schedule {planned / 1e9:,.3f}"
+            name, f"the module has {read / 1e9:,.3f} GFLOP, loops counted once, but its schedule {planned / 1e9:,.3f}"
         )
-    given = module.least_flops / max(devices, 1)
-    if read < LEAST * given:
+    least = module.least_flops / max(devices, 1)
+    if read < LEAST * least:
         raise InconsistentError(
             name,
-            f"at least {given / 1e9:,.3f} GFLOP for each device went into the compiler, and {read / 1e9:,.3f} were "
-            "read in what it made",
+            f"at least {least / 1e9:,.3f} GFLOP per device went into the compiler, but its output has "
+            f"{read / 1e9:,.3f}",
         )
 
 
 def once(hlo: Hlo, computation: Computation) -> float:
-    """Operations of all products in a computation and in those that it runs, the body of a loop once; kernels by their
-    own estimate."""
+    """Operations of all products in a computation and those that it runs. The body of a loop counts once, and kernels
+    by their own estimate."""
     total = 0.0
     for op in computation.ops:
         kernel = Estimate.of(op)

@@ -8,7 +8,7 @@ from math import prod
 from lazytpu.inspection.tpu.wire import Message
 from lazytpu.passes.layout.tiling import padded_elements
 
-# Bits of an element; a boolean takes a byte.
+# Bits per element; a boolean takes a byte.
 BITS = {"pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "s8": 8, "u8": 8, "bf16": 16, "f16": 16}
 BITS |= {"s16": 16, "u16": 16, "f32": 32, "s32": 32, "u32": 32, "f64": 64, "s64": 64, "u64": 64, "c64": 64, "c128": 128}
 BITS |= dict.fromkeys(
@@ -16,7 +16,7 @@ BITS |= dict.fromkeys(
 )
 BITS |= {"s1": 1, "u1": 1}
 
-# PrimitiveType of xla/xla_data.proto, by number.
+# PrimitiveType of xla/xla_data.proto by number.
 _TYPES = dict(
     enumerate(
         """invalid pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 tuple opaque c64 bf16 token c128 f8e5m2 f8e4m3fn s4 u4
@@ -26,13 +26,13 @@ _TYPES = dict(
 _NO_ARRAYS = ("token", "opaque")
 
 HBM = 0
-"The memory space of arrays without a mark; 1 is VMEM, beside the TensorCore, and 2 SMEM, of its scalar unit."
+"The default memory space of arrays; 1 is VMEM, next to the TensorCore, and 2 is SMEM, of its scalar unit."
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """One array: its element type, its dimensions, which of them are the minor ones (`order`, the fastest first), the
-    tile that the last of these are padded to, and the memory it lies in."""
+    """An array: its element type, its dimensions, their `order` from the most minor on, the `tile` that the most minor
+    ones are padded to, and its memory `space`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -42,28 +42,28 @@ class Array:
 
     @property
     def elements(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return prod(self.dims)
 
     @property
     def padded_elements(self) -> int:
-        """How many it takes in memory, where the minor dimensions fill whole tiles."""
+        """The number of elements with padding, where the minor dimensions fill whole tiles."""
         order = self.order if len(self.order) == len(self.dims) else tuple(reversed(range(len(self.dims))))
         return padded_elements(self.dims, order, self.tile)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the elements."""
+        """Bytes without padding."""
         return -(-self.elements * BITS[self.dtype] // 8)
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes in memory."""
+        """Bytes with padding."""
         return -(-self.padded_elements * BITS[self.dtype] // 8)
 
     @property
     def hbm_bytes(self) -> int:
-        """Bytes in HBM: none for an array that lies on the chip."""
+        """Bytes in HBM: 0 for an array in a memory on the chip."""
         return self.padded_bytes if self.space == HBM else 0
 
     def __str__(self) -> str:
@@ -71,17 +71,16 @@ class Array:
 
 
 def arrays(shape: Message) -> tuple[Array, ...]:
-    """The arrays of a ShapeProto, those inside of tuples one after the other. Raises ValueError for an element type
-    that is not known."""
+    """The arrays of a ShapeProto, with tuples flattened. Raises ValueError for an unknown element type."""
     kind = _TYPES.get(shape.integer(2))
     if kind == "tuple":
-        return tuple(part for each in shape.messages(4) for part in arrays(each))
+        return tuple(part for element in shape.messages(4) for part in arrays(element))
     if kind in _NO_ARRAYS:
         return ()
     if kind not in BITS:
-        raise ValueError(f"an array has the element type {shape.integer(2)} of XLA, which is not known here")
+        raise ValueError(f"an array has XLA's element type {shape.integer(2)}, which is unknown here")
     layout = shape.message(5)
     tiles = layout.messages(6)
-    # -2^63 stands for a dimension that is merged with the next, "*" in text.
+    # -2^63 means that a dimension is merged with the next, "*" in text.
     edges = tuple(max(edge, 1) for edge in tiles[0].integers(1)) if tiles else ()
     return (Array(kind, shape.integers(3), layout.integers(1), edges, layout.integer(8)),)

@@ -1,4 +1,4 @@
-"""Collectives: which op is one, how many chips take part, and how long the links between chips are busy with it."""
+"""Collectives: which ops are one, how many chips take part, and how long they keep the links between chips busy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LATENCY = 1.5e-6
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective: its kind, how many devices take part, and the bytes that `seconds` reckons with: of the result,
-    and of operands where these are larger (reduce-scatter, all-to-all)."""
+    """A collective: its kind, the number of devices, and the bytes for `seconds`: those of the result, or of the
+    operands where these are larger (reduce-scatter, all-to-all)."""
 
     kind: str
     members: int
@@ -25,27 +25,27 @@ class Collective:
 
 
 def collective(hlo: Hlo, computation: Computation, op: Op, devices: int) -> Collective | None:
-    """The collective that an op of a computation is, starts, or holds as a custom fusion; None for another op. Of one
-    that names no groups, all devices take part."""
-    found = _found(hlo, computation, op)
-    if found is None:
+    """The collective that an op is, starts, or contains as a custom fusion; None for other ops. Without groups, all
+    devices take part."""
+    carrier = _found(hlo, computation, op)
+    if carrier is None:
         return None
-    home, each = found.computation.by_name, found.op
-    given = sum(part.bytes for name in each.operands for part in home[name].results)
-    parts = [part.bytes for part in each.results]
-    if found.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and given:
-        payload = given
-    elif each.opcode.endswith("-start") and found.kind != "all-reduce":
-        payload = max(parts, default=0)  # the type holds the operand as well
+    by_name, inner = carrier.computation.by_name, carrier.op
+    operand_bytes = sum(part.bytes for name in inner.operands for part in by_name[name].results)
+    result_bytes = [part.bytes for part in inner.results]
+    if carrier.kind in ("reduce-scatter", "all-to-all", "ragged-all-to-all") and operand_bytes:
+        payload = operand_bytes
+    elif inner.opcode.endswith("-start") and carrier.kind != "all-reduce":
+        payload = max(result_bytes, default=0)  # the type includes the operand
     else:
-        payload = sum(parts)
-    members = 2 if found.kind == "collective-permute" else found.groups.groups or devices
-    return Collective(found.kind, members, payload)
+        payload = sum(result_bytes)
+    members = 2 if carrier.kind == "collective-permute" else carrier.groups.groups or devices
+    return Collective(carrier.kind, members, payload)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The op with a collective's operands and results, where it stands, and the op that names the groups."""
+    """The op with a collective's operands and results, its computation, and the op that names the groups."""
 
     kind: str
     computation: Computation
@@ -62,10 +62,10 @@ def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _
     inside = None
     for name in op.called:
         called = hlo.computations[name]
-        for each in called.ops:
-            inside = inside or _found(hlo, called, each, inner=True)
-    # The compiler takes an all-reduce apart where each device can go on with a part of it. Each half is a fusion that
-    # holds the whole; its name alone tells which half it is, and its own operands and results what travels.
+        for inner_op in called.ops:
+            inside = inside or _found(hlo, called, inner_op, inner=True)
+    # The compiler splits an all-reduce where each device can continue with a part of it. Each half is a fusion that
+    # contains the whole: only its name tells which half it is, and its own operands and results what is sent.
     named = re.match("all-reduce-scatter|all-gather|all-reduce", op.called[0]) if op.called else None
     if named is None:
         return inside
@@ -76,18 +76,18 @@ def _found(hlo: Hlo, computation: Computation, op: Op, inner: bool = False) -> _
 
 
 def chain(hlo: Hlo, op: Op) -> tuple[str, str] | None:
-    """("start" or "done", which) of a fusion that begins or ends a reduction that the fusions between the two go on
-    with, each for a while; None for another op."""
+    """("start" or "done", name of the chain) for a fusion that starts or ends a reduction that the fusions in between
+    continue; None for other ops."""
     end = re.match("async-collective-(start|done)", op.name) if op.opcode == "fusion" else None
-    for each in hlo.computations[op.called[0]].ops if end else ():
-        if end and "chain_id" in each.frontend:
-            return end[1], f"chain {each.frontend['chain_id']}"
+    for inner_op in hlo.computations[op.called[0]].ops if end else ():
+        if end and "chain_id" in inner_op.frontend:
+            return end[1], f"chain {inner_op.frontend['chain_id']}"
     return None
 
 
 def seconds(kind: str, nbytes: float, devices: int, facts: Generation) -> float:
-    """How long a ring takes for a result (of reduce-scatter and all-to-all: an operand) of so many bytes. A ring uses a
-    link in each direction; a permutation one link in one direction."""
+    """Seconds of a ring for a result (for reduce-scatter and all-to-all, an operand) of `nbytes`. A ring uses a link in
+    each direction, a permutation one link in one direction."""
     if devices <= 1:
         return 0.0
     one_way = facts.ici_bandwidth / facts.ici_links / 2

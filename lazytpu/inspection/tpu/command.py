@@ -15,39 +15,41 @@ TOPOLOGY = "v6e:2x2"
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Adds `cost` to a parser of commands."""
-    made = commands.add_parser(
+    """Add `cost` to a parser of commands."""
+    parser = commands.add_parser(
         "cost",
         help="what a program would cost on a TPU, by the TPU's compiler",
-        description="Compiles a module that LAZYTPU_DUMP wrote, of the lazytpu dialect (with source lines) or of "
-        "StableHLO, for a TPU that need not be there, and says what it would cost: docs/tpu-report.md.",
+        description="Compiles a module that LAZYTPU_DUMP wrote, in the lazytpu dialect (with source lines) or "
+        "StableHLO, for a TPU, which this machine need not have, and reports its cost: see docs/tpu-report.md.",
     )
-    made.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; the largest of DIR")
-    made.add_argument("--topology", default=TOPOLOGY, metavar="NAME", help=f"the chips, default {TOPOLOGY}; v5p:2x2x1")
-    made.add_argument("--json", action="store_true", help="all figures, for programs")
-    made.add_argument(
+    parser.add_argument("file", type=Path, metavar="FILE|DIR", help="a module of a dump; for DIR its largest")
+    parser.add_argument(
+        "--topology", default=TOPOLOGY, metavar="NAME", help=f"the chips, default {TOPOLOGY}; v5p:2x2x1"
+    )
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument(
         "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of XLA, such as xla_tpu_...=true"
     )
-    made.add_argument("--dir", type=Path, metavar="DIR", help="the cache (default: that of LAZYTPU_CACHE_DIR)")
-    made.set_defaults(run=run)
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="the cache (default: that of LAZYTPU_CACHE_DIR)")
+    parser.set_defaults(run=run)
 
 
-def run(asked: argparse.Namespace) -> int:
-    """The command; raises ValueError for what is wrong with the file, the topology or libtpu."""
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises ValueError for an invalid file or topology, or if libtpu fails."""
     from xdsl.utils.exceptions import ParseError
 
     from lazytpu.inspection.stages import Stages
     from lazytpu.inspection.tpu.compiling import report_text  # here: it loads jax and xDSL
     from lazytpu.runtime.errors import CompileError, PlatformError
 
-    chosen, file = dict(_option(each) for each in asked.option), largest(asked.file)
+    chosen, file = dict(_option(option) for option in args.option), largest(args.file)
     try:
-        with options(cache_dir=options.cache_dir if asked.dir is None else asked.dir), Stages() as tell:
-            tell(f"compiling {_name(file)} for {asked.topology}")
-            report = report_text(file.read_text(), asked.topology, name=_name(file), options=chosen)
+        with options(cache_dir=options.cache_dir if args.dir is None else args.dir), Stages() as tell:
+            tell(f"compiling {_name(file)} for {args.topology}")
+            report = report_text(file.read_text(), args.topology, name=_name(file), options=chosen)
     except (ParseError, CompileError, PlatformError) as error:
         raise ValueError(str(error)) from error
-    if asked.json:
+    if args.json:
         print(json.dumps(report.as_dict(), indent=1))
     elif (out := console()).is_terminal:
         out.print(report)

@@ -1,4 +1,4 @@
-"""From a module to its report: the lazytpu dialect through the pipeline of the TPU, or StableHLO as it is."""
+"""From a module to its report: the lazytpu dialect through the TPU's pipeline, StableHLO as it is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Options = Mapping[str, bool | int | str]
 
 
 def report_stablehlo(text: str, topology: str, *, name: str, options: Options | None = None) -> ProgramReport:
-    """The report of a StableHLO module's text, with its source lines, for as many devices as it says itself.
+    """The report of a StableHLO module's text, with source lines, for the number of devices that it states.
 
     Raises what `lazytpu.runtime.tpu_compiler.compile_for_tpu` does.
     """
@@ -31,13 +31,13 @@ def report_stablehlo(text: str, topology: str, *, name: str, options: Options | 
 
 
 def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> TpuReport | None:
-    """The report of a module by the TPU's compiler, as `report_text`; None where that is not installed. Raises
-    ValueError for what the compiler refuses."""
+    """The report of a module as by `report_text`; None if the TPU's compiler is not installed. Raises ValueError if it
+    rejects the module."""
     if not installed():
         return None
     topology = smallest(generation)
-    told = "so that its times are used: minutes for a large step, and kept; --model gives estimates at once"
-    print(f"libtpu compiles {name} for {topology}, {told}", file=sys.stderr)
+    why = "to use its times: this takes minutes for a large step, once; --model gives estimates at once"
+    print(f"libtpu compiles {name} for {topology}, {why}", file=sys.stderr)
     try:
         with Stages() as tell:
             tell(f"compiling {name} for {topology}")
@@ -49,11 +49,11 @@ def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> 
 def report_text(
     text: str, topology: str, *, name: str, options: Options | None = None, passes: str | None = None
 ) -> TpuReport:
-    """The report of a module of the lazytpu dialect, or of StableHLO, as dumps hold them.
+    """The report of a dumped module, in the lazytpu dialect or StableHLO.
 
-    The dialect goes through `passes` first, by default the pipeline of the topology's generation; what a dump holds
-    went through that of the machine that wrote it. Raises ValueError and ParseError when the text is no module,
-    and what `report_stablehlo` does.
+    The dialect first goes through `passes`, by default the pipeline of the topology's generation; a dump went through
+    that of the machine that wrote it. Raises ValueError and ParseError if the text is not a module, and what
+    `report_stablehlo` raises.
     """
     topology = str(Topology.parse(topology))  # before the work begins
     if "lazytpu." in re.sub(r"lazytpu\.(name|alias|donate|successor|compile_options)\b", "", text):

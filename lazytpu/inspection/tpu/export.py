@@ -1,4 +1,4 @@
-"""Reports as JSON. docs/tpu-report.md describes the fields; what changes there changes `report.SCHEMA`."""
+"""Reports as JSON. docs/tpu-report.md describes the fields; a change of them changes `report.SCHEMA`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from lazytpu.inspection.tpu.advice import Advice
 from lazytpu.inspection.tpu.figures import ProgramFigures
-from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.schedule import Cost
 
 
@@ -36,32 +36,32 @@ def program(report: ProgramFigures, advice: Sequence[Advice]) -> dict[str, Any]:
         "memory": _memory(report),
         "padding": [
             {
-                "op": each.op,
-                "argument": each.argument,
-                "array": str(each.array),
-                "bytes": each.array.bytes,
-                "padded_bytes": each.array.padded_bytes,
-                "line": line(each.line),
+                "op": item.op,
+                "argument": item.argument,
+                "array": str(item.array),
+                "bytes": item.array.bytes,
+                "padded_bytes": item.array.padded_bytes,
+                "line": line(item.line),
             }
-            for each in report.padded
+            for item in report.padded
         ],
         "advice": [
             {
-                "code": each.code,
-                "text": each.text,
-                "fix": each.fix,
-                "line": line(each.line),
-                "seconds": each.seconds,
-                "bytes": each.bytes,
+                "code": item.code,
+                "text": item.text,
+                "fix": item.fix,
+                "line": line(item.line),
+                "seconds": item.seconds,
+                "bytes": item.bytes,
             }
-            for each in advice
+            for item in advice
         ],
     }
 
 
-def line(found: Line | None) -> dict[str, Any] | None:
-    """A line of the user's program."""
-    return None if found is None else {"file": found.file, "line": found.line, "backward": found.backward}
+def line(place: ProgramLine | None) -> dict[str, Any] | None:
+    """A line of the user's program, or None."""
+    return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
 
 
 def _op(report: ProgramFigures, cost: Cost) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _op(report: ProgramFigures, cost: Cost) -> dict[str, Any]:
         "collective": cost.collective,
         "payload_bytes": cost.payload,
         "line": line(lines[0]) if lines else None,
-        "lines": [line(each) for each in lines],
+        "lines": [line(place) for place in lines],
     }
 
 
@@ -100,7 +100,7 @@ def _memory(report: ProgramFigures) -> dict[str, Any]:
         "over_time": [{"op": report.hlo.entry.ops[at].name if at < len(report.hlo.entry.ops) else None, "bytes": used}
                       for at, used in memory.over_time],
         "largest": [
-            {"op": each.op, "array": each.type, "bytes": each.bytes, "line": line(each.line)}
-            for each in memory.temporaries[:20]
+            {"op": temporary.op, "array": temporary.type, "bytes": temporary.bytes, "line": line(temporary.line)}
+            for temporary in memory.temporaries[:20]
         ],
     }  # fmt: skip

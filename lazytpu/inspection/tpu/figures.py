@@ -8,7 +8,7 @@ from functools import cached_property
 
 from lazytpu.inspection.tpu import padding
 from lazytpu.inspection.tpu.collectives import collective
-from lazytpu.inspection.tpu.hlo import KERNEL, Hlo, Line, Op
+from lazytpu.inspection.tpu.hlo import KERNEL, Hlo, Op, ProgramLine
 from lazytpu.inspection.tpu.memory import MemoryUse
 from lazytpu.inspection.tpu.module import Module
 from lazytpu.inspection.tpu.schedule import Cost, Schedule
@@ -20,8 +20,7 @@ from lazytpu.runtime.tpu_compiler import TpuProgram
 class ProgramFigures:
     """What one program costs on one device of a topology.
 
-    Every time is an estimate by `schedule`, in seconds of one run; every byte and every op is what the TPU compiler
-    says itself.
+    All times are estimates by `schedule`, in seconds per run; all bytes and ops come from the TPU compiler.
     """
 
     name: str
@@ -34,101 +33,101 @@ class ProgramFigures:
 
     @property
     def facts(self) -> Generation:
-        """Figures of the chip."""
+        """The chip's figures."""
         return GENERATIONS[self.program.topology.generation]
 
     @property
     def devices(self) -> int:
-        """On how many devices the program runs at once."""
+        """The number of devices on which the program runs."""
         return self.program.devices
 
     @property
     def seconds(self) -> float:
-        """One run. Where something is `unknown`, it is not in it: it takes at least so long."""
+        """Seconds of one run. Without what is `unknown`, so then a lower bound."""
         return self.schedule.seconds
 
     @property
     def complete(self) -> bool:
-        """Whether `seconds` has all of a run in it: shares of it, and ratios to another's, say something."""
+        """Whether `seconds` covers the whole run, so that shares and ratios of it are meaningful."""
         return not self.unknown and not self.schedule.unknown
 
     @cached_property
     def costs(self) -> list[Cost]:
-        """The ops, the dearest first."""
+        """The ops, most expensive first."""
         return sorted(self.schedule.costs, key=lambda cost: -cost.seconds)
 
     @cached_property
-    def by_line(self) -> dict[Line | None, list[Cost]]:
-        """The ops by the line they are about, the dearest line first; None for what the compiler added."""
-        found: dict[Line | None, list[Cost]] = {}
+    def by_line(self) -> dict[ProgramLine | None, list[Cost]]:
+        """The ops by their line, most expensive line first; None for ops that the compiler added."""
+        costs_of: dict[ProgramLine | None, list[Cost]] = {}
         for cost in self.costs:
-            found.setdefault(self.line(cost.op), []).append(cost)
-        return dict(sorted(found.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
+            costs_of.setdefault(self.line(cost.op), []).append(cost)
+        return dict(sorted(costs_of.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
 
     @cached_property
     def kernels(self) -> list[Cost]:
-        """Kernels written with Pallas, timed by their own cost estimates."""
+        """Kernels written in Pallas, timed by their own cost estimates."""
         return [cost for cost in self.costs if cost.op.target == KERNEL and not cost.unknown]
 
     @cached_property
     def unknown(self) -> list[Cost]:
-        """Calls, of kernels without a cost estimate for one, of which nobody says how long they take."""
+        """Calls of unknown duration, such as kernels without a cost estimate."""
         return [cost for cost in self.costs if cost.unknown]
 
     @cached_property
     def flops(self) -> float:
-        """Operations of the matrix unit, as the program writes them, kernels' by their own estimate; float32 products
+        """Operations of the matrix unit as the program states them, kernels' by their own estimate. float32 products
         take several times as many."""
         return sum(cost.flops for cost in self.costs)
 
     @cached_property
     def hbm_bytes(self) -> float:
-        """Bytes between the device and its memory."""
+        """Bytes moved to and from HBM."""
         return sum(cost.hbm_bytes for cost in self.costs)
 
     @property
     def utilisation(self) -> float:
-        """The part of the matrix unit's peak that is used over the whole run."""
+        """The fraction of the matrix unit's peak used over the whole run."""
         return self.flops / (self.seconds * self.facts.device_flops) if self.seconds else 0.0
 
     @property
     def roofline(self) -> tuple[float, float]:
-        """Seconds that the operations would take at peak, and the bytes at full bandwidth."""
+        """(seconds of the operations at peak rate, seconds of the bytes at full bandwidth)."""
         return self.flops / self.facts.device_flops, self.hbm_bytes / self.facts.device_hbm_bandwidth
 
     @cached_property
     def collectives(self) -> list[Cost]:
-        """The collectives, the one that is waited for longest first."""
+        """The collectives, longest wait first."""
         return sorted((cost for cost in self.costs if cost.collective), key=lambda cost: -cost.waited)
 
     @property
     def exposed(self) -> float:
-        """Seconds that the core waits for other chips."""
+        """Seconds in which the core waits for other chips."""
         return sum(cost.waited for cost in self.collectives)
 
-    def line(self, op: Op) -> Line | None:
-        """The line that an op is about: of the product in it, else its own, else the first inside of it."""
+    def line(self, op: Op) -> ProgramLine | None:
+        """The main line of an op: that of the product in it, else its own, else the first inside it."""
         return next(iter(self.lines(op)), None)
 
-    def lines(self, op: Op) -> list[Line]:
-        """All lines that an op computes something of, the one that it is about first."""
+    def lines(self, op: Op) -> list[ProgramLine]:
+        """All lines that an op computes parts of, its main line first."""
         if op.name not in self._lines:
             inside = self.hlo.inside(op)
-            products = [each for each in inside if each.opcode in ("convolution", "dot", "custom-call")]
-            found = [self.hlo.line(each) for each in (*products, *inside)]
-            if not any(found):
-                found = self._lines_of_collective(op)
-            self._lines[op.name] = list(dict.fromkeys(line for line in found if line is not None))
+            products = [inner for inner in inside if inner.opcode in ("convolution", "dot", "custom-call")]
+            candidates = [self.hlo.line(inner) for inner in (*products, *inside)]
+            if not any(candidates):
+                candidates = self._lines_of_collective(op)
+            self._lines[op.name] = list(dict.fromkeys(line for line in candidates if line is not None))
         return self._lines[op.name]
 
-    def _lines_of_collective(self, op: Op) -> list[Line | None]:
-        """By kind and size, those of the program that was compiled."""
-        found = collective(self.hlo, self.hlo.entry, op, self.devices)
-        if found is None:
+    def _lines_of_collective(self, op: Op) -> list[ProgramLine | None]:
+        """The lines of the StableHLO's collectives of the same kind and size."""
+        carried = collective(self.hlo, self.hlo.entry, op, self.devices)
+        if carried is None:
             return []
-        wanted = found.kind, found.payload
-        return [each.line for each in self.module.exchanges if (each.kind, each.bytes) == wanted]
+        key = carried.kind, carried.payload
+        return [exchange.line for exchange in self.module.exchanges if (exchange.kind, exchange.bytes) == key]
 
     @cached_property
-    def _lines(self) -> dict[str, list[Line]]:
+    def _lines(self) -> dict[str, list[ProgramLine]]:
         return {}

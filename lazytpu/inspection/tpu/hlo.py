@@ -1,7 +1,7 @@
-"""Scheduled HLO, as the TPU compiler made it: computations, ops in their order, lines, estimated cycles.
+"""Scheduled HLO from the TPU compiler: computations, ops in order, source lines, estimated cycles.
 
-It is read from the compiler's protobuf (xla/service/hlo.proto, xla/xla_data.proto; numbers of fields are theirs), not
-from text: whatever names something that is not there, or runs in no place of the schedule, is an error.
+It is read from the compiler's protobuf (xla/service/hlo.proto and xla/xla_data.proto, which define the field numbers)
+rather than from text: a dangling name, or an op missing from the schedule, is an error.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lazytpu.inspection.tpu.arrays import Array, arrays
 from lazytpu.inspection.tpu.wire import Message
 
 KERNEL = "tpu_custom_call"
-"The target of calls of kernels that are written with Pallas."
+"The call target of kernels written in Pallas."
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Line:
-    """A line of the user's program; `backward` for what computes its gradient."""
+class ProgramLine:
+    """A line of the user's program; `backward` if the op computes its gradient."""
 
     file: str
     line: int
@@ -33,8 +33,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction: its name, its opcode, the names of its operands and of the computations that it runs; `results`
-    is its result, or the parts of it. `raw` is the HloInstructionProto."""
+    """An instruction: its name and opcode, and the names of its operands and of the computations it calls. `raw` is the
+    HloInstructionProto."""
 
     name: str
     opcode: str
@@ -45,12 +45,12 @@ class Op:
 
     @cached_property
     def results(self) -> tuple[Array, ...]:
-        """Its result, or the parts of it."""
+        """Its result, or the elements of a tuple."""
         return arrays(self.raw.message(3))
 
     @property
     def fusion(self) -> str:
-        """The kind of a fusion, "kLoop"; empty for another op."""
+        """The kind of a fusion, such as "kLoop"; empty for other ops."""
         return self.raw.text(11)
 
     @property
@@ -60,57 +60,57 @@ class Op:
 
     @property
     def in_operands(self) -> bool:
-        """Whether some of a custom call's results lie in the memory of its operands (output_operand_aliasing)."""
+        """Whether some results of a custom call reuse the memory of its operands (output_operand_aliasing)."""
         return bool(self.raw.messages(74))
 
     @property
     def target(self) -> str:
-        """What a custom call calls; empty for another op."""
+        """The target of a custom call; empty for other ops."""
         return self.raw.text(28)
 
     @cached_property
     def constant(self) -> int | None:
-        """The value of a constant that is one integer; None for another op."""
+        """The value of a constant that is one integer; None for other ops."""
         literal = self.raw.message(8)
-        found = [value for kind in (3, 4, 5, 6, 7) for value in literal.integers(kind)]
-        return found[0] if self.opcode == "constant" and len(found) == 1 else None
+        numbers = [value for kind in (3, 4, 5, 6, 7) for value in literal.integers(kind)]
+        return numbers[0] if self.opcode == "constant" and len(numbers) == 1 else None
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What the compiler says beside of it (backend_config)."""
+        """The compiler's annotations (backend_config)."""
         text = self.raw.text(43)
         return json.loads(text) if text.startswith("{") else {}
 
     @cached_property
     def frontend(self) -> dict[str, str]:
         """Attributes that came with the program."""
-        return {each.text(1): each.text(2) for each in self.raw.message(68).messages(1)}
+        return {entry.text(1): entry.text(2) for entry in self.raw.message(68).messages(1)}
 
     @property
     def groups(self) -> int | None:
-        """How many devices are in a group of a collective; None when it names no groups. Raises ValueError for groups
-        that are spelled as axes of a mesh."""
+        """The number of devices per group of a collective; None if it names no groups. Raises ValueError for groups
+        given as axes of a mesh."""
         if self.raw.raw(98):
-            raise ValueError(f"the groups of {self.name} are spelled in a way that is not known here")
+            raise ValueError(f"the groups of {self.name} are given as axes of a mesh, which is not supported here")
         listed = self.raw.messages(49) or self.raw.message(87).messages(1)
         if listed:
-            return max(len(each.integers(1)) for each in listed)
-        return self.raw.message(92).integer(2) or None  # the devices in order, reshaped to groups
+            return max(len(group.integers(1)) for group in listed)
+        return self.raw.message(92).integer(2) or None  # devices in order, reshaped into groups
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
         """(source, target) of a permutation."""
-        return [(each.integer(1), each.integer(2)) for each in self.raw.messages(52)]
+        return [(pair.integer(1), pair.integer(2)) for pair in self.raw.messages(52)]
 
     @property
     def cycles(self) -> int | None:
-        """Cycles by the compiler's own estimate, better where it simulated the code; None where it gives none."""
-        found = self._simulated or self.config.get("window_config", {}).get("estimated_cycles")
-        return None if found is None else int(found)
+        """Cycles by the compiler's simulation of the emitted code, else by its estimate; None if it gives neither."""
+        estimate = self._simulated or self.config.get("window_config", {}).get("estimated_cycles")
+        return None if estimate is None else int(estimate)
 
     @property
     def simulated(self) -> bool:
-        """Whether `cycles` come from a simulation of the code that was emitted."""
+        """Whether `cycles` comes from a simulation of the emitted code."""
         return self._simulated is not None
 
     @property
@@ -120,7 +120,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Computation:
-    """Ops in the order that they start."""
+    """Ops in the order in which they start."""
 
     name: str
     ops: list[Op] = field(default_factory=list[Op])
@@ -132,12 +132,12 @@ class Computation:
 
     @cached_property
     def users(self) -> dict[str, list[tuple[Op, int]]]:
-        """For each op those that take its result, and as which operand."""
-        found: dict[str, list[tuple[Op, int]]] = {}
+        """For each op, its users and the operand index of each use."""
+        by_operand: dict[str, list[tuple[Op, int]]] = {}
         for op in self.ops:
             for place, operand in enumerate(op.operands):
-                found.setdefault(operand, []).append((op, place))
-        return found
+                by_operand.setdefault(operand, []).append((op, place))
+        return by_operand
 
     @cached_property
     def root(self) -> Op:
@@ -147,71 +147,71 @@ class Computation:
 
 @dataclass(frozen=True)
 class Hlo:
-    """A module: its computations by name, the entry, results that lie in a parameter's memory, and source lines."""
+    """A module: its computations by name, the entry, the results that alias parameters, and source lines."""
 
     name: str
     computations: dict[str, Computation]
     entry: Computation
     aliases: dict[tuple[int, ...], int]
-    frames: Sequence[Line]
+    frames: Sequence[ProgramLine]
 
-    def line(self, op: Op) -> Line | None:
+    def line(self, op: Op) -> ProgramLine | None:
         """The line that an op's metadata names."""
-        told = op.raw.message(7)
-        backward = told.text(2).split("/")[0] == "backward"
-        file, line, frame = told.text(3), told.integer(4), told.integer(15)
+        metadata = op.raw.message(7)
+        backward = metadata.text(2).split("/")[0] == "backward"
+        file, line, frame = metadata.text(3), metadata.integer(4), metadata.integer(15)
         if file and line:
-            # MLIR takes a line of the module's own text, of the file "-", for a location that is not given.
-            return None if file == "-" else Line(file, line, backward)
+            # For a missing location MLIR uses a line of the module's own text, in the file "-".
+            return None if file == "-" else ProgramLine(file, line, backward)
         if not 0 < frame <= len(self.frames):
             return None
-        found = self.frames[frame - 1]
-        return None if found.file == "-" else Line(found.file, found.line, backward)
+        frame_line = self.frames[frame - 1]
+        return None if frame_line.file == "-" else ProgramLine(frame_line.file, frame_line.line, backward)
 
     def named(self, op: Op) -> str | None:
-        """The name that an op's metadata gives it: of a parameter that of its argument."""
+        """The name in an op's metadata: for a parameter, that of its argument."""
         return op.raw.message(7).text(2) or None
 
     def inside(self, op: Op) -> list[Op]:
-        """The op, and all ops of the computations that it calls, fusions inside of fusions included."""
-        found, pending, seen = [op], list(op.called), set(op.called)
+        """The op and all ops of the computations that it calls, including nested fusions."""
+        ops, pending, seen = [op], list(op.called), set(op.called)
         while pending:
-            for each in self.computations[pending.pop()].ops:
-                found.append(each)
-                fresh = [name for name in each.called if name not in seen]
+            for inner_op in self.computations[pending.pop()].ops:
+                ops.append(inner_op)
+                fresh = [name for name in inner_op.called if name not in seen]
                 seen.update(fresh)
                 pending += fresh
-        return found
+        return ops
 
 
 def read_hlo(data: bytes) -> Hlo:
-    """The module of an HloProto. Raises ValueError when the bytes are none, or do not fit together."""
+    """The module of an HloProto. Raises ValueError if the bytes are not one, or are inconsistent."""
     module = Message(data).message(1) if data else Message(b"")
     computations = module.messages(3)
     if not computations:
         raise ValueError("expected an HloProto with a module, which has computations")
-    names = {each.integer(5): each.text(1) for each in computations}
+    names = {raw.integer(5): raw.text(1) for raw in computations}
     if len(set(names.values())) != len(computations):
-        raise ValueError("expected an HLO module whose computations have a name each")
-    order = {each.integer(1): each.message(2).integers(1) for each in module.message(7).messages(1)}
-    read = {names[each.integer(5)]: _computation(each, names, order.get(each.integer(5))) for each in computations}
+        raise ValueError("expected an HLO module whose computations have distinct names")
+    order = {raw.integer(1): raw.message(2).integers(1) for raw in module.message(7).messages(1)}
+    read = {names[raw.integer(5)]: _computation(raw, names, order.get(raw.integer(5))) for raw in computations}
     entry = names.get(module.integer(6))
     if entry is None or module.integer(6) not in order:
-        raise ValueError("expected an HLO module that is scheduled, its entry computation too")
-    aliases = {each.integers(1): each.integer(2) for each in module.message(8).messages(1)}
+        raise ValueError("expected a scheduled HLO module with an entry computation")
+    aliases = {raw.integers(1): raw.integer(2) for raw in module.message(8).messages(1)}
     return Hlo(module.text(1), read, read[entry], aliases, _frames(module.message(17)))
 
 
 def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | None) -> Computation:
-    """The ops of a HloComputationProto, in the order of the schedule where there is one."""
-    name, ops = raw.text(1), {each.integer(35): each for each in raw.messages(2)}
+    """The ops of a HloComputationProto, in the order of the schedule if there is one."""
+    name, ops = raw.text(1), {instruction.integer(35): instruction for instruction in raw.messages(2)}
     if order is not None and sorted(order) != sorted(ops):
-        raise ValueError(f"the schedule of {name} has {len(order):,} ops, and the computation {len(ops):,} others")
-    called = {number: each.text(1) for number, each in ops.items()}
+        raise ValueError(f"the schedule of {name} has {len(order):,} ops, not the {len(ops):,} ops of the computation")
+    called = {number: instruction.text(1) for number, instruction in ops.items()}
     root = raw.integer(6)
     if root not in ops:
         raise ValueError(f"the computation {name} has no result")
-    made = [
+    ordered = [
         Op(
             called[number],
             ops[number].text(2),
@@ -222,7 +222,7 @@ def _computation(raw: Message, names: dict[int, str], order: Sequence[int] | Non
         )
         for number in (ops if order is None else order)
     ]
-    return Computation(name, made)
+    return Computation(name, ordered)
 
 
 def _named(numbers: Iterable[int], names: dict[int, str], where: str) -> list[str]:
@@ -232,12 +232,12 @@ def _named(numbers: Iterable[int], names: dict[int, str], where: str) -> list[st
         raise ValueError(f"an op of {where} refers to number {error}, which the module does not have") from None
 
 
-def _frames(index: Message) -> list[Line]:
-    """The innermost line of each stack frame, which are numbered from 1 on."""
+def _frames(index: Message) -> list[ProgramLine]:
+    """The innermost line of each stack frame; frames are numbered from 1."""
     files = index.texts(1)
-    places = [(each.integer(1), each.integer(3)) for each in index.messages(3)]
-    found: list[Line] = []
+    places = [(place.integer(1), place.integer(3)) for place in index.messages(3)]
+    lines: list[ProgramLine] = []
     for frame in index.messages(4):
         file, line = places[frame.integer(1) - 1]
-        found.append(Line(files[file - 1] if 0 < file <= len(files) else "?", line))
-    return found
+        lines.append(ProgramLine(files[file - 1] if 0 < file <= len(files) else "?", line))
+    return lines

@@ -1,7 +1,7 @@
-"""Kernels written with Pallas, and how long they take: by the cost estimate that whoever wrote one put beside it.
+"""Kernels written in Pallas, and their time according to the cost estimate that their author attached.
 
-The compiler schedules a kernel as a whole and says nothing of its time. Its simulation of emitted code, which it can be
-made to write, is no help either: it takes branches without knowing the data that decides them, and gives attention's
+The compiler schedules a kernel as a whole and says nothing about its time. Its simulation of the emitted code, which
+can be switched on, does not help: it takes branches without knowing the data that decides them, and gives attention's
 second backward kernel less time than the matrix unit's peak allows.
 """
 
@@ -19,8 +19,8 @@ from lazytpu.passes.generations import Generation
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one run of a kernel takes, as it says itself: `flops` of its products, `transcendentals`, and `bytes` that
-    it reads and writes; `passes` of the matrix unit that a product takes."""
+    """A kernel's own estimate of one run: `flops` of its products, `transcendentals`, `bytes` read and written, and
+    `passes` of the matrix unit per product."""
 
     flops: float
     transcendentals: float
@@ -29,19 +29,19 @@ class Estimate:
 
     @classmethod
     def of(cls, op: Op) -> Estimate | None:
-        """That of a kernel; None when it gives none, and for another op."""
-        told = op.config.get("custom_call_config", {}).get("cost_estimate") if op.target == KERNEL else None
-        if not told:
+        """The estimate of a kernel; None if it has none, and for other ops."""
+        estimate = op.config.get("custom_call_config", {}).get("cost_estimate") if op.target == KERNEL else None
+        if not estimate:
             return None
         flops, transcendentals, moved = (
-            float(told.get(name, 0)) for name in ("flops", "transcendentals", "bytes_accessed")
+            float(estimate.get(name, 0)) for name in ("flops", "transcendentals", "bytes_accessed")
         )
         metadata = json.loads(op.frontend.get("kernel_metadata") or "{}")
         return cls(flops, transcendentals, moved, int(metadata.get(PASSES_OF_KERNEL, 1)))
 
     def seconds(self, hbm_bytes: float, facts: Generation) -> tuple[float, str]:
-        """How long that takes at the chip's peaks, and what decides it. Each lane of the vector unit has one
-        transcendental a cycle."""
+        """Seconds at the chip's peak rates, and what bounds them. Each lane of the vector unit computes one
+        transcendental per cycle."""
         return max(
             (self.flops * self.passes / facts.device_flops, "matrix unit"),
             (self.transcendentals / facts.lane_rate, "vector unit"),
@@ -49,12 +49,11 @@ class Estimate:
         )
 
 
-def hbm_bytes(estimate: Estimate, op: Op, given: Sequence[Array]) -> float:
-    """Bytes that one run of a kernel moves to and from HBM. The estimate counts elements, wherever they lie: of its
-    bytes those count whose arrays lie in HBM, with the padding of their tiles. Results are written as a whole, unless
-    they lie in operands' memory."""
-    arrays = (*given, *op.results)
-    elements = sum(each.bytes for each in arrays)
-    share = sum(each.hbm_bytes for each in arrays) / elements if elements else 0.0
-    written = 0 if op.in_operands else sum(each.hbm_bytes for each in op.results)
+def hbm_bytes(estimate: Estimate, op: Op, operands: Sequence[Array]) -> float:
+    """Bytes that one run of a kernel moves to and from HBM. The estimate counts elements in any memory: it is scaled to
+    the arrays in HBM, with the padding of their tiles. Results are written as a whole unless they alias operands."""
+    arrays = (*operands, *op.results)
+    elements = sum(array.bytes for array in arrays)
+    share = sum(array.hbm_bytes for array in arrays) / elements if elements else 0.0
+    written = 0 if op.in_operands else sum(array.hbm_bytes for array in op.results)
     return max(estimate.bytes * share, written)

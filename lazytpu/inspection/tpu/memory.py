@@ -1,22 +1,23 @@
-"""Memory: what the program needs at its worst moment, when that is, and what lies in the way then."""
+"""Memory: a program's peak, when it occurs, and the temporaries alive then."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from lazytpu.inspection.tpu.hlo import Computation, Hlo, Line
+from lazytpu.inspection.tpu.hlo import Computation, Hlo, ProgramLine
 from lazytpu.runtime.analysis import Memory
 
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d+)(.*)$")
 _VALUE = re.compile(r"^ value: <\d+ ([\w.\-]+)(?:\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (\S+)")
-# Ops whose result is their operand, or holds it.
+# Ops whose result is or contains their operand.
 _HANDS_ON = frozenset("bitcast get-tuple-element tuple optimization-barrier opt-barrier while call conditional".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """A value in the program's own memory: from the op that makes it (by its place in the schedule) to its last use."""
+    """A value in the program's own memory, alive from the op that produces it to its last use (`first` to `last`, as
+    positions in the schedule)."""
 
     op: str
     type: str
@@ -24,14 +25,14 @@ class Temporary:
     offset: int
     first: int
     last: int
-    line: Line | None
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes of HBM on one device. `capacity` is what there is; `temporaries` are those of the worst moment, the largest
-    first, as far as the compiler names them; `over_time` the bytes of temporaries in use at each op of the schedule
-    where they change: (place in the schedule, bytes)."""
+    """Bytes of HBM on one device. `capacity` is what the device has. `temporaries` are those alive at the peak, largest
+    first, as far as the compiler names them. `over_time` lists (position in the schedule, bytes of temporaries in use)
+    wherever the latter change."""
 
     total: Memory
     capacity: int
@@ -40,17 +41,17 @@ class MemoryUse:
 
     @property
     def fits(self) -> bool:
-        """Whether the program, alone, has room."""
+        """Whether the program, by itself, fits."""
         return self.total.peak + self.total.code <= self.capacity
 
 
 def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUse:
-    """`buffers` is the compiler's own list of allocations."""
+    """The memory that a program uses; `buffers` is the compiler's list of allocations."""
     values = temporaries(hlo, buffers)
     changes: dict[int, int] = {}
-    for each in values:
-        changes[each.first] = changes.get(each.first, 0) + each.bytes
-        changes[each.last + 1] = changes.get(each.last + 1, 0) - each.bytes
+    for value in values:
+        changes[value.first] = changes.get(value.first, 0) + value.bytes
+        changes[value.last + 1] = changes.get(value.last + 1, 0) - value.bytes
     over_time: list[tuple[int, int]] = []
     used = worst = at = 0
     for place in sorted(changes):
@@ -58,17 +59,17 @@ def memory_use(hlo: Hlo, total: Memory, buffers: str, capacity: int) -> MemoryUs
         over_time.append((place, used))
         if used > worst:
             worst, at = used, place
-    alive = sorted((each for each in values if each.first <= at <= each.last), key=lambda each: -each.bytes)
+    alive = sorted((value for value in values if value.first <= at <= value.last), key=lambda value: -value.bytes)
     return MemoryUse(total, capacity, tuple(alive), tuple(over_time))
 
 
 def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
-    """The values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError for a list
-    that cannot be read."""
+    """The values in allocations of HBM that are neither arguments, results nor constants. Raises ValueError if the list
+    cannot be parsed."""
     callers = _callers(hlo)
     homes = {op.name: computation for computation in hlo.computations.values() for op in computation.ops}
     places = {op.name: place for place, op in enumerate(hlo.entry.ops)}
-    found: list[Temporary] = []
+    results: list[Temporary] = []
     counted = False
     for text in buffers.splitlines():
         allocation = _ALLOCATION.match(text)
@@ -77,15 +78,15 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
             continue
         value = _VALUE.match(text)
         if value is None and text not in ("", "BufferAssignment:"):
-            raise ValueError(f"a line of the compiler's list of allocations is not known here: {text[:200]}")
+            raise ValueError(f"cannot parse a line of the compiler's list of allocations: {text[:200]}")
         if value is None or not counted:
             continue
         if value[1] not in homes:
-            raise ValueError(f"the compiler's list of allocations has {value[1]}, which its module does not have")
+            raise ValueError(f"the compiler's list of allocations has {value[1]}, which is not in its module")
         computation = homes[value[1]]
         if computation is hlo.entry:
             first, last = places[value[1]], _last_use(computation, value[1], places)
-        else:  # inside of a loop, say: as long as that runs, or until what was started is awaited
+        else:  # inside a loop, say: alive while that runs, or until what was started is awaited
             outer = _outermost(computation.name, callers, hlo.entry.name)
             if outer is None:
                 continue
@@ -93,12 +94,12 @@ def temporaries(hlo: Hlo, buffers: str) -> list[Temporary]:
             if hlo.entry.by_name[outer].opcode.endswith("-start"):
                 last = max(places[user.name] for user, _ in hlo.entry.users[outer])
         line = hlo.line(computation.by_name[value[1]])
-        found.append(Temporary(value[1], value[4], int(value[2]), int(value[3]), first, last, line))
-    return found
+        results.append(Temporary(value[1], value[4], int(value[2]), int(value[3]), first, last, line))
+    return results
 
 
 def _callers(hlo: Hlo) -> dict[str, tuple[str, str]]:
-    """Name of a computation -> that of the computation and the op that run it."""
+    """Name of a computation -> names of the computation and the op that call it."""
     return {
         name: (computation.name, op.name)
         for computation in hlo.computations.values()
@@ -108,7 +109,7 @@ def _callers(hlo: Hlo) -> dict[str, tuple[str, str]]:
 
 
 def _outermost(name: str, callers: dict[str, tuple[str, str]], entry: str) -> str | None:
-    """The op of the entry computation that a computation runs inside of."""
+    """The op of the entry computation inside which a computation runs; None if nothing calls it."""
     op = None
     while name != entry:
         if name not in callers:

@@ -1,4 +1,4 @@
-"""The StableHLO that was compiled, as far as advice needs it: arguments and results with their names, and products."""
+"""The StableHLO that was compiled, as far as reports need it: named arguments and results, products, collectives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from lazytpu.inspection.tpu.collectives import KINDS
-from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.products import least_flops
 from lazytpu.runtime.client import ir, mlir_context, stablehlo
 from lazytpu.runtime.signature import ALIAS, DONOR, main_function
@@ -17,7 +17,7 @@ _BITS = re.compile(r"(\d+)(?!.*\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ModuleTensor:
     """An element type by its MLIR name, and dimensions."""
 
     dtype: str
@@ -34,68 +34,68 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of `@main`: whether a result may take its memory, and which, if the program says so."""
+class ModuleArgument:
+    """An argument of `@main`: whether a result may reuse its memory, and which one, if the program says so."""
 
     name: str | None
-    type: Tensor
+    type: ModuleTensor
     overwritten: bool
     alias: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result of `@main`, with the line of the op that made it; `line` is None where that is an argument."""
+    """A result of `@main` with the line of the op that produces it; `line` is None for an argument."""
 
     name: str | None
-    type: Tensor
-    line: Line | None
+    type: ModuleTensor
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A `dot_general`: `batch` products of [rows, depth] by [depth, columns]. `precision` is that of its operands,
-    "DEFAULT", "HIGH" or "HIGHEST"."""
+class MatrixProduct:
+    """A `dot_general`: `batch` products of [rows, depth] by [depth, columns]. `precision` is "DEFAULT", "HIGH" or
+    "HIGHEST"."""
 
-    left: Tensor
-    right: Tensor
+    left: ModuleTensor
+    right: ModuleTensor
     batch: int
     rows: int
     depth: int
     columns: int
     precision: str
-    line: Line | None
+    line: ProgramLine | None
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions."""
+        """The number of multiplications and additions."""
         return 2.0 * self.batch * self.rows * self.depth * self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A collective: its kind as HLO spells it, the bytes of its operands and results, whichever are more, and its
-    line, which the compiler drops where it has the collective run beside the core."""
+    """A collective: its kind as in HLO, the bytes of its operands or results, whichever are more, and its line, which
+    the compiler drops for asynchronous collectives."""
 
     kind: str
     bytes: int
-    line: Line | None
+    line: ProgramLine | None
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What `read_module` found."""
+    """What `read_module` extracts from a module."""
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[ModuleArgument, ...]
     results: tuple[Result, ...]
-    products: tuple[Product, ...]
+    products: tuple[MatrixProduct, ...]
     exchanges: tuple[Exchange, ...] = ()
     least_flops: float = 0.0
-    "Operations of products, in all functions, that a compiler cannot do without."
+    "Operations of products, in all functions, that a compiler cannot avoid."
 
 
 def read_module(text: str | bytes) -> Module:
-    """Read the text or bytecode of a StableHLO module. Raises ValueError when it is none, or has no `@main`."""
+    """Read the text or bytecode of a StableHLO module. Raises ValueError if it is not one, or has no `@main`."""
     with mlir_context():
         try:
             parsed = ir.Module.parse(text)
@@ -103,12 +103,14 @@ def read_module(text: str | bytes) -> Module:
             raise ValueError(f"expected a StableHLO module: {error}") from error
         main = main_function(parsed)
         block = main.regions[0].blocks[0]
-        given = [_attributes(main, "arg_attrs", place) for place in range(len(block.arguments))]
+        argument_attributes = [_attributes(main, "arg_attrs", place) for place in range(len(block.arguments))]
         arguments = [
-            Argument(_name(each), _tensor(value.type), ALIAS in each or DONOR in each, _alias(each))
-            for each, value in zip(given, block.arguments, strict=True)
+            ModuleArgument(
+                _name(attributes), _tensor(value.type), ALIAS in attributes or DONOR in attributes, _alias(attributes)
+            )
+            for attributes, value in zip(argument_attributes, block.arguments, strict=True)
         ]
-        products: list[Product] = []
+        products: list[MatrixProduct] = []
         exchanges: list[Exchange] = []
         returned: list[Any] = []
         for op in block.operations:
@@ -116,7 +118,9 @@ def read_module(text: str | bytes) -> Module:
             if op.operation.name == "stablehlo.dot_general":
                 products.append(_product(op))
             elif kind in KINDS:
-                sizes = [sum(_tensor(each.type).bytes for each in values) for values in (op.operands, op.results)]
+                sizes = [
+                    sum(_tensor(attributes.type).bytes for attributes in values) for values in (op.operands, op.results)
+                ]
                 exchanges.append(Exchange(kind, max(sizes), line_of(op.location)))
             elif op.operation.name in ("func.return", "stablehlo.return"):
                 returned = list(op.operands)
@@ -128,52 +132,52 @@ def read_module(text: str | bytes) -> Module:
 
 
 def _attributes(main: Any, which: str, place: int) -> dict[str, Any]:
-    found = main.operation.attributes
-    if which not in found:
+    attributes = main.operation.attributes
+    if which not in attributes:
         return {}
-    return {each.name: each.attr for each in ir.DictAttr(ir.ArrayAttr(found[which])[place])}
+    return {entry.name: entry.attr for entry in ir.DictAttr(ir.ArrayAttr(attributes[which])[place])}
 
 
 def _name(attributes: dict[str, Any]) -> str | None:
-    found = attributes.get("lazytpu.name")
-    return None if found is None else ir.StringAttr(found).value
+    name = attributes.get("lazytpu.name")
+    return None if name is None else ir.StringAttr(name).value
 
 
 def _alias(attributes: dict[str, Any]) -> int | None:
-    found = attributes.get(ALIAS)
-    return None if found is None else ir.IntegerAttr(found).value
+    alias = attributes.get(ALIAS)
+    return None if alias is None else ir.IntegerAttr(alias).value
 
 
-def _tensor(kind: Any) -> Tensor:
+def _tensor(kind: Any) -> ModuleTensor:
     ranked = ir.RankedTensorType(kind)
-    return Tensor(str(ranked.element_type), tuple(ranked.shape))
+    return ModuleTensor(str(ranked.element_type), tuple(ranked.shape))
 
 
-def _made_at(value: Any) -> Line | None:
+def _made_at(value: Any) -> ProgramLine | None:
     return None if isinstance(value.owner, ir.Block) else line_of(value.owner.location)
 
 
-def line_of(location: Any, backward: bool = False) -> Line | None:
-    """The first line of a file that a location names."""
+def line_of(location: Any, backward: bool = False) -> ProgramLine | None:
+    """The first source line that a location names, or None."""
     if isinstance(location, ir.NameLoc):
         return line_of(location.child_loc, backward or location.name_str == "backward")
     if isinstance(location, ir.FileLineColLoc) and location.filename != "-":  # that of the text itself
-        return Line(location.filename, location.start_line, backward)
+        return ProgramLine(location.filename, location.start_line, backward)
     if isinstance(location, ir.FusedLoc):
-        return next((found for part in location.locations if (found := line_of(part, backward))), None)
+        return next((line for part in location.locations if (line := line_of(part, backward))), None)
     if isinstance(location, ir.CallSiteLoc):
         return line_of(location.callee, backward)
     return None
 
 
-def _product(op: Any) -> Product:
+def _product(op: Any) -> MatrixProduct:
     left, right = _tensor(op.operands[0].type), _tensor(op.operands[1].type)
     dims = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batch = prod(left.dims[dim] for dim in dims.lhs_batching_dimensions)
     depth = prod(left.dims[dim] for dim in dims.lhs_contracting_dimensions)
-    told = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
-    precision = "HIGHEST" if "HIGHEST" in told else "HIGH" if "HIGH" in told else "DEFAULT"
-    return Product(
+    config = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+    precision = "HIGHEST" if "HIGHEST" in config else "HIGH" if "HIGH" in config else "DEFAULT"
+    return MatrixProduct(
         left,
         right,
         batch,

@@ -1,44 +1,43 @@
-"""Tiling waste: arrays whose minor dimensions do not fill whole tiles take more memory, and are read and computed on
-at that size."""
+"""Padding waste: arrays whose minor dimensions do not fill whole tiles take more memory, and are read and computed at
+their padded size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from lazytpu.inspection.tpu.arrays import Array
-from lazytpu.inspection.tpu.hlo import Hlo, Line
+from lazytpu.inspection.tpu.hlo import Hlo, ProgramLine
 from lazytpu.inspection.tpu.work import FREE
 
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The result of one op, or an `argument` of that name: its elements, and those it has with padding."""
+    """A padded array: the result of an op, or the argument named `argument`."""
 
     op: str
     array: Array
-    line: Line | None
+    line: ProgramLine | None
     argument: str | None = None
 
     @property
     def wasted(self) -> int:
-        """Bytes that hold no element."""
+        """Bytes of padding."""
         return self.array.padded_bytes - self.array.bytes
 
     @property
     def share(self) -> float:
-        """The part of its memory that holds no element."""
+        """The fraction of its memory that is padding."""
         return self.wasted / max(self.array.padded_bytes, 1)
 
 
 def padded(hlo: Hlo) -> list[Padded]:
-    """Arguments and results of the ops that run, those that waste most first. Scalars, which are padded by nature, are
-    left out."""
-    found: list[Padded] = []
+    """Padded arguments and results of ops, most waste first. Scalars, which are always padded, are left out."""
+    entries: list[Padded] = []
     for op in hlo.entry.ops:
         if (op.opcode in FREE and op.opcode != "parameter") or op.opcode.endswith(("-start", "-update")):
             continue
         for array in op.results:
-            each = Padded(op.name, array, hlo.line(op), hlo.named(op) if op.opcode == "parameter" else None)
-            if array.elements > 1 and each.wasted:
-                found.append(each)
-    return sorted(found, key=lambda each: -each.wasted)
+            entry = Padded(op.name, array, hlo.line(op), hlo.named(op) if op.opcode == "parameter" else None)
+            if array.elements > 1 and entry.wasted:
+                entries.append(entry)
+    return sorted(entries, key=lambda entry: -entry.wasted)

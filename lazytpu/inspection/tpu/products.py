@@ -1,9 +1,8 @@
-"""How much a StableHLO module multiplies at least, whatever a compiler makes of it: the figure that its report must
-reach.
+"""The least work in products of a StableHLO module, whatever a compiler does: its report must reach this figure.
 
-A compiler drops what no result needs, computes equal things once, picks the branch of a constant condition, and turns
-products into sums: those of vectors, of what is the same all along a dimension, and of which only a part or a sum is
-used. None of these count here; the body of a loop counts once. Kernels count by their own estimate.
+A compiler drops what no result needs, merges equal expressions, picks the branch of a constant condition, and turns
+some products into sums: those of vectors, of operands constant along a dimension, and those of which only a part or a
+sum is used. None of these count. The body of a loop counts once. Kernels count by their own estimate.
 """
 
 from __future__ import annotations
@@ -18,34 +17,37 @@ from lazytpu.inspection.tpu.windows import covered
 from lazytpu.runtime.client import ir, stablehlo
 
 _SPREAD = frozenset(("broadcast_in_dim", "iota", "constant"))
-"Ops whose result may say less than its size: a product with it may become a sum."
+"Ops whose result has less information than its size: a product with it may become a sum."
 _PARTS = frozenset(("slice", "dynamic_slice", "gather", "reduce", "reduce_window"))
-"Ops that need no more than a part, or a sum, of what they are given."
+"Ops that need only a part, or a sum, of their operand."
 
 
 def least_flops(module: Any) -> float:
-    """Operations of the products in `@main` that no compiler can do without (a multiplication, an addition)."""
+    """Operations (multiplications and additions) of the products in `@main` that no compiler can avoid."""
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op
         for op in module.body.operations
         if op.operation.name == "func.func"
     }
-    counted = _Counter(functions)
-    return counted.of_block(functions["main"].regions[0].blocks[0], None, {}, [])
+    counter = _Counter(functions)
+    return counter.of_block(functions["main"].regions[0].blocks[0], None, {}, [])
 
 
 class _Counter:
     def __init__(self, functions: dict[str, Any]):
         self.functions = functions
-        self.numbers: dict[Any, int] = {}  # of what computes a value; equal ones have the same
+        self.numbers: dict[Any, int] = {}  # expression -> value number
         self.fresh = 0
 
-    def of_block(self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, int], given: Sequence[int]) -> float:
-        """Of a block whose arguments have the numbers `given`, when those of its results are needed; None: all."""
+    def of_block(
+        self, block: Any, needed: Sequence[bool] | None, outer: dict[Any, int], arguments: Sequence[int]
+    ) -> float:
+        """Operations of a block whose arguments have the value numbers `arguments`. `needed` says which of its results
+        are needed; None means all."""
         ops = list(block.operations)
         live, numbers = _live(ops, needed), dict(outer)
         for place, argument in enumerate(block.arguments):
-            numbers[argument] = given[place] if place < len(given) else self._new()
+            numbers[argument] = arguments[place] if place < len(arguments) else self._new()
         total, seen = 0.0, set[int]()
         for op in ops:
             if not op.results:
@@ -75,7 +77,7 @@ class _Counter:
             attribute = "callee" if name == "func.call" else "decomposition"
             called = self.functions[ir.FlatSymbolRefAttr(op.attributes[attribute]).value].regions[0].blocks[0]
             needed = [any(_needed(use, live) for use in result.uses) for result in op.results]
-            return self.of_block(called, needed, {}, [numbers[each] for each in op.operands])
+            return self.of_block(called, needed, {}, [numbers[operand] for operand in op.operands])
         if name in ("case", "if"):
             return min(self.of_block(region.blocks[0], None, numbers, []) for region in self._chosen(op))
         if name == "while":
@@ -107,17 +109,17 @@ def _needed(use: Any, live: set[Any]) -> bool:
 
 
 def _live(ops: Sequence[Any], needed: Sequence[bool] | None) -> set[Any]:
-    """The ops of a block that its results need, or that do more than compute."""
-    found: set[Any] = set()
-    wanted: set[Any] = set()
+    """The ops of a block that its results need, or that have side effects."""
+    live: set[Any] = set()
+    needed_values: set[Any] = set()
     returned = list(ops[-1].operands)
-    wanted.update(each for place, each in enumerate(returned) if needed is None or needed[place])
+    needed_values.update(value for place, value in enumerate(returned) if needed is None or needed[place])
     for op in reversed(ops[:-1]):
-        if any(result in wanted for result in op.results) or not op.results or _acts(op):
-            found.add(op)
-            wanted.update(op.operands)
-            wanted.update(_captured(op))
-    return found
+        if any(result in needed_values for result in op.results) or not op.results or _acts(op):
+            live.add(op)
+            needed_values.update(op.operands)
+            needed_values.update(_captured(op))
+    return live
 
 
 def _acts(op: Any) -> bool:
@@ -137,14 +139,18 @@ def _dims(value: Any) -> list[int]:
 
 
 def _spread(value: Any) -> bool:
-    """Whether a value, apart from where its elements lie and what is done to each, is a smaller one that is spread."""
+    """Whether a value is a broadcast of a smaller one, up to pointwise ops and the order of elements."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return False
     name = owner.name.removeprefix("stablehlo.")
     if name in _SPREAD:
         return True
-    same = [each for each in owner.operands if prod(_dims(each)) == prod(_dims(value))] if not owner.regions else []
+    same = (
+        [operand for operand in owner.operands if prod(_dims(operand)) == prod(_dims(value))]
+        if not owner.regions
+        else []
+    )
     return (
         bool(same)
         and len(owner.results) == 1
@@ -156,8 +162,8 @@ def _spread(value: Any) -> bool:
 def _of_kernel(op: Any) -> float:
     if ir.StringAttr(op.attributes["call_target_name"]).value != KERNEL:
         return 0.0
-    told = json.loads(ir.StringAttr(op.attributes["backend_config"]).value)
-    return float((told.get("custom_call_config", {}).get("cost_estimate") or {}).get("flops", 0))
+    config = json.loads(ir.StringAttr(op.attributes["backend_config"]).value)
+    return float((config.get("custom_call_config", {}).get("cost_estimate") or {}).get("flops", 0))
 
 
 def _of_dot(op: Any) -> float:
@@ -173,11 +179,11 @@ def _of_dot(op: Any) -> float:
 def _of_convolution(op: Any) -> float:
     groups = (ir.IntegerAttr(op.attributes[name]).value for name in ("feature_group_count", "batch_group_count"))
     if any(count > 1 for count in groups):
-        return 0.0  # what is made of these depends on the groups
-    left, right, made = _dims(op.operands[0]), _dims(op.operands[1]), _dims(op.results[0])
+        return 0.0  # what a compiler makes of these depends on the groups
+    left, right, result = _dims(op.operands[0]), _dims(op.operands[1]), _dims(op.results[0])
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     features = right[numbers.kernel_input_feature_dimension]
-    rows, columns = made[numbers.output_batch_dimension], made[numbers.output_feature_dimension]
+    rows, columns = result[numbers.output_batch_dimension], result[numbers.output_feature_dimension]
     count = len(numbers.input_spatial_dimensions)
     strides, bases, spreads = (_listed(op, name, count) for name in ("window_strides", "lhs_dilation", "rhs_dilation"))
     padding = ir.DenseIntElementsAttr(op.attributes["padding"]) if "padding" in op.attributes else [0] * 2 * count
@@ -185,7 +191,7 @@ def _of_convolution(op: Any) -> float:
     places = prod(
         covered(
             right[numbers.kernel_spatial_dimensions[at]], strides[at], lows[at], spreads[at], bases[at],
-            left[numbers.input_spatial_dimensions[at]], made[numbers.output_spatial_dimensions[at]],
+            left[numbers.input_spatial_dimensions[at]], result[numbers.output_spatial_dimensions[at]],
         )
         for at in range(count)
     )  # fmt: skip

@@ -22,17 +22,17 @@ class ProgramReport(ProgramFigures):
 
     @cached_property
     def advice(self) -> list[Advice]:
-        """What would be faster or smaller, the largest gain first."""
+        """What would be faster or smaller, largest gain first."""
         return advise(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON: docs/tpu-report.md says what each field is."""
+        """The report as JSON; docs/tpu-report.md describes the fields."""
         return export.program(self, self.advice)
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:
-    """The report of a program, from what the compiler made of its StableHLO. Raises InconsistentError when the figures
-    of the two do not fit together."""
+    """The report of a program from its StableHLO and the compiler's output. Raises InconsistentError if the two
+    disagree."""
     hlo, facts = read_hlo(compiled.proto), GENERATIONS[compiled.topology.generation]
     module, planned = read_module(stablehlo), schedule(hlo, facts, compiled.devices)
     agree(hlo, module, planned, compiled.devices, name)

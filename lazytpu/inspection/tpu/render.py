@@ -1,4 +1,4 @@
-"""Reports for people: the dearest ops with their lines, memory, collectives, padding, advice."""
+"""Reports for people: the most expensive ops with their lines, memory, collectives, padding, advice."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
 from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
 OPS, LINES = 10, 8
-"Ops and lines that are shown."
+"The number of ops and lines shown."
 WIDTH = 120
 
 
 def as_text(programs: Sequence[ProgramReport]) -> str:
-    """The report of a step, by its programs, without colours, `WIDTH` columns wide."""
+    """The report of a step, by its programs, as plain text, `WIDTH` columns wide."""
     out = io.StringIO()
     Console(file=out, width=WIDTH, no_color=True, highlight=False, emoji=False).print(rendered(programs))
     return out.getvalue()
@@ -35,7 +35,7 @@ def rendered(programs: Sequence[ProgramReport]) -> Group:
     if len(programs) > 1:
         least = "" if all(program.complete for program in programs) else "at least "
         seconds = sum(program.seconds for program in programs)
-        parts.append(Text(f"{len(programs)} programs, {least}{us(seconds)} a step", style="bold"))
+        parts.append(Text(f"{len(programs)} programs, {least}{us(seconds)} per step", style="bold"))
     for program in programs:
         parts += _program(program)
     return Group(*parts)
@@ -47,7 +47,7 @@ def _program(report: ProgramReport) -> Iterator[Any]:
     yield _ops(report)
     if report.collectives:
         yield _collectives(report)
-    if any(_worth_telling(each) for each in report.padded):
+    if any(_worth_telling(entry) for entry in report.padded):
         yield _padding(report)
     yield _advice(report)
 
@@ -144,9 +144,11 @@ def _op(report: ProgramReport, cost: Cost) -> tuple[Any, ...]:
 
 
 def _about(report: ProgramReport, cost: Cost) -> str | None:
-    """The argument that a transfer moves."""
-    given = report.hlo.entry.by_name.get(cost.op.operands[0]) if cost.kind == "transfer" and cost.op.operands else None
-    return report.hlo.named(given) if given is not None and given.opcode == "parameter" else None
+    """The name of the argument that a transfer moves, or None."""
+    operand = (
+        report.hlo.entry.by_name.get(cost.op.operands[0]) if cost.kind == "transfer" and cost.op.operands else None
+    )
+    return report.hlo.named(operand) if operand is not None and operand.opcode == "parameter" else None
 
 
 def _collectives(report: ProgramReport) -> Table:
@@ -159,37 +161,37 @@ def _collectives(report: ProgramReport) -> Table:
 
 
 def _padding(report: ProgramReport) -> Table:
-    total = sum(each.wasted for each in report.padded)
+    total = sum(entry.wasted for entry in report.padded)
     table = Table("array", "padding", "wasted", "line or argument", box=None, pad_edge=False)
-    for each in [each for each in report.padded if _worth_telling(each)][:5]:
-        what = Text(each.argument) if each.argument else located(each.line)
-        table.add_row(str(each.array), f"{each.share:.0%}", size(each.wasted), what)
-    table.caption, table.caption_justify = f"{size(total)} of tiles hold no element, in all arrays together", "left"
+    for entry in [entry for entry in report.padded if _worth_telling(entry)][:5]:
+        what = Text(entry.argument) if entry.argument else located(entry.line)
+        table.add_row(str(entry.array), f"{entry.share:.0%}", size(entry.wasted), what)
+    table.caption, table.caption_justify = f"{size(total)} of padding in all arrays together", "left"
     return table
 
 
-def _worth_telling(each: Padded) -> bool:
-    return each.wasted >= 4096 and each.share >= 0.01
+def _worth_telling(entry: Padded) -> bool:
+    return entry.wasted >= 4096 and entry.share >= 0.01
 
 
 def _advice(report: ProgramReport) -> Group:
     if not report.advice:
         return Group(Text("nothing to advise", style="dim"))
-    found: list[Any] = []
-    for each in report.advice:
-        gains = [f"up to {us(each.seconds)}"] if each.seconds else []
-        gains += [size(each.bytes)] if each.bytes else []
+    parts: list[Any] = []
+    for entry in report.advice:
+        gains = [f"up to {us(entry.seconds)}"] if entry.seconds else []
+        gains += [size(entry.bytes)] if entry.bytes else []
         text = Text("* ", style="yellow")
-        text.append(each.text, style="bold")
-        if each.line is not None:
-            text.append(f"\n  at {each.line}{_source(each.line)}", style="cyan")
-        text.append(f"\n  {each.fix}" + (f" (saves {', '.join(gains)})" if gains else ""), style="")
-        found.append(text)
-    return Group(*found)
+        text.append(entry.text, style="bold")
+        if entry.line is not None:
+            text.append(f"\n  at {entry.line}{_source(entry.line)}", style="cyan")
+        text.append(f"\n  {entry.fix}" + (f" (saves {', '.join(gains)})" if gains else ""), style="")
+        parts.append(text)
+    return Group(*parts)
 
 
-def located(line: Line | None, more: str = "", longest: int = 28) -> Text:
-    """A line with so much of its source, if that is at hand."""
+def located(line: ProgramLine | None, more: str = "", longest: int = 28) -> Text:
+    """A line with up to `longest` characters of its source text, if that is available."""
     if line is None:
         return Text("")
     text = Text(f"{line}{more}", style="cyan")
@@ -197,9 +199,9 @@ def located(line: Line | None, more: str = "", longest: int = 28) -> Text:
     return text
 
 
-def _source(line: Line, longest: int = 80) -> str:
-    found = linecache.getline(line.file, line.line).strip()
-    return f"  {found[: longest - 3]}..." if len(found) > longest else f"  {found}" if found else ""
+def _source(line: ProgramLine, longest: int = 80) -> str:
+    text = linecache.getline(line.file, line.line).strip()
+    return f"  {text[: longest - 3]}..." if len(text) > longest else f"  {text}" if text else ""
 
 
 def _share(seconds: float, report: ProgramReport) -> str:
@@ -207,7 +209,7 @@ def _share(seconds: float, report: ProgramReport) -> str:
 
 
 def us(seconds: float) -> str:
-    """A time of a program, in microseconds up to 10 ms."""
+    """A time in microseconds up to 10 ms, then in milliseconds."""
     return f"{1e6 * seconds:,.1f} us" if seconds < 1e-2 else f"{1e3 * seconds:,.1f} ms"
 
 

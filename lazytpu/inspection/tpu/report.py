@@ -9,33 +9,34 @@ from lazytpu.inspection.tpu.advice import Advice
 from lazytpu.inspection.tpu.program import ProgramReport
 
 SCHEMA = 2
-"Of `as_dict`; docs/tpu-report.md describes it."
+"Version of `as_dict`; docs/tpu-report.md describes it."
 
 
 @dataclass(frozen=True)
 class TpuReport:
-    """What a step costs on a TPU: a report for each of its programs, in their order."""
+    """What a step costs on a TPU: a report for each of its programs, in order."""
 
     topology: str
     programs: tuple[ProgramReport, ...]
 
     @property
     def seconds(self) -> float:
-        """One step, without the host's part."""
-        return sum(each.seconds for each in self.programs)
+        """Seconds of one step, without the host's part."""
+        return sum(program.seconds for program in self.programs)
 
     @property
     def complete(self) -> bool:
-        """Whether `seconds` has all of a step in it."""
-        return all(each.complete for each in self.programs)
+        """Whether `seconds` covers the whole step."""
+        return all(program.complete for program in self.programs)
 
     @property
     def advice(self) -> list[Advice]:
-        """Of all programs, the largest gain first."""
-        return sorted((each for program in self.programs for each in program.advice), key=lambda a: -(a.seconds or 0.0))
+        """The advice for all programs, largest gain first."""
+        advice = [entry for program in self.programs for entry in program.advice]
+        return sorted(advice, key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON: docs/tpu-report.md says what each field is."""
+        """The report as JSON; docs/tpu-report.md describes the fields."""
         programs = [program.as_dict() for program in self.programs]
         whole = {"seconds": self.seconds, "complete": self.complete}
         return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}

@@ -1,10 +1,10 @@
-"""The schedule on a model of the chip: one TensorCore in order, transfers and collectives beside it.
+"""The schedule on a model of the chip: one TensorCore in order, with transfers and collectives in parallel.
 
-An op on the core takes as long as its cycles by the compiler's estimate or its bytes of HBM, whichever is longer. The
-compiler's estimate is good for products (0.95 of it is what simulations of the emitted code give), and four to ten
-times too high for the rest, whose time is that of their bytes if these lie in HBM. What starts a transfer costs the
-core nothing; where it is awaited, the core waits if it is not there yet. All figures are estimates: none was measured
-on a TPU, and of two programs the difference is worth more than the values.
+An op on the core takes the time of its cycles by the compiler's estimate or of its bytes of HBM, whichever is longer.
+The compiler's estimate is good for products (simulations of the emitted code give 0.95 of it) and four to ten times too
+high for the rest, whose time is that of their bytes if these are in HBM. Starting a transfer costs the core nothing;
+where the transfer is awaited, the core waits if it has not arrived. All figures are estimates, none of them measured on
+a TPU. The difference between two programs is more reliable than the values.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from lazytpu.inspection.tpu.work import NOTHING, Work, is_free, work
 from lazytpu.passes.generations import Generation
 
 PRODUCTS = 0.95
-"Of the compiler's estimate for a product: simulated 7.4 to 160 us where it says 11 to 172 (v6e, 1,024 to 4,096 wide)."
+"Factor on the compiler's estimate for products: simulated 7.4 to 160 us for 11 to 172 (v6e, 1,024 to 4,096 wide)."
 OTHERS = 0.15
-"Of its estimate for other ops: simulated between 0.06 and 0.28 of it (add, transpose, gelu, softmax)."
+"Factor on its estimate for other ops: simulations give 0.06 to 0.28 of it (add, transpose, gelu, softmax)."
 LEAST = 600
-"Cycles that an op takes at least, if it is no product. An assumption, which matters for thousands of tiny ops only."
+"The least cycles of an op other than a product. An assumption, which only matters for thousands of tiny ops."
 
 
 @dataclass(slots=True)
 class Cost:
-    """One op of the schedule, all its runs together.
+    """An op of the schedule, with all its runs.
 
-    `kind` is "compute", "transfer" or "collective"; `seconds` what the core spends on it, waiting included; `waited`
-    the part of it that is waiting; `beside` what it takes beside the core; `bound` what decides: "matrix unit",
-    "vector unit", "HBM", "links", "latency", or "unknown" for a call of which nobody says how long it takes: it has no
-    seconds.
+    `kind` is "compute", "transfer" or "collective". `seconds` is the core's time for it, including waiting; `waited` is
+    the waiting alone; `beside` is its time in parallel with the core. `bound` is what limits it: "matrix unit", "vector
+    unit", "HBM", "links", "latency", or "unknown" for a call of unknown duration, which has 0 seconds.
     """
 
     op: Op
@@ -58,13 +57,13 @@ class Cost:
 
     @property
     def unknown(self) -> bool:
-        """Whether nobody says how long it takes."""
+        """Whether its duration is unknown."""
         return self.bound == "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of the timeline: where ("core", "dma", "links"), from and to which second, and the op."""
+    """A span of the timeline: its lane ("core", "dma", "links"), start and end in seconds, and op."""
 
     lane: str
     start: float
@@ -74,8 +73,8 @@ class Span:
 
 @dataclass
 class Schedule:
-    """What running the ops gave: seconds in all, a cost for each op, and the timeline of the entry computation, in
-    which a loop is one stretch. `unknown` are loops whose number of rounds is not known, counted once."""
+    """The result of running the ops: total seconds, a cost for each op, and the timeline of the entry computation, in
+    which a loop is one span. `unknown` are loops of unknown trip count, which are counted once."""
 
     seconds: float = 0.0
     costs: list[Cost] = field(default_factory=list[Cost])
@@ -84,15 +83,15 @@ class Schedule:
 
 
 def schedule(hlo: Hlo, facts: Generation, devices: int = 1) -> Schedule:
-    """Run the entry computation of a program for so many devices."""
-    made = Schedule()
-    made.seconds = _Run(_Chip(hlo, facts, devices), made, hlo.entry, 1, top=True).run()
-    return made
+    """Run the entry computation of a program on the model of the chip; collectives are among `devices`."""
+    result = Schedule()
+    result.seconds = _Run(_Chip(hlo, facts, devices), result, hlo.entry, 1, top=True).run()
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """The program, what runs it, and on how many devices."""
+    """The program, the chip's figures, and the number of devices."""
 
     hlo: Hlo
     facts: Generation
@@ -102,13 +101,13 @@ class _Chip:
 class _Run:
     """One computation, run in order. Times are seconds from its start."""
 
-    def __init__(self, chip: _Chip, made: Schedule, computation: Computation, runs: int, *, top: bool):
+    def __init__(self, chip: _Chip, schedule: Schedule, computation: Computation, runs: int, *, top: bool):
         self.hlo, self.facts = chip.hlo, chip.facts
-        self.chip, self.made, self.computation, self.runs, self.top = chip, made, computation, runs, top
+        self.chip, self.schedule, self.computation, self.runs, self.top = chip, schedule, computation, runs, top
         self.now = 0.0
-        self.free: dict[str, float] = {}  # of each lane beside the core, when it is free
-        self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, when it was started, cost
-        self.there: dict[str, tuple[float, Cost]] = {}  # what has ended, or will, and when
+        self.free: dict[str, float] = {}  # lane other than the core -> when it is free
+        self.pending: dict[str, tuple[str, float, Cost]] = {}  # name -> lane, start, cost
+        self.there: dict[str, tuple[float, Cost]] = {}  # name -> end, cost
 
     def run(self) -> float:
         for op in self.computation.ops:
@@ -142,10 +141,10 @@ class _Run:
             seconds, bound = self._on_core(op, done)
             cost = Cost(op, "compute", bound, done, self.runs, seconds * self.runs)
         self._advance(cost.seconds / self.runs, op)
-        self.made.costs.append(cost)
+        self.schedule.costs.append(cost)
 
     def _on_core(self, op: Op, done: Work) -> tuple[float, str]:
-        """Seconds of one run, and what decides them."""
+        """Seconds of one run, and what bounds them."""
         kernel = Estimate.of(op)
         if kernel is not None:
             return max(kernel.seconds(done.hbm_bytes, self.facts), (LEAST / self.facts.clock, "latency"))
@@ -168,16 +167,16 @@ class _Run:
 
     def _span(self, lane: str, start: float, end: float, op: Op) -> None:
         if self.top and end > start:
-            self.made.spans.append(Span(lane, start, end, op.name))
+            self.schedule.spans.append(Span(lane, start, end, op.name))
 
-    # -- beside the core
+    # -- in parallel with the core
 
     def _collective(self, op: Op) -> Cost | None:
-        found = collectives.collective(self.hlo, self.computation, op, self.chip.devices)
-        if found is None:
+        carried = collectives.collective(self.hlo, self.computation, op, self.chip.devices)
+        if carried is None:
             return None
-        cost = Cost(op, "collective", "links", NOTHING, self.runs, payload=found.payload, collective=found.kind)
-        cost.beside = collectives.seconds(found.kind, found.payload, found.members, self.facts) * self.runs
+        cost = Cost(op, "collective", "links", NOTHING, self.runs, payload=carried.payload, collective=carried.kind)
+        cost.beside = collectives.seconds(carried.kind, carried.payload, carried.members, self.facts) * self.runs
         return cost
 
     def _start(self, op: Op, name: str) -> None:
@@ -185,7 +184,7 @@ class _Run:
         if cost is None:
             cost, lane = Cost(op, "transfer", "HBM", NOTHING, self.runs), "dma"
         self.pending[name] = lane, self.now, cost
-        self.made.costs.append(cost)
+        self.schedule.costs.append(cost)
 
     def _await(self, op: Op, source: str) -> None:
         if op.opcode.endswith("-update"):
@@ -208,10 +207,10 @@ class _Run:
             self.there[name] = self.there[source]
 
     def _finish(self, source: str, op: Op) -> None:
-        """When what was started ends: its lane takes one after the other, in the order in which they are awaited."""
+        """Determine when a transfer or collective ends: a lane serves one at a time, in the order they are awaited."""
         lane, started, cost = self.pending.pop(source)
         if cost.kind == "transfer":
-            moved = sum(each.padded_bytes for each in op.results)
+            moved = sum(array.padded_bytes for array in op.results)
             cost.beside += moved / self.facts.device_hbm_bandwidth * self.runs
             cost.work = Work(0.0, moved, False)
         begins = max(started, self.free.get(lane, 0.0))
@@ -220,27 +219,27 @@ class _Run:
         self.there[source] = ends, cost
         self._span("links" if lane.startswith("links") else lane, begins, ends, cost.op)
 
-    # -- computations inside
+    # -- nested computations
 
     def _inner(self, name: str, runs: int) -> float:
-        return _Run(self.chip, self.made, self.hlo.computations[name], runs, top=False).run()
+        return _Run(self.chip, self.schedule, self.hlo.computations[name], runs, top=False).run()
 
     def _loop(self, op: Op) -> None:
         body, _ = op.called
         rounds = trip_count(self.hlo, op)
         if rounds is None:
-            self.made.unknown.append(op.name)
+            self.schedule.unknown.append(op.name)
             rounds = 1
-        # Of a loop that never runs the costs are those of one round, so that its ops are listed; it takes no time.
+        # A loop that never runs takes no time, but its ops are listed with the costs of one iteration.
         self._advance(self._inner(body, self.runs * max(rounds, 1)) * rounds, op)
 
     def _branch(self, op: Op) -> None:
-        """A conditional takes as long as its longest branch; the costs of all are listed."""
+        """A conditional takes as long as its longest branch; the ops of all branches are listed."""
         self._advance(max((self._inner(name, self.runs) for name in op.called), default=0.0), op)
 
 
 def _direction(op: Op) -> str:
-    """The lane of a collective: a ring has two directions for permutations, by the first pair of chips."""
+    """The lane of a collective. Permutations have one of two directions, determined by their first pair of chips."""
     if not op.pairs:
         return "links"
     source, target = op.pairs[0]
@@ -248,14 +247,14 @@ def _direction(op: Op) -> str:
 
 
 def trip_count(hlo: Hlo, op: Op) -> int | None:
-    """Rounds of a loop: told by the op, or the constant that its condition compares a counter with, which begins at 0
-    and takes steps of 1 in all loops that lowering makes. None when neither is there, and for a loop that ends by more
-    than one comparison, such as one until convergence."""
-    told = op.config.get("known_trip_count", {}).get("n")
-    if told is not None:
-        return int(told)
+    """The trip count of a loop: as annotated, or the constant that its condition compares a counter with, which starts
+    at 0 with steps of 1 in all loops from our lowering. None if neither exists, or if several comparisons can end the
+    loop, as in iterations until convergence."""
+    count = op.config.get("known_trip_count", {}).get("n")
+    if count is not None:
+        return int(count)
     _, condition = (hlo.computations[name] for name in op.called)
-    ends = [each for each in condition.ops if each.opcode in ("compare", "fusion")]
+    ends = [inner for inner in condition.ops if inner.opcode in ("compare", "fusion")]
     if len(ends) == 1:
         for name in ends[0].operands:
             limit = condition.by_name[name].constant

@@ -1,4 +1,4 @@
-"""Windows of convolutions: how many of their positions lie on elements."""
+"""Windows of convolutions: how many of their taps fall on elements."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import numpy as np
 from lazytpu.inspection.tpu.wire import Message
 
 
-def positions(window: Message, given: int, made: int) -> int:
-    """For one dimension of a WindowDimension: in how many places, over all positions of the window on `given` elements,
-    it meets an element. `made` is how many positions there are."""
+def positions(window: Message, elements: int, places: int) -> int:
+    """The number of taps that fall on elements in the dimension of a WindowDimension, over all `places` positions of
+    the window on `elements` elements."""
     size, stride, low, _, spread, base, *_ = (window.integer(number) for number in range(1, 7))
-    return covered(size, stride, low, spread, base, given, made)
+    return covered(size, stride, low, spread, base, elements, places)
 
 
-def covered(size: int, stride: int, low: int, spread: int, base: int, given: int, made: int) -> int:
-    """The same, of a window of `size` with its elements `spread` apart, which moves by `stride` over elements that are
-    `base` apart behind `low` of padding."""
-    starts = np.arange(made, dtype=np.int64) * stride - low
-    total, last = 0, (given - 1) * base
-    for place in range(size):
-        at = starts + place * spread
+def covered(size: int, stride: int, low: int, spread: int, base: int, elements: int, places: int) -> int:
+    """The same for a window of `size` taps, `spread` apart, which moves by `stride` over elements that are `base` apart
+    after `low` of padding."""
+    starts = np.arange(places, dtype=np.int64) * stride - low
+    total, last = 0, (elements - 1) * base
+    for tap in range(size):
+        at = starts + tap * spread
         total += int(np.count_nonzero((at >= 0) & (at <= last) & (at % base == 0)))
     return total

@@ -1,7 +1,7 @@
 """The wire format of protobuf, for messages whose fields are known by number.
 
-https://protobuf.dev/programming-guides/encoding. jaxlib hands out HLO as such bytes, and no library that is installed
-with it has the classes for them.
+https://protobuf.dev/programming-guides/encoding. jaxlib returns HLO as such bytes, and no library installed with it has
+classes for them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Message:
-    """One message: its fields by number, in the order that they came. A field that is not there is empty, or 0."""
+    """A message: its fields by number, in order. Missing fields are empty or 0."""
 
     __slots__ = ("fields",)
 
@@ -26,48 +26,48 @@ class Message:
         return number in self.fields
 
     def integer(self, number: int) -> int:
-        """An integer or enumeration, the last that was set; negative ones are of 64 bits."""
+        """The last value of an integer or enumeration; negative ones have 64 bits."""
         values = self.fields.get(number)
         return _signed(_expect(values[-1], int, number)) if values else 0
 
     def integers(self, number: int) -> tuple[int, ...]:
-        """All of a repeated integer, packed or not."""
-        found: list[int] = []
+        """All values of a repeated integer, packed or not."""
+        result: list[int] = []
         for value in self.fields.get(number, ()):
             if isinstance(value, int):
-                found.append(value)
+                result.append(value)
             else:
                 at = 0
                 while at < len(value):
                     integer, at = _varint(value, at)
-                    found.append(integer)
-        return tuple(map(_signed, found))
+                    result.append(integer)
+        return tuple(map(_signed, result))
 
     def raw(self, number: int) -> bytes:
-        """Bytes, the last that were set."""
+        """The last value of a field of bytes."""
         values = self.fields.get(number)
         return bytes(_expect(values[-1], memoryview, number)) if values else b""
 
     def text(self, number: int) -> str:
-        """A string."""
+        """The last value of a string."""
         return self.raw(number).decode()
 
     def texts(self, number: int) -> list[str]:
-        """All of a repeated string."""
+        """All values of a repeated string."""
         return [bytes(_expect(value, memoryview, number)).decode() for value in self.fields.get(number, ())]
 
     def message(self, number: int) -> Message:
-        """A message inside of this one; an empty one where there is none."""
+        """A nested message; empty if it is missing."""
         return Message(self.raw(number))
 
     def messages(self, number: int) -> list[Message]:
-        """All of a repeated message."""
+        """All values of a repeated message."""
         return [Message(_expect(value, memoryview, number)) for value in self.fields.get(number, ())]
 
 
 def _expect(value: int | memoryview, kind: type[T], number: int) -> T:
     if not isinstance(value, kind):
-        raise ValueError(f"field {number} is no {kind.__name__}: this is another message than was expected")
+        raise ValueError(f"field {number} is not of type {kind.__name__}: this is not the expected message")
     return value
 
 
@@ -89,9 +89,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise ValueError(f"a field of wire type {kind}: this is no protobuf message")
+            raise ValueError(f"a field of wire type {kind}: this is not a protobuf message")
         if at + size > len(data):
-            raise ValueError("a field that ends behind its message: this is no protobuf message")
+            raise ValueError("a field reaches past its message: this is not a protobuf message")
         yield key >> 3, data[at : at + size]
         at += size
 
@@ -100,7 +100,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at == len(data) or shift > 63:
-            raise ValueError("a number that does not end: this is no protobuf message")
+            raise ValueError("a number does not end: this is not a protobuf message")
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift

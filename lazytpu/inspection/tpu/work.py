@@ -1,4 +1,4 @@
-"""What one op computes and moves: operations of the matrix unit, and bytes between the chip and its memory."""
+"""The work of an op of scheduled HLO: operations of the matrix unit, and bytes to and from HBM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lazytpu.inspection.tpu.hlo import Computation, Hlo, Op
 from lazytpu.inspection.tpu.kernels import Estimate, hbm_bytes
 from lazytpu.inspection.tpu.windows import positions
 
-# Ops that take no time: they name, regroup or reinterpret what is there.
+# Ops that take no time: they name, regroup or reinterpret existing arrays.
 FREE = frozenset(
     """parameter constant get-tuple-element tuple bitcast after-all partition-id replica-id iota opt-barrier
     optimization-barrier add-dependency rng-get-and-update-state domain""".split()
@@ -24,8 +24,8 @@ _SLICES = ("dynamic-slice", "slice", "gather")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one run of an op: `flops` of the matrix unit (a multiplication and its addition are two), `hbm_bytes` read and
-    written, tiles' padding included, and whether it uses the matrix unit at all."""
+    """The work of one run of an op: `flops` of the matrix unit (a multiply-add is two), `hbm_bytes` read and written,
+    including padding, and whether it uses the matrix unit at all."""
 
     flops: float
     hbm_bytes: float
@@ -43,63 +43,67 @@ def is_free(op: Op) -> bool:
 
 
 def work(hlo: Hlo, computation: Computation, op: Op) -> Work:
-    """The work of an op of a computation, with all that is fused into it."""
-    given = [computation.by_name[name].results for name in op.operands]
+    """The work of an op, including everything fused into it."""
+    operands = [computation.by_name[name].results for name in op.operands]
     if op.opcode != "fusion":
-        operands, kernel = [each for results in given for each in results], Estimate.of(op)
+        arrays, kernel = [array for results in operands for array in results], Estimate.of(op)
         if kernel is not None:
-            return Work(kernel.flops, hbm_bytes(kernel, op, operands), kernel.flops > 0)
-        moved = sum(each.hbm_bytes for each in (*operands, *op.results))
+            return Work(kernel.flops, hbm_bytes(kernel, op, arrays), kernel.flops > 0)
+        moved = sum(array.hbm_bytes for array in (*arrays, *op.results))
         return Work(matrix_flops(computation, op), moved, op.opcode in ("convolution", "dot"))
     fused = hlo.computations[op.called[0]]
     flops, matrix = 0.0, False
     for name in (fused.name, *_nested(hlo, fused)):
         inner = hlo.computations[name]
-        flops += sum(matrix_flops(inner, each) for each in inner.ops)
-        matrix = matrix or any(each.opcode in ("convolution", "dot") for each in inner.ops)
-    return Work(flops, _fusion_bytes(fused, given, op.results), matrix)
+        flops += sum(matrix_flops(inner, fused_op) for fused_op in inner.ops)
+        matrix = matrix or any(fused_op.opcode in ("convolution", "dot") for fused_op in inner.ops)
+    return Work(flops, _fusion_bytes(fused, operands, op.results), matrix)
 
 
 def _nested(hlo: Hlo, computation: Computation) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for op in computation.ops:
         if op.opcode == "fusion":
             for name in op.called:
-                found += [name, *_nested(hlo, hlo.computations[name])]
-    return found
+                names += [name, *_nested(hlo, hlo.computations[name])]
+    return names
 
 
-def _fusion_bytes(fused: Computation, given: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:
-    """What is only sliced inside counts as its slices, and what is updated in place as the update."""
+def _fusion_bytes(fused: Computation, operands: list[tuple[Array, ...]], results: tuple[Array, ...]) -> float:
+    """Bytes that a fusion moves. An operand that is only sliced counts as its slices, and one that is updated in place
+    as the update."""
     parameters = {op.parameter: op.name for op in fused.ops if op.opcode == "parameter"}
     total, updated = 0.0, None
-    for place, parts in enumerate(given):
-        whole = sum(each.hbm_bytes for each in parts)
+    for place, parts in enumerate(operands):
+        whole = sum(array.hbm_bytes for array in parts)
         users = fused.users.get(parameters[place], [])
         if whole and users and all(user.opcode in _SLICES and at == 0 for user, at in users):
-            whole = min(whole, sum(each.bytes for user, _ in users for each in user.results))
+            whole = min(whole, sum(array.bytes for user, _ in users for array in user.results))
         elif whole and users and all(user.opcode == "dynamic-update-slice" and at == 0 for user, at in users):
             updates = [fused.by_name[user.operands[1]] for user, _ in users]
-            updated = sum(each.bytes for update in updates for each in update.results)
+            updated = sum(array.bytes for update in updates for array in update.results)
             whole = min(whole, updated)
         total += whole
-    made = sum(each.hbm_bytes for each in results)
-    return total + (made if updated is None else min(made, updated))
+    results_bytes = sum(array.hbm_bytes for array in results)
+    return total + (results_bytes if updated is None else min(results_bytes, updated))
 
 
 def matrix_flops(computation: Computation, op: Op) -> float:
-    """Operations of a `dot` or `convolution` on the matrix unit; 0 of other ops. Positions of a convolution's window
-    that lie on padding, or between the elements of a dilated side, are none: the compiler writes batched products
-    so."""
+    """Operations of a `dot` or `convolution` on the matrix unit; 0 for other ops. Taps of a convolution that fall on
+    padding, or between dilated elements, do not count: the compiler writes batched products that way."""
     if op.opcode not in ("dot", "convolution"):
         return 0.0
-    (left,), (right,), (made,) = *(computation.by_name[name].results for name in op.operands[:2]), op.results
+    (left,), (right,), (result,) = *(computation.by_name[name].results for name in op.operands[:2]), op.results
     if op.opcode == "dot":
-        return 2.0 * made.elements * prod(left.dims[dim] for dim in op.raw.message(30).integers(1))
+        return 2.0 * result.elements * prod(left.dims[dim] for dim in op.raw.message(30).integers(1))
     numbers = op.raw.message(16)
     spatial = zip(
         numbers.integers(11), numbers.integers(12), op.raw.message(15).messages(1), strict=True
-    )  # of input and output, and the window
-    covered = prod(positions(window, left.dims[given], made.dims[taken]) for given, taken, window in spatial)
-    rows, columns, depth = made.dims[numbers.integer(9)], made.dims[numbers.integer(10)], right.dims[numbers.integer(3)]
+    )  # dims of input and output, and the window
+    covered = prod(positions(window, left.dims[source], result.dims[target]) for source, target, window in spatial)
+    rows, columns, depth = (
+        result.dims[numbers.integer(9)],
+        result.dims[numbers.integer(10)],
+        right.dims[numbers.integer(3)],
+    )
     return 2.0 * rows * columns * depth * covered

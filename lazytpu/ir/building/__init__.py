@@ -1,1 +1,1 @@
-"""The methods of `lazytpu.ir.builder.Builder`, by the families of ops."""
+"""The methods of `lazytpu.ir.builder.Builder`, by op family."""

@@ -1,4 +1,4 @@
-"""Building what devices exchange."""
+"""Builder methods of collectives."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from lazytpu.ir.types import string, tensor_type, type_of
 
 class CollectiveMethods(Core):
     def group_rank(self, groups: Groups) -> SSAValue:
-        """This device's place in its group (0-d i32)."""
+        """The rank of this device in its group (0-d i32)."""
         rules.check_groups(groups)
         return self.one(rules.GroupRankOp, (), tensor_type("i32", ()), {"groups": lists_attr(groups)})
 
     def all_reduce(self, kind: str, xs: Sequence[SSAValue], groups: Groups) -> list[SSAValue]:
-        """Each of xs reduced over the devices of the group by add, mul, max, min, and, or; all of them one message."""
+        """Each of xs reduced over the devices of the group by add, mul, max, min, and, or; sent as one message."""
         types = rules.all_reduce_types(kind, [type_of(x) for x in xs], groups)
         props = {"kind": string(kind), "groups": lists_attr(groups)}
         return list(self.op(rules.AllReduceOp, xs, types, props).results)
 
     def all_gather(self, x: SSAValue, dim: int, groups: Groups) -> SSAValue:
-        """x of all devices of the group, one after the other along `dim`."""
+        """x of all devices of the group, concatenated along `dim`."""
         result = rules.all_gather_type(type_of(x), dim, groups)
         return self.one(rules.AllGatherOp, (x,), result, {"dim": integer_prop(dim), "groups": lists_attr(groups)})
 
@@ -36,12 +36,13 @@ class CollectiveMethods(Core):
         return self.one(rules.ReduceScatterOp, (x,), result, props)
 
     def all_to_all(self, x: SSAValue, split_dim: int, concat_dim: int, groups: Groups) -> SSAValue:
-        """The parts of x along `split_dim` go to the devices of the group, and theirs are joined along `concat_dim`."""
+        """Sends the parts of x along `split_dim` to the devices of the group, and concatenates the parts received along
+        `concat_dim`."""
         result = rules.all_to_all_type(type_of(x), split_dim, concat_dim, groups)
         dims = {"split_dim": integer_prop(split_dim), "concat_dim": integer_prop(concat_dim)}
         return self.one(rules.AllToAllOp, (x,), result, dims | {"groups": lists_attr(groups)})
 
     def collective_permute(self, x: SSAValue, pairs: Groups) -> SSAValue:
-        """x of the source for the target of each of `pairs`; zeros on devices that are no target."""
+        """On the target of each pair [source, target], x of the source; zeros on devices that are not a target."""
         result = rules.collective_permute_type(type_of(x), pairs)
         return self.one(rules.CollectivePermuteOp, (x,), result, {"pairs": lists_attr(pairs)})

@@ -1,4 +1,4 @@
-"""Building matrix products and convolutions."""
+"""Builder methods of matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ContractionMethods(Core):
         precision: str = "highest",
         dtype: str | None = None,
     ) -> SSAValue:
-        """Products summed over the contracted dims; the result has dtype `dtype` (default: that of x)."""
+        """Products summed over the contracted dims, in dtype `dtype` (default: that of x)."""
         lists = {
             "lhs_batch": lhs_batch,
             "rhs_batch": rhs_batch,
@@ -51,7 +51,7 @@ class ContractionMethods(Core):
         precision: str = "highest",
         dtype: str | None = None,
     ) -> SSAValue:
-        """A convolution; `layout` as "NC01,OI01,NC01" names the dimensions of x, w and the result."""
+        """A convolution; `layout`, such as "NC01,OI01,NC01", names the dimensions of x, w and the result."""
         lists = {
             "strides": strides,
             "low": low,

@@ -1,4 +1,4 @@
-"""The part of the builder that makes ops: where they go and which source line they carry."""
+"""The core of the builder: creates ops, and sets their insertion point and source line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazytpu.ir.types import int_array
 
 
 class Core:
-    """Appends ops to a block, or inserts them before an op of it."""
+    """Appends ops to a block, or inserts them before one of its ops."""
 
     def __init__(self, block: Block, before: Operation | None = None):
         self.block = block
@@ -23,7 +23,7 @@ class Core:
 
     @contextmanager
     def at(self, location: LocationAttr) -> Generator[None]:
-        """Ops built inside carry `location` (the user's source line)."""
+        """Ops that are built inside the `with` block carry `location`, the user's source line."""
         outer, self.location = self.location, location
         try:
             yield
@@ -37,14 +37,14 @@ class Core:
         result_types: Sequence[AnyTensorType],
         properties: Mapping[str, Attribute] = {},
     ) -> TensorOp:
-        """Builds an op of class `kind` from parts that are known to agree."""
+        """Build an op of class `kind` from operands, types and properties that are known to be consistent."""
         # Operation.create with interned types takes 10 us; the keyword constructors of xDSL's op classes take 40.
-        made = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
+        op = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
         if self.before is None:
-            self.block.add_op(made)
+            self.block.add_op(op)
         else:
-            self.block.insert_op_before(made, self.before)
-        return made
+            self.block.insert_op_before(op, self.before)
+        return op
 
     def one(
         self,
@@ -53,7 +53,7 @@ class Core:
         result_type: AnyTensorType,
         properties: Mapping[str, Attribute] = {},
     ) -> SSAValue:
-        """Builds an op with one result, and returns that."""
+        """Build an op with one result, and return the result."""
         return self.op(kind, operands, (result_type,), properties).results[0]
 
 
@@ -68,5 +68,5 @@ def flag_prop(value: bool) -> IntegerAttr:
 
 
 def array_props(lists: Mapping[str, Sequence[int]]) -> dict[str, Attribute]:
-    """Lists of integers as properties."""
+    """Properties that hold these lists of integers."""
     return {name: int_array(values) for name, values in lists.items()}

@@ -1,4 +1,4 @@
-"""Building reads and writes at computed indices."""
+"""Builder methods of reads and writes at run-time indices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class IndexingMethods(Core):
         start_indices_batching_dims: Sequence[int] = (),
         indices_are_sorted: bool = False,
     ) -> SSAValue:
-        """Slices of x at start indices, which are clamped; dimension numbers as in StableHLO."""
+        """Slices of x at start indices, which are clamped into bounds; dimension numbers as in StableHLO."""
         lists = {
             "offset_dims": offset_dims,
             "collapsed_slice_dims": collapsed_slice_dims,
@@ -59,7 +59,7 @@ class IndexingMethods(Core):
         unique_indices: bool = False,
         indices_are_sorted: bool = False,
     ) -> SSAValue:
-        """x with slices of `updates` set, added, multiplied, ... at indices; slices that do not fit are left out."""
+        """x with slices of `updates` set, added, multiplied, ... at indices; slices out of bounds are skipped."""
         lists = {
             "update_window_dims": update_window_dims,
             "inserted_window_dims": inserted_window_dims,

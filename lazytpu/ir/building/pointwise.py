@@ -1,4 +1,4 @@
-"""Building constants and elementwise ops."""
+"""Builder methods of constants and elementwise ops."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class PointwiseMethods(Core):
         return self.one(constants.ConstantOp, (), tensor_type(dtype, shape), {"value": scalar(value, dtype)})
 
     def array(self, array: ArrayLike, dtype: str) -> SSAValue:
-        """A table of numbers, kept in the program; a splat when all its elements have the same bits."""
-        given = np.asarray(array)
-        with np.errstate(over="ignore"):  # past the largest number is infinity
-            data = np.ascontiguousarray(given, dtype=numpy_dtype(dtype)).reshape(given.shape)
+        """A table of numbers, stored in the program; a splat when all its elements have the same bits."""
+        elements = np.asarray(array)
+        with np.errstate(over="ignore"):  # numbers that are too large become infinity
+            data = np.ascontiguousarray(elements, dtype=numpy_dtype(dtype)).reshape(elements.shape)
         result, raw = tensor_type(dtype, data.shape), data.tobytes()
         first = raw[: data.itemsize]
         if data.size and raw == first * data.size:
             value = from_bytes(first, dtype)[0]
-            if to_bytes(value) == first:  # not so for a signalling NaN
+            if to_bytes(value) == first:  # false for a signaling NaN
                 return self.one(constants.ConstantOp, (), result, {"value": value})
         return self.one(constants.DenseConstantOp, (), result, {"data": StringAttr(raw.hex())})
 
     def iota(self, dtype: str, shape: Sequence[int], dim: int) -> SSAValue:
-        """Each element is its own index along `dim`."""
+        """Each element is its index along `dim`."""
         result = constants.iota_type(dtype, shape, dim)
         return self.one(constants.IotaOp, (), result, {"dim": integer_prop(dim)})
 
@@ -58,12 +58,12 @@ class PointwiseMethods(Core):
         return self.one(constants.NumberOp, (pack,), result, {"index": integer_prop(index)})
 
     def unary(self, name: str, x: SSAValue) -> SSAValue:
-        """The elementwise op `name` ("exp", "neg", ...) of one operand."""
+        """The elementwise op `name` ("exp", "neg", ...) on one operand."""
         kind = _op_class(name, pointwise.UnaryOp)
         return self.one(kind, (x,), kind.result_of(type_of(x)))
 
     def binary(self, name: str, x: SSAValue, y: SSAValue) -> SSAValue:
-        """The elementwise op `name` ("add", "pow", ...) of two operands of the same type."""
+        """The elementwise op `name` ("add", "pow", ...) on two operands of the same type."""
         kind = _op_class(name, pointwise.BinaryOp)
         return self.one(kind, (x, y), kind.result_of(type_of(x), type_of(y)))
 
@@ -78,18 +78,18 @@ class PointwiseMethods(Core):
         return self.one(pointwise.SelectOp, (pred, on_true, on_false), result)
 
     def clamp(self, low: SSAValue, x: SSAValue, high: SSAValue) -> SSAValue:
-        """min(max(x, low), high); bounds are 0-d or shaped as x."""
+        """min(max(x, low), high); the bounds are 0-d or have the shape of x."""
         result = pointwise.clamp_type(type_of(low), type_of(x), type_of(high))
         return self.one(pointwise.ClampOp, (low, x, high), result)
 
     def convert(self, x: SSAValue, dtype: str) -> SSAValue:
-        """x in another dtype; x itself when it has that dtype."""
+        """x converted to a dtype; x itself when it has that dtype."""
         if dtype_of(x) == dtype:
             return x
         return self.one(pointwise.ConvertOp, (x,), tensor_type(dtype, shape_of(x)))
 
     def bitcast_convert(self, x: SSAValue, dtype: str, shape: Sequence[int] | None = None) -> SSAValue:
-        """The bits of x read as `dtype`; the last dimension appears or disappears with the ratio of the widths."""
+        """The bits of x as `dtype`. If the bit widths differ, a last dimension of their ratio is added or removed."""
         result = pointwise.bitcast_type(type_of(x), dtype)
         if shape is not None and tuple(shape) != shape_of(result):
             raise ValueError(f"the bits of {x.type} as {dtype} have shape {list(shape_of(result))}; got {list(shape)}")

@@ -1,4 +1,4 @@
-"""Building reductions and scans."""
+"""Builder methods of reductions and scans."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lazytpu.ir.types import int_array, shape_of, string, type_of
 
 class ReductionMethods(ShapeMethods):
     def reduce(self, kind: str, x: SSAValue, dims: Sequence[int], keepdim: bool = False) -> SSAValue:
-        """Folds `dims` by add, mul, max, min, and, or; with `keepdim` they stay, with size 1."""
+        """Reduces over `dims` by add, mul, max, min, and, or; with `keepdim` they stay, with size 1."""
         result = reductions.reduce_type(kind, type_of(x), dims)
         props = {"kind": string(kind), "dims": int_array(dims)}
-        folded = self.one(reductions.ReduceOp, (x,), result, props) if len(dims) else x
+        reduced = self.one(reductions.ReduceOp, (x,), result, props) if len(dims) else x
         if not keepdim:
-            return folded
-        return self.reshape(folded, [1 if d in dims else size for d, size in enumerate(shape_of(x))])
+            return reduced
+        return self.reshape(reduced, [1 if d in dims else size for d, size in enumerate(shape_of(x))])
 
     def argreduce(self, kind: str, x: SSAValue, dim: int) -> tuple[SSAValue, SSAValue]:
-        """(values, i64 indices) of the max or min along `dim`, which is dropped; NaN wins, the first of equals wins."""
+        """(values, i64 indices) of the max or min along `dim`, which is removed; NaN wins; of equals, the first."""
         types = reductions.argreduce_types(kind, type_of(x), dim)
         props = {"kind": string(kind), "dim": integer_prop(dim)}
         values, indices = self.op(reductions.ArgreduceOp, (x,), types, props).results
@@ -40,7 +40,7 @@ class ReductionMethods(ShapeMethods):
         base_dilations: Sequence[int] | None = None,
         window_dilations: Sequence[int] | None = None,
     ) -> SSAValue:
-        """Folds a sliding window; each list has one number for each dimension of x."""
+        """Reduces a sliding window; each list has one number for each dimension of x."""
         ones = [1] * len(window)
         lists = {
             "window": window,

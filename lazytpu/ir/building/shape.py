@@ -1,4 +1,4 @@
-"""Building ops that move elements."""
+"""Builder methods of ops that move elements."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lazytpu.ir.types import int_array, shape_of, type_of
 
 class ShapeMethods(Core):
     def broadcast_in_dim(self, x: SSAValue, shape: Sequence[int], dims: Sequence[int]) -> SSAValue:
-        """Dimension i of x becomes dimension dims[i] of the result; all else is repeated."""
+        """Dimension i of x becomes dimension dims[i] of the result; x is repeated along all others."""
         result = rules.broadcast_type(type_of(x), shape, dims)
         return self.one(rules.BroadcastInDimOp, (x,), result, {"dims": int_array(dims)})
 
     def broadcast_to(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """x repeated to `shape`, dimensions aligned at the right as in numpy; x itself when it has that shape."""
+        """x broadcast to `shape` as in numpy, dimensions aligned at the right; x itself when it has that shape."""
         own = shape_of(x)
         if own == tuple(shape):
             return x
         return self.broadcast_in_dim(x, shape, range(len(shape) - len(own), len(shape)))
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """The same elements under another shape; x itself when it has that shape."""
+        """The same elements with another shape; x itself when it has that shape."""
         if shape_of(x) == tuple(shape):
             return x
         return self.one(rules.ReshapeOp, (x,), rules.reshape_type(type_of(x), shape))
@@ -40,7 +40,7 @@ class ShapeMethods(Core):
     def slice(
         self, x: SSAValue, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None = None
     ) -> SSAValue:
-        """x[starts[i] : limits[i] : strides[i], ...]; x itself when that is all of it."""
+        """x[starts[i] : limits[i] : strides[i], ...]; x itself when the slice is all of it."""
         strides = [1] * len(starts) if strides is None else strides
         result = rules.slice_type(type_of(x), starts, limits, strides)
         if result == x.type:
@@ -56,7 +56,8 @@ class ShapeMethods(Core):
         high: Sequence[int],
         interior: Sequence[int] | None = None,
     ) -> SSAValue:
-        """x with `value` (0-d) around it (negative: cropped) and `interior` copies of it between its elements."""
+        """x with `low` and `high` copies of `value` (0-d) at its ends (negative: cropped) and `interior` copies between
+        elements."""
         interior = [0] * len(low) if interior is None else interior
         result = rules.pad_type(type_of(x), type_of(value), low, high, interior)
         if not any(low) and not any(high) and not any(interior):
@@ -65,15 +66,15 @@ class ShapeMethods(Core):
         return self.one(rules.PadOp, (x, value), result, props)
 
     def concatenate(self, xs: Sequence[SSAValue], dim: int) -> SSAValue:
-        """The operands one after the other along `dim`."""
+        """xs, concatenated along `dim`."""
         result = rules.concatenate_type([type_of(x) for x in xs], dim)
         return xs[0] if len(xs) == 1 else self.one(rules.ConcatenateOp, xs, result, {"dim": integer_prop(dim)})
 
     def reverse(self, x: SSAValue, dims: Sequence[int]) -> SSAValue:
-        """x with the order of elements reversed along `dims`."""
+        """x, reversed along `dims`."""
         rules.check_dims(dims, len(shape_of(x)))
         return self.one(rules.ReverseOp, (x,), type_of(x), {"dims": int_array(dims)}) if dims else x
 
     def barrier(self, x: SSAValue) -> SSAValue:
-        """x, made in full before anything is computed from it."""
+        """x, materialized before anything is computed from it."""
         return self.one(rules.BarrierOp, (x,), type_of(x))

@@ -1,1 +1,1 @@
-"""Attention: found in the products that spell it, computed by a kernel where that pays, written out elsewhere."""
+"""Passes on attention: it is matched in models, computed by a kernel where that pays, and decomposed elsewhere."""

@@ -1,4 +1,4 @@
-"""`decompose-attention`: write attention out in products and a softmax.
+"""`decompose-attention`: decompose attention into products and a softmax.
 
     %4 = lazytpu.attention %q, %k, %v causal = true scale = 0.125
     ->
@@ -8,12 +8,12 @@
     %3 = exp(%2 - max) / Σ exp(%2 - max)
     %4 = lazytpu.dot_general %3, %v ...            · value
 
-The backward op computes the probabilities with the same ops as the forward one, so that `cse` shares them and gradients
-belong to exactly the probabilities that were used. With P the probabilities and D = Σ P·(grad·valueᵀ) over the keys:
-∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D). D is Σ grad·output as well, but the output was rounded.
+The backward op computes the probabilities with the same ops as the forward one, so that `cse` shares them and the
+gradients belong to exactly the probabilities that were used. With P the probabilities and D = Σ P·(grad·valueᵀ) over
+the keys: ∂value = Pᵀ·grad, ∂scores = P·(grad·valueᵀ - D). D equals Σ grad·output too, but the output is rounded.
 
-Needs: nothing; `cse` after it. Guarantees: no attention op is left; what was built for one carries its source line and
-its recompute mark.
+Needs: nothing; `cse` should follow. Guarantees: no attention op is left; the ops that replace one carry its source line
+and recompute mark.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ from lazytpu.ir.attention import Attention, AttentionBackwardOp, AttentionOp
 from lazytpu.ir.base import integer
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, shape_of
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns.rewriting import RewriteBuilder
 
 WIDE = {"f16": "f32", "bf16": "f32"}
-"The dtype of scores and probabilities, where it is not the operands'."
+"The dtype of scores and probabilities where it differs from that of the operands."
 LARGEST = {"f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
 
 
 @dataclass(frozen=True)
 class DecomposeAttentionPass(ModulePass):
-    """Attention ops into products and softmax."""
+    """Decomposes attention ops into products and a softmax."""
 
     name = "decompose-attention"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for each in [each for each in op.walk() if isinstance(each, AttentionOp | AttentionBackwardOp)]:
+        for attention in [o for o in op.walk() if isinstance(o, AttentionOp | AttentionBackwardOp)]:
             try:
-                decompose(each)
+                decompose(attention)
             except Exception as error:
-                note(error, each)
+                note_op(error, attention)
                 raise
 
 
 def decompose(op: AttentionOp | AttentionBackwardOp) -> None:
-    """Replace one attention op."""
+    """Replace one attention op by its decomposition."""
     rewriter = PatternRewriter(op)
     b = RewriteBuilder(op, rewriter)
     if isinstance(op, AttentionOp):
-        made = [forward(b, op.attention)]
+        results = [forward(b, op.attention)]
     else:
-        made = backward(b, op.operands[0], op.attention, bool(integer(op.of_bias)))
-    rewriter.replace(op, (), made)
+        results = backward(b, op.operands[0], op.attention, bool(integer(op.of_bias)))
+    rewriter.replace(op, (), results)
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """One attention with its queries by key head, [batch, kv heads, group, L, E]; with one query head for each key head
-    the dimension `group` is not there."""
+    """An attention with its queries grouped by key head: [batch, kv heads, group, L, E], or without the dimension
+    `group` when there is one query head for each key head."""
 
     of: Attention
     query: SSAValue
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The dimensions of a query that a key head has more than one of: those of group and L."""
+        """The dimensions of the grouped query that range over the queries of one key head: group and L."""
         return tuple(range(2, len(shape_of(self.query)) - 1))
 
     @property
@@ -85,7 +85,7 @@ class _Heads:
 
     @property
     def grouped(self) -> tuple[int, ...]:
-        """The shape of the scores as the products have them: [batch, kv heads, group, L, S]."""
+        """The shape of the scores in the products: [batch, kv heads, group, L, S]."""
         return (*shape_of(self.query)[:-1], self.of.scores[-1])
 
     def by_key_head(self, b: Builder, x: SSAValue) -> SSAValue:
@@ -137,25 +137,25 @@ def _scores(b: Builder, heads: _Heads) -> SSAValue:
 
 
 def _seen(b: Builder, of: Attention) -> list[SSAValue]:
-    """The masks, of the shape of the scores: True where a query sees a key."""
-    shape, made = of.scores, list[SSAValue]()
+    """Boolean masks of the shape of the scores: True where a query sees a key."""
+    shape, masks = of.scores, list[SSAValue]()
     if of.causal or of.window:
         rows, columns = b.iota("i32", shape[2:], 0), b.iota("i32", shape[2:], 1)
         if of.offset is not None:
             rows = b.add(rows, b.broadcast_to(of.offset, shape[2:]))
         if of.causal:
-            made.append(b.broadcast_to(b.compare("GE", rows, columns), shape))
+            masks.append(b.broadcast_to(b.compare("GE", rows, columns), shape))
         if of.window:
             least = b.sub(rows, _like(b, of.window, rows))
-            made.append(b.broadcast_to(b.compare("LT", least, columns), shape))
+            masks.append(b.broadcast_to(b.compare("LT", least, columns), shape))
     if of.bias is not None and dtype_of(of.bias) == "i1":
-        made.append(b.broadcast_to(of.bias, shape))
-    return made
+        masks.append(b.broadcast_to(of.bias, shape))
+    return masks
 
 
 def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
-    """Softmax of the scores; of a row that is hidden altogether `hidden` says whether it gives zeros, as torch's
-    `_safe_softmax`, or what comes of it."""
+    """Softmax of the scores. A row in which all scores are hidden gives zeros if `hidden` says so, as in torch's
+    `_safe_softmax`; otherwise whatever the softmax gives."""
     scores, of = _scores(b, heads), heads.of
     hidden_rows = of.hidden == "zeros" and (of.bias is not None or of.offset is not None or of.window > 0)
     shape = shape_of(scores)
@@ -170,37 +170,37 @@ def _probabilities(b: Builder, heads: _Heads) -> SSAValue:
 
 
 def kept_below(b: Builder, keep: SSAValue) -> SSAValue:
-    """What 24 random bits have to be below with this probability, 0-d f32: a 0-d ui32."""
+    """The threshold, 0-d ui32, that 24 random bits are below with the probability `keep`, 0-d f32."""
     return b.convert(b.unary("ceil", b.mul(keep, b.constant(2.0**24, "f32"))), "ui32")
 
 
 def _dropout(b: Builder, x: SSAValue, keep: SSAValue, factor: SSAValue, seed: SSAValue, offset: SSAValue) -> SSAValue:
-    """x · factor where a random number keeps it, else 0; the numbers depend on seed and offset alone (R7)."""
+    """x · factor where random bits keep it, else 0; the bits depend only on seed and offset (R7)."""
     bits = b.random_bits(seed, offset, shape_of(x))
     upper = b.binary("shift_right_logical", bits, b.constant(8, "ui32", shape_of(x)))
-    kept = b.compare("LT", upper, b.broadcast_to(kept_below(b, keep), shape_of(x)))
-    return b.select(kept, b.mul(x, b.broadcast_to(b.convert(factor, dtype_of(x)), shape_of(x))), _like(b, 0, x))
+    is_kept = b.compare("LT", upper, b.broadcast_to(kept_below(b, keep), shape_of(x)))
+    return b.select(is_kept, b.mul(x, b.broadcast_to(b.convert(factor, dtype_of(x)), shape_of(x))), _like(b, 0, x))
 
 
 def forward(b: Builder, of: Attention) -> SSAValue:
     """The output, [batch, heads, L, V]."""
     heads = _heads(b, of)
-    used = _probabilities(b, heads)
+    dropped = _probabilities(b, heads)
     if of.dropout is not None:
-        used = _dropout(b, used, *of.dropout)
+        dropped = _dropout(b, dropped, *of.dropout)
     dtype = dtype_of(of.value)
-    weights = b.convert(b.reshape(used, heads.grouped), dtype)
-    made = heads.product(b, weights, of.value, heads.last, (2,))
-    return b.convert(b.reshape(made, [*shape_of(of.query)[:3], shape_of(of.value)[3]]), dtype)
+    weights = b.convert(b.reshape(dropped, heads.grouped), dtype)
+    output = heads.product(b, weights, of.value, heads.last, (2,))
+    return b.convert(b.reshape(output, [*shape_of(of.query)[:3], shape_of(of.value)[3]]), dtype)
 
 
 def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[SSAValue]:
     """Gradients of query, key and value, and with `of_bias` of the bias."""
     heads, dtype = _heads(b, of), dtype_of(of.query)
     probabilities = _probabilities(b, heads)
-    used = probabilities if of.dropout is None else _dropout(b, probabilities, *of.dropout)
+    dropped = probabilities if of.dropout is None else _dropout(b, probabilities, *of.dropout)
     grad = heads.by_key_head(b, grad)
-    of_value = heads.product(b, b.convert(b.reshape(used, heads.grouped), dtype), grad, heads.rows)
+    of_value = heads.product(b, b.convert(b.reshape(dropped, heads.grouped), dtype), grad, heads.rows)
 
     spread = b.reshape(heads.product(b, grad, of.value, heads.last, (3,)), of.scores)
     if of.dropout is not None:
@@ -209,9 +209,9 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
     of_scores = b.mul(probabilities, b.sub(spread, _along_keys(b, common, of.scores)))
     for seen in _seen(b, of) if of.hidden != "zeros" and not of.added else ():
         of_scores = b.select(seen, of_scores, _like(b, 0, of_scores))
-    made: list[SSAValue] = []
+    bias_gradient: list[SSAValue] = []
     if of.bias is not None and of_bias:
-        made.append(b.convert(_summed_to(b, of_scores, shape_of(of.bias)), dtype_of(of.bias)))
+        bias_gradient.append(b.convert(_summed_to(b, of_scores, shape_of(of.bias)), dtype_of(of.bias)))
 
     of_dots = b.convert(b.reshape(of_scores, heads.grouped), dtype)
     of_query = heads.product(b, of_dots, of.key, heads.last, (2,))
@@ -221,12 +221,12 @@ def backward(b: Builder, grad: SSAValue, of: Attention, of_bias: bool) -> list[S
         b.convert(b.reshape(of_query, shape_of(of.query)), dtype),
         b.convert(b.reshape(of_key, shape_of(of.key)), dtype),
         b.convert(b.reshape(of_value, shape_of(of.value)), dtype),
-        *made,
+        *bias_gradient,
     ]
 
 
 def _summed_to(b: Builder, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-    """`x` summed over the dims that broadcasting from `shape` made."""
+    """`x` summed to `shape`, over the dimensions that broadcasting from `shape` added or repeated."""
     own = shape_of(x)
     missing = len(own) - len(shape)
     dims = [d for d in range(len(own)) if d < missing or (shape[d - missing] == 1 and own[d] != 1)]

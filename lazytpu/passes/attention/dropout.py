@@ -1,6 +1,6 @@
-"""Dropout of probabilities as models spell it: `native_dropout` and its gradient.
+"""Matches dropout of probabilities as models write it: `native_dropout` and its gradient.
 
-    %keep = lazytpu.compare LT (24 random bits as a number below 1), (probability to keep)
+    %keep = lazytpu.compare LT (24 random bits as a number below 1), (keep probability)
     %0 = lazytpu.mul %x, lazytpu.convert(%keep)
     %1 = lazytpu.mul %0, lazytpu.broadcast_in_dim(%factor)      x where it is kept, times 1 / (1 - p)
 """
@@ -21,7 +21,7 @@ from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 @dataclass(frozen=True)
 class Dropped:
-    """What was left of `x`: `result` = x · mask · factor, with a 0-d factor, and the ops that computed it."""
+    """A dropout: `result` = `x` · `mask` · `factor`, with a 0-d factor, and the ops that compute it, `inside`."""
 
     x: SSAValue
     mask: SSAValue
@@ -31,39 +31,39 @@ class Dropped:
 
 
 def dropped_from(op: MulOp, x: SSAValue) -> Dropped | None:
-    """The dropout that begins with `op`, the product of `x` and a mask; None when there is none."""
+    """The dropout that begins with `op`, the product of `x` and a mask; None if there is none."""
     uses = list(op.results[0].uses)
     last = uses[0].operation if len(uses) == 1 else None
-    found = dropped(last) if isinstance(last, MulOp) else None
-    return found if found is not None and found.x is x else None
+    dropout = dropped(last) if isinstance(last, MulOp) else None
+    return dropout if dropout is not None and dropout.x is x else None
 
 
 def dropped(op: MulOp) -> Dropped | None:
-    """The dropout that ends with `op`, the product with the factor; None when there is none."""
-    for kept, by in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-        masked, spread = defined_by(kept, MulOp), defined_by(by, BroadcastInDimOp)
-        if masked is None or spread is None or shape_of(spread.operands[0]) != ():
+    """The dropout that ends with `op`, the product with the factor; None if there is none."""
+    for product, factor in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
+        masked, broadcast = defined_by(product, MulOp), defined_by(factor, BroadcastInDimOp)
+        if masked is None or broadcast is None or shape_of(broadcast.operands[0]) != ():
             continue
         for x, mask in ((masked.lhs, masked.rhs), (masked.rhs, masked.lhs)):
             number = defined_by(mask, ConvertOp)
             if number is not None and dtype_of(number.operands[0]) == "i1":
                 inside = frozenset((op, masked, number))
-                return Dropped(x, number.operands[0], spread.operands[0], op.results[0], inside)
+                return Dropped(x, number.operands[0], broadcast.operands[0], op.results[0], inside)
     return None
 
 
 def drawn(mask: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue] | None:
-    """(the probability to keep, 0-d f32; seed and offset) of a dropout's mask; None when it is another."""
+    """(keep probability, 0-d f32; seed; offset) of a dropout's mask; None when the mask is computed in another way."""
     compared = defined_by(mask, CompareOp)
     if compared is None or compared.direction.data != "LT":
         return None
-    scaled, spread = defined_by(compared.lhs, MulOp), defined_by(compared.rhs, BroadcastInDimOp)
+    scaled, broadcast = defined_by(compared.lhs, MulOp), defined_by(compared.rhs, BroadcastInDimOp)
     whole = None if scaled is None else defined_by(scaled.lhs, ConvertOp)
     upper = None if whole is None else defined_by(whole.operands[0], ShiftRightLogicalOp)
     bits = None if upper is None else defined_by(upper.lhs, RandomBitsOp)
-    if scaled is None or spread is None or upper is None or bits is None or shape_of(spread.operands[0]) != ():
+    if scaled is None or broadcast is None or upper is None or bits is None or shape_of(broadcast.operands[0]) != ():
         return None
-    if dtype_of(spread.operands[0]) != "f32" or splat(scaled.rhs) != 2.0**-24 or splat(upper.rhs) != 8:
+    if dtype_of(broadcast.operands[0]) != "f32" or splat(scaled.rhs) != 2.0**-24 or splat(upper.rhs) != 8:
         return None
     seed, offset = bits.operands
-    return spread.operands[0], seed, offset
+    return broadcast.operands[0], seed, offset

@@ -1,4 +1,4 @@
-"""`flash-attention`: attention by a kernel that keeps no scores, where it pays; elsewhere written out.
+"""`flash-attention`: compute attention by a kernel that stores no scores where that pays; decompose it elsewhere.
 
     %3 = lazytpu.attention %q, %k, %v causal = true scale = 0.125
     %4, %5, %6 = lazytpu.attention_backward %g, %q, %k, %v causal = true scale = 0.125
@@ -8,12 +8,12 @@
     %2, %5, %6 = lazytpu.template flash_attention_backward %g, %3, %1, %0, %k, %v {causal = true, ...}
     %4 = lazytpu.mul %2, 0.125
 
-The backward kernel needs the output and the log-sum-exp of each row. It asks for the forward kernel's own, which `cse`
-shares; in a program of its own it computes them anew. What `refusal` refuses is written out as `decompose-attention`
-does, and simplified as the rest of the module was.
+The backward kernel needs the output and the log-sum-exp of each row. It calls the forward kernel for them, which `cse`
+shares in one program; in a program of its own, they are computed again. Attention for which `refusal` gives a reason is
+decomposed as by `decompose-attention`, and simplified as the rest of the module was.
 
 Needs: a target that has the kernel. Guarantees: no attention op is left. The kernel rounds the scaled query to the
-operands' dtype, and otherwise where the written out form does: scores, softmax and sums are f32.
+operands' dtype, and otherwise rounds where the decomposed form does: scores, softmax and sums are f32.
 """
 
 from __future__ import annotations
@@ -43,67 +43,66 @@ from lazytpu.passes.patterns.rewriting import RewriteBuilder
 WIDEST = 256
 "The widest head whose blocks fit the vector memory."
 LEAST = 1 << 24
-"""Bytes of f32 scores from which on the kernel pays. docs/attention.md has the figures."""
+"""Bytes of f32 scores from which the kernel pays. docs/attention.md has the figures."""
 BY_BLOCKS = 8
-"How many times as many bytes it takes until blocks in XLA's ops pay, which read the keys from memory for each block."
+"Multiple of LEAST from which blocks of XLA ops pay; they read the keys from memory again for each block."
 
 Values = tuple[SSAValue, ...]
 
 
 @dataclass(frozen=True)
 class FlashAttentionPass(ModulePass):
-    """Attention ops into calls of a kernel."""
+    """Lowers attention ops to calls of a kernel."""
 
     name = "flash-attention"
     least: int = LEAST
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = [each for each in op.walk() if isinstance(each, AttentionOp | AttentionBackwardOp)]
-        if not found:
+        attentions = [o for o in op.walk() if isinstance(o, AttentionOp | AttentionBackwardOp)]
+        if not attentions:
             return
-        written_out = False
-        for each in found:
-            of = with_mask_read(each)
-            by_blocks = unfit(of) is not None or _of_bias(each)
+        decomposed = False
+        for attention in attentions:
+            of = with_mask_read(attention)
+            by_blocks = unfit(of) is not None or _of_bias(attention)
             if refusal(of, self.least * (BY_BLOCKS if by_blocks else 1)):
-                decompose(each)
-                written_out = True
+                decompose(attention)
+                decomposed = True
             elif by_blocks:
-                _by_blocks(each, of)
+                _by_blocks(attention, of)
             else:
-                _call(each, of)
+                _call(attention, of)
         CsePass().apply(ctx, op)
-        if written_out:
+        if decomposed:
             for cleanup in (ConstantFoldingPass(), CanonicalizePass(), CsePass(), DcePass()):
                 cleanup.apply(ctx, op)
 
 
 def refusal(of: Attention, least: int = LEAST) -> str | None:
-    """Why this attention is written out; None when it is not."""
+    """Why this attention is decomposed; None when it is not."""
     return refusal_of(dtype_of(of.query), of.scores, least)
 
 
 def refusal_of(dtype: str, scores: Sequence[int], least: int = LEAST) -> str | None:
-    """Why attention of this dtype and scores [batch, heads, L, S] is written out; None when it is not."""
+    """Why attention of this dtype and of scores [batch, heads, L, S] is decomposed; None when it is not."""
     if dtype == "f64":
         return "attention of f64 is computed with the scores in memory"
     if numel(scores) * 4 < least:
-        return f"the scores, {numel(scores) * 4:,} bytes, are few enough to be kept"
+        return f"the scores, {numel(scores) * 4:,} bytes, are small enough to be stored"
     return None
 
 
 def unfit(of: Attention) -> str | None:
-    """Why the kernel does not compute this attention, so that it is computed by blocks in other ops; None when it
-    does."""
+    """Why the kernel cannot compute this attention, which is then computed by blocks of XLA ops; None when it can."""
     if of.dropout is not None:
-        return "the kernel has no dropout"
+        return "the kernel does not support dropout"
     if of.bias is not None and not _hides_keys(of.bias) and (not _is_mask(of) or of.causal or of.window):
-        return f"a bias for each query, {of.bias.type}, is not a mask alone and the same for all heads"
+        return f"a bias for each query, {of.bias.type}, must be a mask shared by all heads, without other masks"
     dtype, widths = dtype_of(of.query), (shape_of(of.query)[3], shape_of(of.value)[3])
     if dtype not in ("bf16", "f32"):
-        return f"the kernel takes bf16 and f32, not {dtype}"
+        return f"the kernel supports bf16 and f32, not {dtype}"
     if max(widths) > WIDEST or any(width % 8 for width in widths):
-        return f"heads of {widths[0]} and {widths[1]} are wider than {WIDEST} or not multiples of 8"
+        return f"heads are {widths[0]} and {widths[1]} wide; the kernel takes multiples of 8 up to {WIDEST}"
     return None
 
 
@@ -112,7 +111,7 @@ def _of_bias(op: AttentionOp | AttentionBackwardOp) -> bool:
 
 
 def _hides_keys(bias: SSAValue) -> bool:
-    """Whether a bias is a mask of keys alone: i1, one row for all queries and heads."""
+    """Whether a bias is a mask of keys only: i1, one row for all queries and heads."""
     return dtype_of(bias) == "i1" and all(size == 1 for size in shape_of(bias)[-3:-1])
 
 
@@ -124,17 +123,18 @@ def _is_mask(of: Attention) -> bool:
 
 
 def with_mask_read(op: AttentionOp | AttentionBackwardOp) -> Attention:
-    """What an op computes, with a mask that hides by position said as `causal`, `window` and `offset`."""
+    """The attention of an op, with a mask that depends only on positions expressed by `causal`, `window` and
+    `offset`."""
     of = op.attention
     if of.bias is None or dtype_of(of.bias) != "i1" or _hides_keys(of.bias) or of.causal or of.window:
         return of
     visible = read(of.bias, 4)
-    found = None if visible is None else positions(visible)
-    if visible is None or found is None:
+    bounds = None if visible is None else positions(visible)
+    if visible is None or bounds is None:
         return of
     b = RewriteBuilder(op, PatternRewriter(op))
     keys = bias_of(b, visible, of.scores[0], of.scores[3])
-    offset, window = found
+    offset, window = bounds
     return replace(of, bias=keys, causal=visible.last is not None, window=window, offset=offset_of(b, offset))
 
 
@@ -148,10 +148,10 @@ def _call(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     if isinstance(op, AttentionOp):
         rewriter.replace(op, (), (output,))
         return
-    given = (op.operands[0], output, sums, *operands)
+    arguments = (op.operands[0], output, sums, *operands)
     types = [(dtype, shape_of(x)) for x in (of.query, of.key, of.value)]
-    made = b.template("flash_attention_backward", given, types, **params)
-    rewriter.replace(op, (), (_scaled(b, made[0], of), *made[1:]))
+    gradients = b.template("flash_attention_backward", arguments, types, **params)
+    rewriter.replace(op, (), (_scaled(b, gradients[0], of), *gradients[1:]))
 
 
 def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
@@ -165,26 +165,26 @@ def _by_blocks(op: AttentionOp | AttentionBackwardOp, of: Attention) -> None:
     params |= {"of_bias": _of_bias(op)}
     if len(types) > 3:
         types[3] = (types[3][0], shape_of(operands[3]))
-    made = b.template("attention_by_blocks_backward", (op.operands[0], *operands), types, **params)
-    rest = [b.reshape(x, shape_of(result)) for x, result in zip(made[1:], op.results[1:], strict=True)]
-    rewriter.replace(op, (), (_scaled(b, made[0], of), *rest))
+    gradients = b.template("attention_by_blocks_backward", (op.operands[0], *operands), types, **params)
+    rest = [b.reshape(x, shape_of(result)) for x, result in zip(gradients[1:], op.results[1:], strict=True)]
+    rewriter.replace(op, (), (_scaled(b, gradients[0], of), *rest))
 
 
 def _operands(b: Builder, of: Attention) -> tuple[Values, dict[str, Param]]:
     """The operands of the templates, from the query on, and their parameters."""
-    given: dict[str, Values] = {}
+    extra: dict[str, Values] = {}
     if of.bias is not None:
         missing = 4 - len(shape_of(of.bias))
-        given["bias"] = (b.reshape(of.bias, (*(1,) * missing, *shape_of(of.bias))),)
+        extra["bias"] = (b.reshape(of.bias, (*(1,) * missing, *shape_of(of.bias))),)
     if of.offset is not None:
-        given["offset"] = (of.offset,)
+        extra["offset"] = (of.offset,)
     if of.dropout is not None:
         keep, factor, *stream = of.dropout
         words = [b.bitcast_convert(x, "ui32") for x in stream]
-        given["dropout"] = (kept_below(b, keep), b.convert(factor, "f32"), *words)
+        extra["dropout"] = (kept_below(b, keep), b.convert(factor, "f32"), *words)
     params: dict[str, Param] = {"causal": of.causal, "window": of.window, "precision": of.precision}
-    params |= {"hidden": of.hidden, "added": of.added, "extra": ",".join(given)}
-    rest = [x for each in given.values() for x in each]
+    params |= {"hidden": of.hidden, "added": of.added, "extra": ",".join(extra)}
+    rest = [x for values in extra.values() for x in values]
     return (_scaled(b, of.query, of), of.key, of.value, *rest), params
 
 

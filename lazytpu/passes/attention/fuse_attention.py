@@ -1,4 +1,4 @@
-"""`fuse-attention`: attention as models spell it, forward and backward, into attention ops.
+"""`fuse-attention`: fuse attention as models write it, forward and backward, into attention ops.
 
     %0 = lazytpu.dot_general %q, %k                  query·keyᵀ
     %1 = lazytpu.select %mask, lazytpu.mul(%0, s), -inf
@@ -8,15 +8,16 @@
     %8 = gradient of the softmax, from %4 and %2
     %5, %6 = products of %8 with %k and %q, %7 of %2 with %g
 
-Products may have their dimensions in any order, batch and heads merged or apart; scores may be scaled by a number,
-masked by selects and by adding 0 and -inf (masks.py says what is read) or any floats, and converted
-between float dtypes; probabilities may be dropped (dropout.py). The backward pass, where there is
-one, is matched with its forward one, or neither is.
+Products may have their dimensions in any order, with batch and heads merged or split; scores may be scaled by a number,
+masked by selects or by adding 0 and -inf (see masks.py), biased by adding other floats, and converted between float
+dtypes; probabilities may be dropped (dropout.py). The backward pass, if there is one, is matched together with its
+forward pass, or neither is.
 
-Needs: canonical form. Guarantees: only what has enough scores for `flash-attention` is rewritten, and only when nothing
-else uses what is no longer computed, such as the probabilities. Scores stay f32 where the model rounded them to bf16 in
-between. A query that sees no key gives NaN or the mean of the values as in the model; where it gives something else,
-because masks are of two kinds, and some query may see no key, the model is left as it is.
+Needs: canonical form. Guarantees: only attention with enough scores for `flash-attention` is rewritten, and only when
+nothing else uses the values that are no longer computed, such as the probabilities. Scores stay f32 where the model
+rounded them to bf16 in between. A query that sees no key gives NaN or the mean of the values, as in the model. Where
+masks of both kinds are mixed, so that it would give something else, and some query may see no key, the model is left
+unchanged.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from lazytpu.passes.attention.dropout import Dropped, drawn, dropped, dropped_fr
 from lazytpu.passes.attention.flash_attention import BY_BLOCKS, LEAST, refusal_of
 from lazytpu.passes.attention.masks import added_to_scores, bias_of, offset_of, positions
 from lazytpu.passes.attention.products import (
-    Operand,
-    Product,
+    ScoresProduct,
+    Vectors,
     is_view,
     product_with,
     same,
@@ -51,72 +52,73 @@ from lazytpu.passes.attention.products import (
     source,
 )
 from lazytpu.passes.attention.scores import Scores, row, scaling, scores
-from lazytpu.passes.errors import note
+from lazytpu.passes.errors import note_op
 from lazytpu.passes.patterns.rewriting import RewriteBuilder, splat
 
 
 @dataclass(frozen=True)
 class FuseAttentionPass(ModulePass):
-    """Spelled attention into attention ops."""
+    """Fuses attention that a model writes out into attention ops."""
 
     name = "fuse-attention"
     least: int = LEAST
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for each in [each for each in op.walk() if isinstance(each, DivOp)]:
+        for division in [o for o in op.walk() if isinstance(o, DivOp)]:
             try:
-                found = match(each)
-                if found is not None and found.refusal(self.least) is None:
-                    found.rewrite()
+                attention = match(division)
+                if attention is not None and attention.refusal(self.least) is None:
+                    attention.rewrite()
             except Exception as error:
-                note(error, each)
+                note_op(error, division)
                 raise
 
 
 @dataclass
 class Match:
-    """One attention: its scores, the products that are replaced, and all other ops, which nothing else uses."""
+    """A matched attention: its scores, the products to replace, and all other ops, `inside`, which nothing else
+    uses."""
 
     of: Scores
     inside: set[Operation]
-    output: Product | None = None
-    of_value: Product | None = None
-    of_query: Product | None = None
-    of_key: Product | None = None
-    grad: Operand | None = None
-    value: Operand | None = None
+    output: ScoresProduct | None = None
+    of_value: ScoresProduct | None = None
+    of_query: ScoresProduct | None = None
+    of_key: ScoresProduct | None = None
+    grad: Vectors | None = None
+    value: Vectors | None = None
     dropped: Dropped | None = None
-    "What dropout leaves of the probabilities."
-    back: SSAValue | None = None
-    "The factor of dropout in the backward pass: to the user that of the forward one, not in the module."
+    "The dropout of the probabilities."
+    backward_factor: SSAValue | None = None
+    "The factor of dropout in the backward pass: equal to the forward one, but another value in the module."
     unmasked: int = 0
-    "How many masks the gradient of the scores goes through."
-    ratio: float | tuple[SSAValue, bool] = 1.0
-    "The scale that the gradients have: a number, or a run-time number and whether it divides."
-    ends: list[Operation] = field(default_factory=list[Operation])
+    "The number of masks that are applied to the gradient of the scores."
+    gradient_scale: float | tuple[SSAValue, bool] = 1.0
+    "The scale of the gradients: a number, or a run-time number and whether it divides."
+    replaced: list[Operation] = field(default_factory=list[Operation])
 
     def refusal(self, least: int) -> str | None:
-        """Why it is left as it is."""
+        """Why this attention is not rewritten; None when it is."""
         value = self.value
         assert value is not None
         dtypes = {dtype_of(x.value) for x in (self.of.query, self.of.key, value)}
         if len(dtypes) > 1:
-            return f"query, key and value are of different dtypes: {', '.join(sorted(dtypes))}"
+            return f"query, key and value have different dtypes: {', '.join(sorted(dtypes))}"
         batch, heads = self.heads
         by_blocks = self.of.bias is not None or self.dropped is not None
         return refusal_of(dtypes.pop(), (batch, heads, *self.of.shape[-2:]), least * (BY_BLOCKS if by_blocks else 1))
 
     @property
     def heads(self) -> tuple[int, int]:
-        """(batch, heads): the last batch dim counts as heads, the others as batch; a single one as batch."""
+        """(batch, heads): the last batch dimension is taken as heads, the others as batch; a single one as batch."""
         lead = self.of.shape[:-2]
         return (prod(lead[:-1]), lead[-1]) if len(lead) > 1 else (prod(lead), 1)
 
     def rewrite(self) -> None:
-        """Build the ops and put their results in the place of the products."""
+        """Build the attention ops and replace the products by their results."""
         block = self.of.product.parent
         assert block is not None
-        first = _first(block, self.ends)
+        first = _first(block, self.replaced)
         b = RewriteBuilder(first, PatternRewriter(first))
         of = self._attention(b)
         if self.output is not None:
@@ -127,12 +129,12 @@ class Match:
         assert self.grad is not None
         first = _first(block, [x.op for x in gradients])
         b = RewriteBuilder(first, PatternRewriter(first))
-        made = b.attention_backward(self.grad.by_heads(b, "q", *self.heads), of)
-        for product, gradient in zip((self.of_query, self.of_key, self.of_value), made, strict=True):
+        results = b.attention_backward(self.grad.by_heads(b, "q", *self.heads), of)
+        for product, gradient in zip((self.of_query, self.of_key, self.of_value), results, strict=True):
             if product is not None:
                 self._replace(product, gradient, None if product is self.of_value else of)
 
-    def _replace(self, product: Product, x: SSAValue, scaled: Attention | None = None) -> None:
+    def _replace(self, product: ScoresProduct, x: SSAValue, scaled: Attention | None = None) -> None:
         rewriter = PatternRewriter(product.op)
         b = RewriteBuilder(product.op, rewriter)
         if scaled is not None:
@@ -149,9 +151,9 @@ class Match:
         scale = None if s.factor is None else _inverse(b, b.convert(s.factor, "f32"), s.divides)
         if scale is not None and s.scale != 1.0:
             scale = b.mul(scale, b.constant(s.scale, "f32"))
-        known = positions(visible)
-        assert known is not None
-        offset, window = known
+        bounds = positions(visible)
+        assert bounds is not None
+        offset, window = bounds
         hidden = s.hidden
         assert hidden is not None
         return Attention(
@@ -178,23 +180,24 @@ class Match:
         return keep, b.convert(self.dropped.factor, "f32"), seed, offset
 
     def _rescaled(self, b: Builder, gradient: SSAValue, of: Attention) -> SSAValue:
-        """A gradient with the scales that it has in the module, in the place of the scores' and of dropout's: two
-        run-time numbers are one number to the user, but not in the module."""
-        by: list[SSAValue] = []
-        if of.dropout is not None and self.back is not None:
-            by.append(_quotient(b, b.convert(self.back, "f32"), of.dropout[1]))
+        """A gradient, rescaled from the scales of the scores and of dropout to those that it has in the module: the
+        backward pass may read a run-time number that equals the forward one, but is another value."""
+        factors: list[SSAValue] = []
+        scale = self.gradient_scale
+        if of.dropout is not None and self.backward_factor is not None:
+            factors.append(_quotient(b, b.convert(self.backward_factor, "f32"), of.dropout[1]))
         if of.factor is None:
-            assert isinstance(self.ratio, float)
-            by += [b.constant(self.ratio / of.scale, "f32")] if self.ratio != of.scale else []
-        elif isinstance(self.ratio, tuple):
-            by.append(_quotient(b, _inverse(b, b.convert(self.ratio[0], "f32"), self.ratio[1]), of.factor))
+            assert isinstance(scale, float)
+            factors += [b.constant(scale / of.scale, "f32")] if scale != of.scale else []
+        elif isinstance(scale, tuple):
+            factors.append(_quotient(b, _inverse(b, b.convert(scale[0], "f32"), scale[1]), of.factor))
         else:
-            by.append(_quotient(b, b.constant(self.ratio, "f32"), of.factor))
-        return _times(b, gradient, reduce(b.mul, by)) if by else gradient
+            factors.append(_quotient(b, b.constant(scale, "f32"), of.factor))
+        return _times(b, gradient, reduce(b.mul, factors)) if factors else gradient
 
 
 def _quotient(b: Builder, x: SSAValue, y: SSAValue) -> SSAValue:
-    """x / y, 1 where they are equal."""
+    """x / y, and 1 where they are equal."""
     return b.select(b.compare("EQ", x, y), b.constant(1.0, "f32"), b.div(x, y))
 
 
@@ -208,78 +211,79 @@ def _times(b: Builder, x: SSAValue, factor: SSAValue) -> SSAValue:
 
 
 def _first(block: Block, ops: list[Operation]) -> Operation:
-    wanted = set(ops)
-    return next(op for op in block.ops if op in wanted)
+    members = set(ops)
+    return next(op for op in block.ops if op in members)
 
 
 def match(op: DivOp) -> Match | None:
-    """The attention whose softmax ends in `op`; None when it is none, or something else uses what is in between."""
-    found = scores(op)
-    if found is None:
+    """The attention whose softmax ends in `op`; None if there is none, or if something else uses its inner values."""
+    of = scores(op)
+    if of is None:
         return None
-    if positions(found.visible) is None or found.hidden is None:
+    if positions(of.visible) is None or of.hidden is None:
         return None
-    made = Match(found, set(found.inside))
-    uses = _uses(op.results[0], made.inside)
+    attention = Match(of, set(of.inside))
+    uses = _uses(op.results[0], attention.inside)
     for use, x in uses:
-        left = dropped_from(use, x) if isinstance(use, MulOp) else None
-        if left is not None and drawn(left.mask) is not None:
-            made.dropped = left
-            made.inside |= left.inside
-            uses = [each for each in uses if each[0] is not use] + _uses(left.result, made.inside)
+        dropout = dropped_from(use, x) if isinstance(use, MulOp) else None
+        if dropout is not None and drawn(dropout.mask) is not None:
+            attention.dropped = dropout
+            attention.inside |= dropout.inside
+            uses = [other for other in uses if other[0] is not use] + _uses(dropout.result, attention.inside)
             break
     muls = {use for use, _ in uses if isinstance(use, MulOp)}
     for use, x in uses:
         if use in muls:
             continue
         product = product_with(use, x) if isinstance(use, DotGeneralOp) else None
-        if product is None or (made.output if product.over == "k" else made.of_value) is not None:
+        if product is None or (attention.output if product.over == "k" else attention.of_value) is not None:
             return None
         if product.over == "k":
-            made.output = product
+            attention.output = product
         else:
-            made.of_value = product
-    if muls and not _softmax_backward(made, muls):
+            attention.of_value = product
+    if muls and not _softmax_backward(attention, muls):
         return None
-    if made.output is not None:
-        made.value = made.output.other if made.value is None else made.value
-        if not same(made.value, made.output.other):
+    if attention.output is not None:
+        attention.value = attention.output.other if attention.value is None else attention.value
+        if not same(attention.value, attention.output.other):
             return None
-    if made.of_value is not None:
-        made.grad = made.of_value.other if made.grad is None else made.grad
-        if not same(made.grad, made.of_value.other):
+    if attention.of_value is not None:
+        attention.grad = attention.of_value.other if attention.grad is None else attention.grad
+        if not same(attention.grad, attention.of_value.other):
             return None
-    replaced = (made.output, made.of_value, made.of_query, made.of_key)
-    if made.dropped is not None and not _all_dropped(made):
+    products = (attention.output, attention.of_value, attention.of_query, attention.of_key)
+    if attention.dropped is not None and not _all_dropped(attention):
         return None
-    made.ends = [product.op for product in replaced if product is not None]
-    return made if made.value is not None and _closed(made) else None
+    attention.replaced = [product.op for product in products if product is not None]
+    return attention if attention.value is not None and _closed(attention) else None
 
 
 def _uses(x: SSAValue, inside: set[Operation]) -> list[tuple[Operation, SSAValue]]:
-    """What uses a value, or conversions and views of it, which are added to `inside`: (op, which of these it uses)."""
-    found: dict[tuple[Operation, SSAValue], None] = {}
+    """The users of a value, and of conversions and views of it: (op, the value it uses). The conversions and views are
+    added to `inside`."""
+    users: dict[tuple[Operation, SSAValue], None] = {}
     for use in x.uses:
         op = use.operation
         views = isinstance(op, ReshapeOp) and is_view(shape_of(x), shape_of(op.results[0]))
         if views or isinstance(op, ConvertOp):
             inside.add(op)
-            found |= dict.fromkeys(_uses(op.results[0], inside))
+            users |= dict.fromkeys(_uses(op.results[0], inside))
         else:
-            found[op, x] = None
-    return list(found)
+            users[op, x] = None
+    return list(users)
 
 
-def _all_dropped(made: Match) -> bool:
-    """Whether both products of the probabilities have what dropout left of them."""
-    assert made.dropped is not None
-    products = [x.op for x in (made.output, made.of_value) if x is not None]
-    return all(any(source(x) is made.dropped.result for x in product.operands) for product in products)
+def _all_dropped(attention: Match) -> bool:
+    """Whether both products of the probabilities use the probabilities after dropout."""
+    assert attention.dropped is not None
+    products = [x.op for x in (attention.output, attention.of_value) if x is not None]
+    return all(any(source(x) is attention.dropped.result for x in product.operands) for product in products)
 
 
-def _softmax_backward(made: Match, muls: set[MulOp]) -> bool:
-    """Match (g - Σ g·P)·P, g = grad·valueᵀ before it, and the gradients of query and key after it."""
-    probabilities = made.of.probabilities.results[0]
+def _softmax_backward(attention: Match, muls: set[MulOp]) -> bool:
+    """Match (g - Σ g·P)·P, with g = grad·valueᵀ before it, and the gradients of query and key after it."""
+    probabilities = attention.of.probabilities.results[0]
     for outer in muls:
         for shifted, y in ((outer.lhs, outer.rhs), (outer.rhs, outer.lhs)):
             owner = shifted.owner
@@ -291,56 +295,56 @@ def _softmax_backward(made: Match, muls: set[MulOp]) -> bool:
                 continue
             g, sides = owner.lhs, (inner.lhs, inner.rhs)
             if g in sides and any(source(x) is probabilities for x in sides if x is not g):
-                made.inside |= {outer, inner, owner, *common[1]}
-                return _spread(made, g) and _gradients(made, outer.results[0])
+                attention.inside |= {outer, inner, owner, *common[1]}
+                return _probability_gradient(attention, g) and _gradients(attention, outer.results[0])
     return False
 
 
-def _spread(made: Match, g: SSAValue) -> bool:
-    """Match g = grad·valueᵀ, or what dropout leaves of it."""
+def _probability_gradient(attention: Match, g: SSAValue) -> bool:
+    """Match g = grad·valueᵀ, possibly with dropout applied to it."""
     last = source(g).owner
-    left = dropped(last) if isinstance(last, MulOp) and made.dropped is not None else None
-    if (left is None) != (made.dropped is None):
+    dropout = dropped(last) if isinstance(last, MulOp) and attention.dropped is not None else None
+    if (dropout is None) != (attention.dropped is None):
         return False
-    if left is not None and made.dropped is not None:
-        if left.mask is not made.dropped.mask:
+    if dropout is not None and attention.dropped is not None:
+        if dropout.mask is not attention.dropped.mask:
             return False
-        made.inside |= left.inside
-        made.back = left.factor
-        _between(made, g, left.result)
-        g = left.x
+        attention.inside |= dropout.inside
+        attention.backward_factor = dropout.factor
+        _between(attention, g, dropout.result)
+        g = dropout.x
     dot = source(g).owner
     sides = scores_of(dot) if isinstance(dot, DotGeneralOp) else None
     if sides is None:
         return False
-    made.grad, made.value = sides
+    attention.grad, attention.value = sides
     assert isinstance(dot, DotGeneralOp)
-    _between(made, g, dot.results[0])
-    made.inside.add(dot)
+    _between(attention, g, dot.results[0])
+    attention.inside.add(dot)
     return True
 
 
-def _between(made: Match, x: SSAValue, start: SSAValue) -> None:
-    """Add the conversions and views to what is inside that made `x` of `start`."""
+def _between(attention: Match, x: SSAValue, start: SSAValue) -> None:
+    """Add the conversions and views on the way from `start` to `x` to `inside`."""
     while x is not start:
         assert isinstance(x.owner, Operation)
-        made.inside.add(x.owner)
+        attention.inside.add(x.owner)
         x = x.owner.operands[0]
 
 
-def _gradients(made: Match, of_scores: SSAValue) -> bool:
-    """Match the way from the gradient of the scores to those of query and key: masks, the scale, two products."""
+def _gradients(attention: Match, of_scores: SSAValue) -> bool:
+    """Match the ops from the gradient of the scores to those of query and key: masks, the scale, two products."""
     number, divides = 1.0, False
     factor: SSAValue | None = None
     while True:
-        uses = _uses(of_scores, made.inside)
+        uses = _uses(of_scores, attention.inside)
         op, x = uses[0] if uses else (None, of_scores)
         if len(uses) != 1 or op is None or isinstance(op, DotGeneralOp):
             break
-        if isinstance(op, SelectOp) and op.operands[0] in made.of.masks:
+        if isinstance(op, SelectOp) and op.operands[0] in attention.of.masks:
             if {splat(operand) for operand in op.operands[1:] if operand is not x} != {0}:
                 return False
-            made.unmasked += 1
+            attention.unmasked += 1
         elif isinstance(op, MulOp | DivOp) and (scaled := scaling(op)) is not None and scaled[0] is x:
             by = scaled[1]
             if not isinstance(by, SSAValue):
@@ -351,29 +355,29 @@ def _gradients(made: Match, of_scores: SSAValue) -> bool:
                 return False
         else:
             return False
-        made.inside.add(op)
+        attention.inside.add(op)
         of_scores = op.results[0]
-    if (factor is None) != (made.of.factor is None) or (factor is not None and number != 1.0):
+    if (factor is None) != (attention.of.factor is None) or (factor is not None and number != 1.0):
         return False
-    if made.of.hidden != "zeros" and (made.unmasked or len(made.of.hiding)) != len(made.of.hiding):
+    if attention.of.hidden != "zeros" and (attention.unmasked or len(attention.of.hiding)) != len(attention.of.hiding):
         return False
-    made.ratio = number if factor is None else (factor, divides)
+    attention.gradient_scale = number if factor is None else (factor, divides)
     for op, x in uses:
         product = product_with(op, x) if isinstance(op, DotGeneralOp) else None
         if product is None:
             return False
         of_query = product.over == "k"
-        own, other = (made.of_query, made.of.key) if of_query else (made.of_key, made.of.query)
+        own, other = (attention.of_query, attention.of.key) if of_query else (attention.of_key, attention.of.query)
         if own is not None or not same(product.other, other):
             return False
         if of_query:
-            made.of_query = product
+            attention.of_query = product
         else:
-            made.of_key = product
+            attention.of_key = product
     return bool(uses)
 
 
-def _closed(made: Match) -> bool:
-    """Whether only the products that are replaced, and ops inside, use what is inside."""
-    allowed = made.inside | set(made.ends)
-    return all(use.operation in allowed for op in made.inside for result in op.results for use in result.uses)
+def _closed(attention: Match) -> bool:
+    """Whether the ops inside are used only by each other and by the products to replace."""
+    allowed = attention.inside | set(attention.replaced)
+    return all(use.operation in allowed for op in attention.inside for result in op.results for use in result.uses)

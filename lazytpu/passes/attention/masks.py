@@ -1,13 +1,13 @@
-"""What a mask of attention hides, read from the ops that compute it.
+"""Analyzes which keys an attention mask hides, from the ops that compute it.
 
-A mask says for query q and key k whether k is seen. Read are conjunctions of
+A mask says for query q and key k whether q sees k. Recognized are conjunctions of
 
 - comparisons of positions, k <= q + offset and k > q + offset - window: iotas, constants and run-time numbers added,
   subtracted and compared, as `tril`, `arange` and the mask functions of transformers write them;
-- masks of keys alone, the same for all queries and heads: padding;
-- one that cannot be read, such as an argument of the program, alone: the same for all heads, it is kept as it is.
+- masks of keys only, the same for all queries and heads: padding.
 
-Where anything else is in it, `read` gives None.
+A mask that is not recognized, such as an argument of the program, is kept as a stored mask if it stands alone and is
+the same for all heads. For anything else `read` returns None.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lazytpu.ir.unary import NotOp
 from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 Axes = tuple["int | None", ...]
-"Of each dimension of a value, the axis of the scores that it runs along; None for one that is repeated along all."
+"For each dimension of a value, the axis of the scores that it runs along; None for a dimension of size 1."
 
 OPPOSITE = {"LT": "GE", "GE": "LT", "LE": "GT", "GT": "LE"}
 
 
 @dataclass(frozen=True)
 class Position:
-    """An integer that is linear in the axes of the scores: Σ slope·index + constant + Σ sign·(0-d run-time value)."""
+    """An integer that is linear in the indices of a score: Σ slope·index + constant + Σ sign·(0-d run-time value)."""
 
     slopes: dict[int, int]
     constant: int = 0
@@ -54,43 +54,43 @@ class Position:
                 terms.remove((x, -sign))
             else:
                 terms.append((x, sign))
-        kept = {axis: slope for axis, slope in slopes.items() if slope}
-        return Position(kept, self.constant + other.constant, tuple(sorted(terms, key=lambda term: id(term[0]))))
+        nonzero = {axis: slope for axis, slope in slopes.items() if slope}
+        return Position(nonzero, self.constant + other.constant, tuple(sorted(terms, key=lambda term: id(term[0]))))
 
 
 @dataclass(frozen=True)
 class Visible:
-    """Key k is seen by query q where k <= q + last and k >= q + first (None: no such bound) and all of `keys` hold:
-    i1 values, each with its axes and whether it says which keys are seen (True) or hidden (False)."""
+    """Query q sees key k where k <= q + last and k >= q + first (None: no such bound) and all of `keys` hold: i1
+    values, each with its axes and whether it marks the keys that are seen (True) or hidden (False)."""
 
     last: Position | None = None
     first: Position | None = None
     keys: tuple[tuple[SSAValue, Axes, bool], ...] = ()
     stored: tuple[SSAValue, Axes, bool] | None = None
-    "A mask of queries and keys that is read from memory; nothing else is said then."
+    "A mask of queries and keys that is read from memory; nothing else is set then."
 
 
 @dataclass
 class Reader:
-    """Reads masks of scores of a rank, whose last two axes are queries and keys, and the one before them heads."""
+    """Reads masks of scores of a given rank, whose last axes are heads, queries and keys."""
 
     rank: int
-    found: Visible = field(default_factory=Visible)
+    visible: Visible = field(default_factory=Visible)
 
     def add(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
-        """As `read`; but a mask that is the first, and cannot be read, is taken from memory as a whole."""
-        before = self.found
-        if self.read(mask, axes, seen) and positions(self.found) is not None:
+        """As `read`, but a mask that is not recognized becomes the stored mask if it is the first one."""
+        before = self.visible
+        if self.read(mask, axes, seen) and positions(self.visible) is not None:
             return True
-        self.found = before
+        self.visible = before
         while (moved := through(mask, axes)) is not None:
             mask, axes = moved
-        return self._leaf(mask, axes, seen) and self.found.stored is not None
+        return self._leaf(mask, axes, seen) and self.visible.stored is not None
 
     def read(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
-        """Add to `found` what an i1 value says about the keys that are seen (or, with `seen` False, hidden); False when
-        it cannot be said."""
-        if self.found.stored is not None:
+        """Add to `visible` what an i1 value says about the keys that are seen (or hidden, with `seen` False). False
+        when it is not recognized."""
+        if self.visible.stored is not None:
             return False
         both = defined_by(mask, AndOp) if seen else defined_by(mask, OrOp)
         if both is not None:
@@ -108,16 +108,16 @@ class Reader:
         return self._leaf(mask, axes, seen)
 
     def _leaf(self, mask: SSAValue, axes: Axes, seen: bool) -> bool:
-        """Take a mask as it is in memory: one of keys alone, or, alone, one of queries and keys."""
+        """Use a mask as it is stored: a mask of keys, or, if nothing else is set, one of queries and keys."""
         used = [axis for axis in axes if axis is not None]
         batch = (0,) if self.rank in (3, 4) else ()
         if used != sorted(used) or any(axis not in (*batch, self.rank - 2, self.rank - 1) for axis in used):
             return False
         if self.rank - 2 in used:
-            alone = self.found == Visible()
-            self.found = replace(self.found, stored=(mask, axes, seen))
+            alone = self.visible == Visible()
+            self.visible = replace(self.visible, stored=(mask, axes, seen))
             return alone
-        self.found = replace(self.found, keys=(*self.found.keys, (mask, axes, seen)))
+        self.visible = replace(self.visible, keys=(*self.visible.keys, (mask, axes, seen)))
         return True
 
     def _compare(self, op: CompareOp, axes: Axes, seen: bool) -> bool:
@@ -128,30 +128,31 @@ class Reader:
         if x is None or y is None:
             return False
         direction = direction if seen else OPPOSITE[direction]
-        # As `under <= 0`.
+        # Normalized to `under <= 0`.
         under = x.minus(y) if direction in ("LT", "LE") else y.minus(x)
         if direction in ("LT", "GT"):
             under = replace(under, constant=under.constant + 1)
         queries, keys = self.rank - 2, self.rank - 1
-        if under.slopes == {keys: 1, queries: -1} and self.found.last is None:
-            self.found = replace(self.found, last=Position({}, -under.constant, under.negative().terms))
+        if under.slopes == {keys: 1, queries: -1} and self.visible.last is None:
+            self.visible = replace(self.visible, last=Position({}, -under.constant, under.negative().terms))
             return True
-        if under.slopes == {keys: -1, queries: 1} and self.found.first is None:
-            self.found = replace(self.found, first=Position({}, under.constant, under.terms))
+        if under.slopes == {keys: -1, queries: 1} and self.visible.first is None:
+            self.visible = replace(self.visible, first=Position({}, under.constant, under.terms))
             return True
         return not under.slopes and not under.terms and under.constant <= 0
 
 
 def read(mask: SSAValue, rank: int, seen: bool = True) -> Visible | None:
-    """What a mask says that broadcasts to scores of this rank, aligned at the right; None when it cannot be read."""
+    """The keys that a mask lets queries see; None when it is not recognized. The mask broadcasts to scores of rank
+    `rank`, aligned at the right."""
     shape = shape_of(mask)
     axes = tuple(rank - len(shape) + i if size != 1 else None for i, size in enumerate(shape))
     reader = Reader(rank)
-    return reader.found if reader.read(mask, axes, seen) else None
+    return reader.visible if reader.read(mask, axes, seen) else None
 
 
 def through(x: SSAValue, axes: Axes) -> tuple[SSAValue, Axes] | None:
-    """What a broadcast, or a reshape that only adds or drops dimensions of size 1, was made of, and its axes."""
+    """The operand, and its axes, of a broadcast or of a reshape that only adds or drops dimensions of size 1."""
     if (spread := defined_by(x, BroadcastInDimOp)) is not None:
         source, dims = spread.operands[0], ints(spread.dims)
         shape = shape_of(source)
@@ -174,8 +175,8 @@ def position(x: SSAValue, axes: Axes) -> Position | None:
         return Position({}, number)
     if (moved := through(x, axes)) is not None:
         return position(*moved)
-    if (converted := defined_by(x, ConvertOp)) is not None and (found := position(converted.operands[0], axes)):
-        return found
+    if (converted := defined_by(x, ConvertOp)) is not None and (inner := position(converted.operands[0], axes)):
+        return inner
     if (counted := defined_by(x, IotaOp)) is not None:
         axis = axes[counted.dim.value.data]
         return None if axis is None else Position({axis: 1})
@@ -187,9 +188,9 @@ def position(x: SSAValue, axes: Axes) -> Position | None:
     return Position({}, 0, ((x, 1),)) if shape_of(x) == () else None
 
 
-def positions(found: Visible) -> tuple[Position, int] | None:
-    """(offset, window) of the bounds, as attention ops have them; None when the window is not known."""
-    first, last = found.first, found.last
+def positions(visible: Visible) -> tuple[Position, int] | None:
+    """The bounds as (offset, window) of an attention op; None when the window is not a constant."""
+    first, last = visible.first, visible.last
     if first is None:
         return last or Position({}), 0
     if last is None:
@@ -198,30 +199,30 @@ def positions(found: Visible) -> tuple[Position, int] | None:
     return None if span.terms or span.constant < 0 else (last, span.constant + 1)
 
 
-def sees_a_key(found: Visible, queries: int, keys: int) -> bool:
-    """Whether each of so many queries is known to see one of so many keys."""
-    if found.keys or found.stored is not None or not keys:
+def sees_a_key(visible: Visible, queries: int, keys: int) -> bool:
+    """Whether every query is known to see at least one key, given the numbers of both."""
+    if visible.keys or visible.stored is not None or not keys:
         return False
-    first, last = found.first or Position({}, -queries), found.last or Position({}, keys)
+    first, last = visible.first or Position({}, -queries), visible.last or Position({}, keys)
     return (
         not (first.terms or last.terms) and last.constant >= max(0, first.constant) and first.constant <= keys - queries
     )
 
 
-def offset_of(b: Builder, found: Position) -> SSAValue | None:
-    """The run-time value of a position that does not depend on the axes, as i32; None when it is always 0."""
-    if not found.terms and not found.constant:
+def offset_of(b: Builder, offset: Position) -> SSAValue | None:
+    """The value, 0-d i32, of a position that does not depend on the axes; None when it is always 0."""
+    if not offset.terms and not offset.constant:
         return None
-    total = b.constant(found.constant, "i32")
-    for x, sign in found.terms:
+    total = b.constant(offset.constant, "i32")
+    for x, sign in offset.terms:
         term = b.convert(x, "i32")
         total = b.add(total, term) if sign > 0 else b.sub(total, term)
     return total
 
 
 def bias_of(b: Builder, visible: Visible, batch: int, length: int) -> SSAValue | None:
-    """What an attention op takes as its bias: the masks of keys as one, [batch, 1, 1, S], or the mask from memory,
-    [batch or 1, 1, L, S]; None when there are none."""
+    """The bias of an attention op: the conjunction of the masks of keys, [batch, 1, 1, S], or the stored mask,
+    [batch or 1, 1, L, S]; None when there is neither."""
     if visible.stored is not None:
         mask, axes, seen = visible.stored
         sizes = [size for axis, size in zip(axes, shape_of(mask), strict=True) if axis is not None]
@@ -237,7 +238,7 @@ def bias_of(b: Builder, visible: Visible, batch: int, length: int) -> SSAValue |
 
 
 def added_to_scores(b: Builder, x: SSAValue) -> SSAValue:
-    """Numbers that are added to scores of their shape, of 3 or 4 axes, without repeating them: of 4 axes."""
+    """Numbers that are added to the scores, of the same shape with 2 to 4 axes, before any broadcast: with 4 axes."""
     axes: Axes = tuple(range(len(shape_of(x))))
     known: Axes = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(x), strict=True))
     rank = len(axes)
@@ -250,5 +251,5 @@ def added_to_scores(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def _four(rank: int) -> tuple[int, ...]:
-    """The axes of scores as batch, heads, queries and keys: -1 for one that is not there."""
+    """The axes of batch, heads, queries and keys in scores of this rank; -1 for a missing one."""
     return (0, 1, 2, 3) if rank == 4 else (0, -1, rank - 2, rank - 1) if rank == 3 else (-1, -1, 0, 1)

@@ -1,7 +1,7 @@
-"""Products and their dimensions by name, as the patterns of attention compare them.
+"""Products with named dimensions, for matching attention.
 
-Scores and whatever has their shape are [batch dims..., queries, keys]; models merge and split the batch dims by
-reshapes that leave the last two alone. A product of one of them with something else is then known by what it sums over.
+Scores, and values of their shape, are [batch dims..., queries, keys]; models merge and split the batch dims by reshapes
+that leave the last two alone. A product of such a value with vectors is characterized by the dimension it sums over.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lazytpu.ir.shape import ReshapeOp, TransposeOp
 from lazytpu.ir.types import dtype_of, ints, is_float, numel, shape_of
 
 Name: TypeAlias = int | str
-"A batch dimension by its number, `q` or `k` for queries and keys, `e` for the width of a head."
+"The number of a batch dimension, `q` or `k` for queries or keys, `e` for the width of a head."
 
 
 @dataclass(frozen=True)
-class Operand:
-    """A tensor of one vector for each query or key: `names` of its dimensions."""
+class Vectors:
+    """A tensor that holds one vector for each query or key, with the `names` of its dimensions."""
 
     value: SSAValue
     names: tuple[Name, ...]
@@ -41,33 +41,32 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product of a tensor like the scores with `other`, or of two of queries and keys that gives the scores."""
+class ScoresProduct:
+    """A product of a tensor of the shape of the scores with `other`."""
 
     op: DotGeneralOp
-    other: Operand
+    other: Vectors
     names: tuple[Name, ...]
-    "Of the result's dimensions."
+    "The dimensions of the result."
     over: str
-    "What is summed over: `q` or `k`."
+    "The dimension that is summed over: `q` or `k`."
 
     def from_heads(self, b: Builder, x: SSAValue) -> SSAValue:
-        """[batch, heads, rows, width] as the op's result has it."""
+        """[batch, heads, rows, width] in the dimension order and dtype of the op's result."""
         result = self.op.results[0]
         rows = "q" if self.over == "k" else "k"
-        made = Operand(result, self.names)
-        order = made.order((rows, "e"))
+        order = Vectors(result, self.names).order((rows, "e"))
         shape = shape_of(result)
         x = b.reshape(x, [shape[i] for i in order])
         return b.convert(b.transpose(x, [order.index(i) for i in range(len(order))]), dtype_of(result))
 
 
-def scores_of(op: DotGeneralOp) -> tuple[Operand, Operand] | None:
-    """(query, key) of a product whose result is [batch dims..., queries, keys]; None when it is none."""
+def scores_of(op: DotGeneralOp) -> tuple[Vectors, Vectors] | None:
+    """(query, key) of a product whose result is [batch dims..., queries, keys]; None for any other product."""
     batch, of_key = ints(op.lhs_batch), ints(op.rhs_batch)
     if len(shape_of(op.results[0])) != len(batch) + 2 or len(ints(op.lhs_contract)) != 1:
         return None
-    sides: list[Operand] = []
+    sides: list[Vectors] = []
     for value, dims, contract, free in (
         (op.lhs, batch, ints(op.lhs_contract), "q"),
         (op.rhs, of_key, ints(op.rhs_contract), "k"),
@@ -78,12 +77,12 @@ def scores_of(op: DotGeneralOp) -> tuple[Operand, Operand] | None:
         names[contract[0]] = "e"
         for number, dim in enumerate(dims):
             names[dim] = number
-        sides.append(Operand(value, tuple(names)))
+        sides.append(Vectors(value, tuple(names)))
     return sides[0], sides[1]
 
 
-def product_with(op: DotGeneralOp, scores: SSAValue) -> Product | None:
-    """The product of a tensor like the scores, one of the operands, with vectors; None when it is none."""
+def product_with(op: DotGeneralOp, scores: SSAValue) -> ScoresProduct | None:
+    """`op` as a product of `scores`, one of its operands, of the shape of scores, with vectors; None if it is not."""
     left = op.lhs is scores
     if op.lhs is op.rhs:
         return None
@@ -101,16 +100,16 @@ def product_with(op: DotGeneralOp, scores: SSAValue) -> Product | None:
     for number, dim in zip(own_batch, its_batch, strict=True):
         names[dim] = number
     batch: list[Name] = [*own_batch]
-    return Product(op, Operand(other, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
+    return ScoresProduct(op, Vectors(other, tuple(names)), (*batch, *((rows, "e") if left else ("e", rows))), over)
 
 
 def is_view(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether a reshape between these only merges and splits batch dims."""
+    """Whether a reshape between these shapes only merges and splits batch dims."""
     return len(shape) >= 2 and len(other) >= 2 and tuple(shape[-2:]) == tuple(other[-2:])
 
 
 def source(x: SSAValue) -> SSAValue:
-    """What float conversions and views of the batch dims were made of."""
+    """The value before any float conversions and views of the batch dims."""
     while True:
         owner = x.owner
         converts = isinstance(owner, ConvertOp) and is_float(dtype_of(owner.operands[0])) and is_float(dtype_of(x))
@@ -121,14 +120,15 @@ def source(x: SSAValue) -> SSAValue:
         x = owner.operands[0]
 
 
-def same(x: Operand, y: Operand) -> bool:
-    """Whether two operands are the same vectors: one value, however each has its dimensions."""
+def same(x: Vectors, y: Vectors) -> bool:
+    """Whether two tensors hold the same vectors: one value, whatever the order and grouping of dimensions."""
     return x == y or _strided(x) == _strided(y)
 
 
-def _strided(x: Operand) -> tuple[SSAValue, list[tuple[int, int]]]:
-    """The value that reshapes and transposes made `x` of, and (size, stride) of each dimension of `x` in its memory, in
-    the order (batch dims..., rows, width). A reshape keeps the row-major index of each element, and so its strides."""
+def _strided(x: Vectors) -> tuple[SSAValue, list[tuple[int, int]]]:
+    """The value before the reshapes and transposes that led to `x`, and the (size, stride) in its memory of each
+    dimension of `x`, in the order (batch dims..., rows, width). A reshape keeps the row-major index of each element,
+    and so the strides."""
     (rows,) = (name for name in x.names if name in ("q", "k"))
     sizes, strides = shape_of(x.value), _strides(shape_of(x.value))
     pieces = [(sizes[i], strides[i]) for i in x.order((rows, "e"))]
@@ -148,8 +148,8 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 def _transposed(pieces: Sequence[tuple[int, int]], op: TransposeOp) -> list[tuple[int, int]] | None:
-    """Pieces of the result as pieces of the operand; None when one does not begin where a dimension does."""
-    sizes, made = shape_of(op.results[0]), list[tuple[int, int]]()
+    """Pieces, (size, stride), of the result as pieces of the operand; None when one is not aligned with dimensions."""
+    sizes, moved = shape_of(op.results[0]), list[tuple[int, int]]()
     own, its = _strides(sizes), _strides(shape_of(op.operands[0]))
     todo = [piece for piece in pieces if piece[0] > 1]
     while todo:
@@ -158,20 +158,20 @@ def _transposed(pieces: Sequence[tuple[int, int]], op: TransposeOp) -> list[tupl
         if stride % own[dim] or sizes[dim] * own[dim] % stride:
             return None
         inner = sizes[dim] * own[dim] // stride
-        if size > inner:  # it goes on in the dimension before
+        if size > inner:  # the piece extends into the dimension before
             if size % inner:
                 return None
             todo[:0] = [(size // inner, stride * inner), (inner, stride)]
         else:
-            made.append((size, stride // own[dim] * its[ints(op.permutation)[dim]]))
-    return made
+            moved.append((size, stride // own[dim] * its[ints(op.permutation)[dim]]))
+    return moved
 
 
 def _merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    made: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for size, stride in pieces:
-        if made and made[-1][1] == size * stride:
-            size *= made.pop()[0]
+        if merged and merged[-1][1] == size * stride:
+            size *= merged.pop()[0]
         if size > 1:
-            made.append((size, stride))
-    return made
+            merged.append((size, stride))
+    return merged

@@ -1,4 +1,4 @@
-"""The scores of attention as models spell them: query·keyᵀ, scaled, masked, and their softmax."""
+"""Matches the scores of attention as models write them: query·keyᵀ, scaled and masked, and their softmax."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp
 from lazytpu.ir.types import ints, shape_of
 from lazytpu.ir.unary import ExpOp
 from lazytpu.passes.attention.masks import Reader, Visible, sees_a_key, through
-from lazytpu.passes.attention.products import Operand, is_view, scores_of
+from lazytpu.passes.attention.products import Vectors, is_view, scores_of
 from lazytpu.passes.patterns.rewriting import defined_by, splat
 
 HIDING = -1e4
-"A score that is this low, or lowered by this much, weighs exp(-1e4) = 0 beside any other."
+"A score that is this low, or lowered by this much, has weight exp(-1e4) = 0 beside any other."
 ALONE = -1e30
-"Nothing is left of a score that this is added to: it is rounded away."
+"Rounding removes any score that this is added to."
 
 
 @dataclass
 class Scores:
-    """One softmax of scores and what it is made of."""
+    """The softmax of scores, and the parts that it is computed from."""
 
     probabilities: DivOp
     product: DotGeneralOp
-    query: Operand
-    key: Operand
+    query: Vectors
+    key: Vectors
     visible: Visible
     scale: float
     factor: SSAValue | None
-    "A run-time number that scales too."
+    "A run-time number that scales the scores too."
     divides: bool
-    "Whether `factor` divides."
+    "Whether the scores are divided by `factor`, rather than multiplied."
     masks: set[SSAValue] = field(default_factory=set[SSAValue])
     "The conditions of the selects among `inside`."
     inside: set[Operation] = field(default_factory=set[Operation])
     "The ops from the product to the probabilities."
     hiding: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
-    "Of each mask, the number that stands for what it hides, and whether that was added to the scores."
+    "For each mask, the number that hides a score, and whether it is added to the score, rather than replacing it."
 
     bias: SSAValue | None = None
-    "Numbers that are added to the scores."
+    "A tensor that is added to the scores."
 
     @property
     def hidden(self) -> str | None:
-        """What a query that sees no key gives, as attention ops have it; None when they have no word for it."""
+        """The result of a query that sees no key, as in the attention ops; None when they cannot express it."""
         numbers, added = {number for number, _ in self.hiding}, [number for number, added in self.hiding if added]
-        if self.bias is not None:  # which may be -inf
+        if self.bias is not None:  # may be -inf
             return "nan" if numbers <= {-inf} and not self.visible.keys and self.visible.stored is None else None
         if sees_a_key(self.visible, *self.shape[-2:]):
             return "zeros"
@@ -69,7 +69,7 @@ class Scores:
 
 
 def scores(op: DivOp) -> Scores | None:
-    """The scores whose softmax over the last axis `op` ends; None when it ends none, or one of something else."""
+    """The scores whose softmax over the last axis ends in `op`; None if there are none."""
     inside: set[Operation] = {op}
     masks: set[SSAValue] = set()
     top = _softmax(op, inside)
@@ -101,7 +101,7 @@ def scores(op: DivOp) -> Scores | None:
                 following = unmasked[0]
                 hiding.append((unmasked[1] * scale, isinstance(owner, AddOp)))
             elif isinstance(owner, AddOp) and unmasked is None and bias is None and scale == 1.0:
-                if (biased := _biased(owner)) is None:
+                if (biased := _scores_and_bias(owner)) is None:
                     return None
                 following, bias = biased
             else:
@@ -115,11 +115,11 @@ def scores(op: DivOp) -> Scores | None:
     if product is None or sides is None:
         return None
     inside.add(product)
-    return Scores(op, product, *sides, reader.found, scale, factor, divides, masks, inside, hiding, bias)
+    return Scores(op, product, *sides, reader.visible, scale, factor, divides, masks, inside, hiding, bias)
 
 
 def _softmax(op: DivOp, inside: set[Operation]) -> SSAValue | None:
-    """exp(x - max x) / Σ exp(x - max x), over the last axis: x."""
+    """The operand x of a softmax over the last axis, exp(x - max x) / Σ exp(x - max x); None if `op` ends none."""
     exp = defined_by(op.lhs, ExpOp)
     total = None if exp is None else row(op.rhs, "add")
     if exp is None or total is None or total[0] is not exp.results[0]:
@@ -133,19 +133,19 @@ def _softmax(op: DivOp, inside: set[Operation]) -> SSAValue | None:
 
 
 def row(x: SSAValue, kind: str) -> tuple[SSAValue, tuple[Operation, ...]] | None:
-    """What was reduced over its last axis and repeated along it to give `x`, and the ops that did."""
-    spread = defined_by(x, BroadcastInDimOp)
-    reduced = None if spread is None else defined_by(spread.operands[0], ReduceOp)
-    if spread is None or reduced is None or reduced.kind.data != kind:
+    """(the value that is reduced over its last axis and broadcast along it to give `x`, those two ops)."""
+    broadcast = defined_by(x, BroadcastInDimOp)
+    reduced = None if broadcast is None else defined_by(broadcast.operands[0], ReduceOp)
+    if broadcast is None or reduced is None or reduced.kind.data != kind:
         return None
     last = len(shape_of(x)) - 1
-    if ints(reduced.dims) != (last,) or ints(spread.dims) != tuple(range(last)):
+    if ints(reduced.dims) != (last,) or ints(broadcast.dims) != tuple(range(last)):
         return None
-    return reduced.operands[0], (spread, reduced)
+    return reduced.operands[0], (broadcast, reduced)
 
 
 def scaling(op: MulOp | DivOp) -> tuple[SSAValue, float | SSAValue] | None:
-    """(x, number or 0-d value) of x · number or x / number; None when the other operand is no single number."""
+    """(x, number or 0-d value) of x · number or x / number; None when the other operand is not a single number."""
     sides = ((op.lhs, op.rhs), (op.rhs, op.lhs))
     for x, by in sides:
         if isinstance(op, DivOp) and x is not op.lhs:
@@ -153,34 +153,35 @@ def scaling(op: MulOp | DivOp) -> tuple[SSAValue, float | SSAValue] | None:
         number = splat(by)
         if isinstance(number, int | float):
             return (x, float(number)) if number else None
-        spread = defined_by(by, BroadcastInDimOp)
-        if spread is not None and shape_of(spread.operands[0]) == ():
-            return x, spread.operands[0]
+        broadcast = defined_by(by, BroadcastInDimOp)
+        if broadcast is not None and shape_of(broadcast.operands[0]) == ():
+            return x, broadcast.operands[0]
     return None
 
 
 def _unmasked(op: AddOp | SelectOp, reader: Reader) -> tuple[SSAValue, float] | None:
-    """(the scores that a mask is put on, what hides), when `reader` can read it: select(mask, x, hidden), or
-    x + select(mask, 0, hidden) where the second is repeated to the shape of the scores."""
+    """(the scores before masking, the number that hides) of select(mask, x, hidden), or of x + select(mask, 0, hidden)
+    where the second term may be broadcast to the scores; None when `reader` does not recognize the mask."""
     if isinstance(op, SelectOp):
-        found = _choice(op)
-        return (found[0], found[2]) if found is not None and _read(reader, op.operands[0], found[1], None) else None
+        choice = _choice(op)
+        return (choice[0], choice[2]) if choice is not None and _read(reader, op.operands[0], choice[1], None) else None
     for x, mask in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         axes = tuple(range(len(shape_of(mask))))
         known = tuple(None if size == 1 else axis for axis, size in zip(axes, shape_of(mask), strict=True))
         while (moved := through(mask, known)) is not None:
             mask, known = moved
-        chosen = defined_by(mask, SelectOp)
-        found = None if chosen is None else _choice(chosen)
-        if chosen is None or found is None or splat(found[0]) != 0:
+        select = defined_by(mask, SelectOp)
+        choice = None if select is None else _choice(select)
+        if select is None or choice is None or splat(choice[0]) != 0:
             continue
-        if _read(reader, chosen.operands[0], found[1], known):
-            return x, found[2]
+        if _read(reader, select.operands[0], choice[1], known):
+            return x, choice[2]
     return None
 
 
-def _biased(op: AddOp) -> tuple[SSAValue, SSAValue] | None:
-    """(the scores, what is added to them); None unless one side comes of a product of queries and keys."""
+def _scores_and_bias(op: AddOp) -> tuple[SSAValue, SSAValue] | None:
+    """(the scores, the bias that is added); None unless exactly one side is computed from a product of queries and
+    keys."""
     left, right = _has_product(op.lhs), _has_product(op.rhs)
     if left == right or len(shape_of(op.lhs)) > 4:
         return None
@@ -200,7 +201,7 @@ def _has_product(x: SSAValue) -> bool:
 
 
 def _choice(op: SelectOp) -> tuple[SSAValue, bool, float] | None:
-    """(what is chosen where keys are seen, whether the condition says so, the number that hides the others)."""
+    """(the value where keys are seen, whether the condition is true there, the number that hides other keys)."""
     _, on_true, on_false = op.operands
     for hidden, x, seen in ((on_false, on_true, True), (on_true, on_false, False)):
         number = splat(hidden)

@@ -1,1 +1,1 @@
-"""Parts of a step as functions of their own, one for all that are equal."""
+"""Outlining of parts of a step as functions, shared by equal parts."""

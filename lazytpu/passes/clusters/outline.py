@@ -1,4 +1,4 @@
-"""Makes clusters of ops functions of their own, one for all clusters that are equal."""
+"""Outlines clusters of ops as functions, equal clusters as one function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from lazytpu.ir.base import integer
 from lazytpu.ir.constants import NumberOp
 from lazytpu.passes.clusters.partition import RECOMPUTE, Partition
-from lazytpu.passes.clusters.scalar_arguments import Picker, Picks, picks_of, places
+from lazytpu.passes.clusters.scalar_arguments import PackIndices, ScalarArguments, index_constant, pack_indices
 from lazytpu.passes.mark_donation import ALIAS, DONATE, SUCCESSOR
 from lazytpu.passes.numbering import AttributeNumbers
 
@@ -25,49 +25,49 @@ _Callee: TypeAlias = "tuple[FuncOp, bool]"
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """A cluster that is to be called: its ops with the copies of free ops where they are first needed, the values it
-    takes in the order of their first use, and those of its results that others use, in the order they are made."""
+    """A cluster to be called: its ops, with copies of free ops where they are first needed; the values it uses, in
+    order of first use; and those of its results that are used outside, in order of definition."""
 
     ops: tuple[Operation, ...]
     inputs: tuple[SSAValue, ...]
     outputs: tuple[SSAValue, ...]
 
     @cached_property
-    def picks(self) -> Picks:
-        """The run-time numbers that it reads."""
-        return picks_of(self.ops)
+    def indices(self) -> PackIndices:
+        """The indices of the run-time numbers that it reads."""
+        return pack_indices(self.ops)
 
     @property
     def location(self) -> LocationAttr:
-        """The first source line that is known."""
+        """The first known source line of its ops."""
         return next((op.location for op in self.ops if op.location != UNKNOWN_LOC), UNKNOWN_LOC)
 
 
-def outline(function: FuncOp, found: Partition) -> list[FuncOp]:
-    """Replace the ops of a function by calls of private functions, which are added behind it; returns these.
+def outline(function: FuncOp, parts: Partition) -> list[FuncOp]:
+    """Replace the ops of a function by calls of private functions, which are inserted after it and returned.
 
-    An argument of theirs is marked `lazytpu.donate` when at every call nothing needs its value afterwards, with the
-    result that takes its place as `lazytpu.successor` where all calls agree.
+    An argument of a private function is marked `lazytpu.donate` when its value is dead after every call, with
+    `lazytpu.successor`, the result that replaces it, where all calls agree.
     """
     block = function.body.block
-    returned = block.last_op
-    assert isinstance(returned, ReturnOp)
-    clusters = [_cluster(ops, found.free) for ops in found.clusters]
-    kinds: dict[Hashable, list[Cluster]] = {}
+    ret = block.last_op
+    assert isinstance(ret, ReturnOp)
+    clusters = [_cluster(ops, parts.free) for ops in parts.clusters]
+    equal_clusters: dict[Hashable, list[Cluster]] = {}
     numbers = AttributeNumbers()
     for cluster in clusters:
-        kinds.setdefault(_fingerprint(cluster, numbers), []).append(cluster)
-    arguments = _Arguments(function, clusters, returned)
-    made: list[FuncOp] = []
-    calls: dict[Cluster, _Callee] = {}
-    for alike in kinds.values():
-        made.append(_function(NAME.format(len(made)), alike, arguments.donated(alike)))
-        calls.update((cluster, (made[-1], _read_elsewhere(alike))) for cluster in alike)
-    _call(block, returned, [(cluster, *calls[cluster]) for cluster in clusters])
+        equal_clusters.setdefault(_fingerprint(cluster, numbers), []).append(cluster)
+    arguments = _Arguments(function, clusters, ret)
+    functions: list[FuncOp] = []
+    callees: dict[Cluster, _Callee] = {}
+    for equal in equal_clusters.values():
+        functions.append(_function(NAME.format(len(functions)), equal, arguments.donated(equal)))
+        callees.update((cluster, (functions[-1], _indices_differ(equal))) for cluster in equal)
+    _call(block, ret, [(cluster, *callees[cluster]) for cluster in clusters])
     parent = function.parent
     assert parent is not None
-    parent.insert_ops_after(made, function)
-    return made
+    parent.insert_ops_after(functions, function)
+    return functions
 
 
 def _cluster(members: Sequence[Operation], free: set[Operation]) -> Cluster:
@@ -99,7 +99,7 @@ def _cluster(members: Sequence[Operation], free: set[Operation]) -> Cluster:
 
 
 def _leaves(user: Operation, inside: set[Operation], free: set[Operation], seen: set[Operation]) -> bool:
-    """Whether a use of a result is outside of its cluster: free users are where their own users are."""
+    """Whether a use of a result is outside its cluster; a free user counts as being where its own users are."""
     if user in inside:
         return False
     if user not in free:
@@ -111,16 +111,16 @@ def _leaves(user: Operation, inside: set[Operation], free: set[Operation], seen:
 
 
 def _fingerprint(cluster: Cluster, numbers: AttributeNumbers) -> Hashable:
-    """Equal for clusters that compute the same: ops, attributes, types, and which operand is which value. Source lines
-    are left out; of recompute marks and places of run-time numbers it matters only which are equal."""
-    place: dict[SSAValue, int] = {value: i for i, value in enumerate(cluster.inputs)}
+    """Equal for clusters that compute the same: covers ops, attributes, types and data flow, but not source lines.
+    Recompute marks and indices of run-time numbers are compared only up to renaming."""
+    number_of: dict[SSAValue, int] = {value: i for i, value in enumerate(cluster.inputs)}
     marks: dict[Attribute, int] = {}
     ops: list[Hashable] = []
     for op in cluster.ops:
-        operands = tuple(place[operand] for operand in op.operands)
+        operands = tuple(number_of[operand] for operand in op.operands)
         properties: tuple[Hashable, ...]
         if isinstance(op, NumberOp):
-            properties = (cluster.picks[op.pack].index(integer(op.index)),)
+            properties = (cluster.indices[op.pack].index(integer(op.index)),)
         else:
             properties = tuple(sorted((name, numbers[value]) for name, value in op.properties.items()))
         attributes = tuple(
@@ -129,29 +129,29 @@ def _fingerprint(cluster: Cluster, numbers: AttributeNumbers) -> Hashable:
         )
         ops.append((type(op), operands, properties, attributes, tuple(numbers[r.type] for r in op.results)))
         for result in op.results:
-            place[result] = len(place)
+            number_of[result] = len(number_of)
     inputs = tuple(numbers[value.type] for value in cluster.inputs)
-    return inputs, tuple(ops), tuple(place[value] for value in cluster.outputs)
+    return inputs, tuple(ops), tuple(number_of[value] for value in cluster.outputs)
 
 
-def _read_elsewhere(alike: Sequence[Cluster]) -> bool:
-    """Whether equal clusters read run-time numbers at different places."""
-    return any(list(each.picks.values()) != list(alike[0].picks.values()) for each in alike)
+def _indices_differ(equal: Sequence[Cluster]) -> bool:
+    """Whether equal clusters read run-time numbers at different indices."""
+    return any(list(cluster.indices.values()) != list(equal[0].indices.values()) for cluster in equal)
 
 
-def _function(name: str, alike: Sequence[Cluster], attributes: list[DictionaryAttr]) -> FuncOp:
-    cluster = alike[0]
+def _function(name: str, equal: Sequence[Cluster], attributes: list[DictionaryAttr]) -> FuncOp:
+    cluster = equal[0]
     block = Block(arg_types=[value.type for value in cluster.inputs])
     values: dict[SSAValue, SSAValue] = dict(zip(cluster.inputs, block.args, strict=True))
-    picker = Picker(block, cluster.picks, values, cluster.location) if _read_elsewhere(alike) else None
+    scalars = ScalarArguments(block, cluster.indices, values, cluster.location) if _indices_differ(equal) else None
     for op in cluster.ops:
-        if picker is not None and isinstance(op, NumberOp):
-            read = picker.number(op)
+        if scalars is not None and isinstance(op, NumberOp):
+            read = scalars.number(op)
             read.location = op.location
             block.add_op(read)
             values[op.result] = read.result
             continue
-        copy = op.clone_without_regions(values, clone_name_hints=False)  # they would be those of one of the layers
+        copy = op.clone_without_regions(values, clone_name_hints=False)  # the hints name one of the equal layers
         copy.location = op.location
         block.add_op(copy)
     block.add_op(ReturnOp(*[values[value] for value in cluster.outputs]))
@@ -160,35 +160,35 @@ def _function(name: str, alike: Sequence[Cluster], attributes: list[DictionaryAt
     return FuncOp(name, types, Region(block), "private", arg_attrs=ArrayAttr(attributes))
 
 
-def _call(block: Block, returned: ReturnOp, calls: Sequence[tuple[Cluster, FuncOp, bool]]) -> None:
-    """Put calls in the place of all ops before `returned`."""
-    former = [op for op in block.ops if op is not returned]
+def _call(block: Block, ret: ReturnOp, calls: Sequence[tuple[Cluster, FuncOp, bool]]) -> None:
+    """Replace all ops before `ret` by calls."""
+    replaced = [op for op in block.ops if op is not ret]
     values: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
-    for cluster, callee, read_elsewhere in calls:
-        given = [values[value] for value in cluster.inputs]
-        for indices in cluster.picks.values() if read_elsewhere else ():
-            constant = places(indices)
+    for cluster, callee, indices_differ in calls:
+        arguments = [values[value] for value in cluster.inputs]
+        for indices in cluster.indices.values() if indices_differ else ():
+            constant = index_constant(indices)
             constant.location = cluster.location
-            block.insert_op_before(constant, returned)
-            given.append(constant.result)
-        call = CallOp(callee.sym_name.data, given, [value.type for value in cluster.outputs])
+            block.insert_op_before(constant, ret)
+            arguments.append(constant.result)
+        call = CallOp(callee.sym_name.data, arguments, [value.type for value in cluster.outputs])
         call.location = cluster.location
-        block.insert_op_before(call, returned)
+        block.insert_op_before(call, ret)
         values.update(zip(cluster.outputs, call.results, strict=True))
-    returned.operands = [values[operand] for operand in returned.operands]
-    for op in reversed(former):
+    ret.operands = [values[operand] for operand in ret.operands]
+    for op in reversed(replaced):
         block.erase_op(op)
 
 
 @dataclass
 class _Arguments:
-    """What becomes of the values that clusters take."""
+    """Decides which arguments of clusters are donated."""
 
     function: FuncOp
     clusters: Sequence[Cluster]
     returned: ReturnOp
     last: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
-    "The number of the last cluster that takes a value; that of the return for what is returned."
+    "The number of the last cluster that uses a value; the number of clusters for values that are returned."
     number: dict[Cluster, int] = field(default_factory=dict["Cluster", int])
 
     def __post_init__(self) -> None:
@@ -203,22 +203,22 @@ class _Arguments:
         known = self.function.arg_attrs
         return [{}] * count if known is None else [dict(attributes.data) for attributes in known]
 
-    def donated(self, alike: Sequence[Cluster]) -> list[DictionaryAttr]:
+    def donated(self, equal: Sequence[Cluster]) -> list[DictionaryAttr]:
         """The attributes of the arguments of equal clusters."""
-        made: list[DictionaryAttr] = []
-        for i in range(len(alike[0].inputs)):
+        donations: list[DictionaryAttr] = []
+        for i in range(len(equal[0].inputs)):
             attributes: dict[str, Attribute] = {}
-            if all(self._dies(cluster, cluster.inputs[i]) for cluster in alike):
+            if all(self._dies(cluster, cluster.inputs[i]) for cluster in equal):
                 attributes[DONATE] = UnitAttr()
-                successors = {self._successor(cluster, cluster.inputs[i]) for cluster in alike}
+                successors = {self._successor(cluster, cluster.inputs[i]) for cluster in equal}
                 successor = successors.pop() if len(successors) == 1 else None
                 if successor is not None:
                     attributes[SUCCESSOR] = IntegerAttr(successor, i64)
-            made.append(DictionaryAttr(attributes))
-        return made
+            donations.append(DictionaryAttr(attributes))
+        return donations
 
     def _dies(self, cluster: Cluster, value: SSAValue) -> bool:
-        """Whether a cluster may take the memory of a value."""
+        """Whether a cluster may reuse the buffer of a value."""
         if self.last[value] != self.number[cluster]:
             return False
         if isinstance(value, BlockArgument):
@@ -226,7 +226,7 @@ class _Arguments:
         return True
 
     def _successor(self, cluster: Cluster, value: SSAValue) -> int | None:
-        """The result of a cluster that the function returns in the place of one of its arguments."""
+        """The result of a cluster that the function returns as the successor of an argument; None if there is none."""
         if not isinstance(value, BlockArgument):
             return None
         known = self.attributes[value.index]

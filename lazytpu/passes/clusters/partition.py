@@ -1,19 +1,19 @@
-"""Where the clusters of a function begin and end: its ops in an order, and the cuts in it.
+"""Partitions the ops of a function into clusters: puts them in an order, and chooses the cuts.
 
-A cluster is a stretch of an order in which every op comes after what it depends on, so that it is convex, and clusters
-that run one after the other have no cycle, whatever the cuts. What is chosen is the order, and where to cut:
+A cluster is a contiguous part of a topological order. Whatever the cuts, it is therefore convex, and the clusters can
+run one after the other. The order and the cuts are chosen in four steps:
 
-1. *Free* ops belong to no cluster: every cluster that needs one has a copy. They are constants and what is computed
-   from constants alone, element by element (an attention mask); run-time numbers, and scalars computed from them; and
-   what makes a larger value of a smaller one, or a part or another shape of an argument. Otherwise the first layer
-   would differ from the rest, since it would make what all of them use, and a broadcast would be kept in memory from
-   one cluster to the next.
-2. Ops of one source line that were recorded one after the other are taken apart into strands, which meet in scalars
-   at most, and ordered by strand: an optimizer updates list by list, and is to be cut parameter by parameter.
-3. The order is then cut where it repeats (`repeats.py`): that finds forward blocks, backward blocks and the updates of
-   a layer's parameters, by what the ops are, without knowing what a layer is. Where in its period a stretch is cut is
-   decided by the bytes that the layers on both sides would hand over.
-4. What lies between is a cluster each, cut again where it has more than `most` ops. A collective is one by itself.
+1. *Free* ops belong to no cluster: every cluster that needs one has a copy. They are constants and whatever is computed
+   elementwise from constants alone (an attention mask); run-time numbers and scalars computed from them; broadcasts to
+   a larger size; and slices and reshapes of arguments. Otherwise the first layer would differ from the rest, because it
+   would compute what all of them use, and broadcasts would be kept in memory between clusters.
+2. Ops of one source line that were recorded in a row are split into strands, which are connected by scalars at most,
+   and ordered by strand: an optimizer updates list by list, but is to be cut parameter by parameter.
+3. The order is cut where it repeats (`repeats.py`). That finds forward blocks, backward blocks and the updates of a
+   layer's parameters from the ops alone, without knowing what a layer is. The cut within a period is where the fewest
+   bytes pass from one layer to the next.
+4. Each part in between is a cluster, and is cut again where it has more than `most` ops. A collective is a cluster by
+   itself.
 """
 
 from __future__ import annotations
@@ -41,57 +41,57 @@ from lazytpu.passes.numbering import AttributeNumbers
 POINTWISE = (UnaryOp, BinaryOp, CompareOp, SelectOp, ClampOp, ConvertOp)
 VIEWS = (BroadcastInDimOp, ReshapeOp, SliceOp)
 TABLE = 1024
-"The most elements of a table that every cluster which reads it has a copy of."
+"The most elements of a table that is copied to every cluster that reads it."
 RECOMPUTE = "lazytpu.recompute"
 
 
 @dataclass
 class Partition:
-    """The clusters of a block, in an order in which they can run, and the ops of which each has copies."""
+    """The clusters of a block, in an order in which they can run, and the free ops, which are copied to clusters."""
 
     clusters: list[list[Operation]]
     free: set[Operation]
 
 
 def partition(block: Block, least: int, most: int) -> Partition:
-    """The clusters of a block. `least` ops at least are spared by a repetition that is used, and are in a repeated
-    cluster; `most` are in one that does not repeat."""
+    """The clusters of a block. A repetition is used if it spares `least` ops or more, and its clusters have at least
+    that many; clusters that do not repeat have at most `most` ops."""
     sorter = _Sorter(block)
     free = sorter.free
-    placed = _in_strands(sorter, sorter.ops)
-    cuts = _Cuts(sorter, placed, least, most).found()
-    clusters = [placed[a:b] for a, b in pairwise(cuts)]
-    # What is returned must be made somewhere; of the free only what needs no argument is.
+    order = _in_strands(sorter, sorter.ops)
+    cuts = _Cutter(sorter, order, least, most).cuts()
+    clusters = [order[a:b] for a, b in pairwise(cuts)]
+    # Returned values must be computed in some cluster; the free ops among them depend on no argument.
     first = [op for op in sorter.returned if op in free]
     return Partition([first, *clusters] if first else clusters, free)
 
 
-def _makers(op: Operation | None) -> list[Operation]:
-    """The ops that make the operands of an op."""
+def _producers(op: Operation | None) -> list[Operation]:
+    """The ops that define the operands of an op."""
     owners = [] if op is None else [operand.owner for operand in op.operands]
     return [owner for owner in owners if isinstance(owner, Operation)]
 
 
 @dataclass
 class _Sorter:
-    """The ops of a block by kind. `ops` are those that are not free."""
+    """Sorts the ops of a block into free ones and the rest, `ops`."""
 
     block: Block
     ops: list[Operation] = field(default_factory=list[Operation])
     free: set[Operation] = field(default_factory=set[Operation])
     closed: set[Operation] = field(default_factory=set[Operation])
-    "Those of the free that depend on no argument."
+    "Free ops that depend on no argument."
     scalars: set[Operation] = field(default_factory=set[Operation])
-    "Those of the free that are run-time numbers, or computed from them."
+    "Free ops that are run-time numbers, or scalars computed from them."
     numbers: AttributeNumbers = field(default_factory=AttributeNumbers)
     returned: dict[Operation, None] = field(default_factory=dict[Operation, None])
-    "Those that make what the block returns; of the free the closed alone."
-    looks: dict[Operation, int] = field(default_factory=dict[Operation, int])
-    "What an op is, as a number: equal for ops that do the same to operands of the same types."
-    _by_look: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    "Ops whose results the block returns; of the free ops only closed ones."
+    signatures: dict[Operation, int] = field(default_factory=dict[Operation, int])
+    "A number for each op, equal for ops that compute the same on operands of the same types."
+    _by_signature: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def __post_init__(self) -> None:
-        self.returned.update(dict.fromkeys(_makers(self.block.last_op)))
+        self.returned.update(dict.fromkeys(_producers(self.block.last_op)))
         for op in self.block.ops:
             if op is self.block.last_op:
                 continue
@@ -99,7 +99,7 @@ class _Sorter:
                 self.free.add(op)
             else:
                 self.ops.append(op)
-            self.looks[op] = self._look(op)
+            self.signatures[op] = self._signature(op)
 
     def _is_free(self, op: Operation) -> bool:
         if op.attributes or not op.results:
@@ -108,8 +108,8 @@ class _Sorter:
         if isinstance(op, (ConstantOp, IotaOp)) or (isinstance(op, DenseConstantOp) and size <= TABLE):
             self.closed.add(op)
             return True
-        makers = [operand.owner for operand in op.operands]
-        if op.operands and all(maker in self.closed for maker in makers):
+        producers = [operand.owner for operand in op.operands]
+        if op.operands and all(producer in self.closed for producer in producers):
             if isinstance(op, POINTWISE + VIEWS + (TransposeOp,)):
                 self.closed.add(op)
                 return True
@@ -128,39 +128,39 @@ class _Sorter:
     def _is_scalar(self, op: Operation) -> bool:
         if isinstance(op, NumberOp):
             return isinstance(op.pack, BlockArgument)
-        made = all(operand.owner in self.scalars or operand.owner in self.closed for operand in op.operands)
-        return made and isinstance(op, POINTWISE) and numel(shape_of(op.results[0])) == 1
+        of_scalars = all(operand.owner in self.scalars or operand.owner in self.closed for operand in op.operands)
+        return of_scalars and isinstance(op, POINTWISE) and numel(shape_of(op.results[0])) == 1
 
-    def _look(self, op: Operation) -> int:
-        """Free operands are part of what an op is; of others, their types."""
+    def _signature(self, op: Operation) -> int:
+        """Covers the signatures of free operands, and only the types of others."""
         operands = [
-            (0, self.looks[operand.owner])
+            (0, self.signatures[operand.owner])
             if isinstance(operand.owner, Operation) and operand.owner in self.free
             else (1, self.numbers[operand.type])
             for operand in op.operands
         ]
-        # Which number it is does not matter: outline.py makes the place of a number an argument.
-        known = {} if op in self.scalars and isinstance(op, NumberOp) else op.properties
-        properties = [(name, self.numbers[value]) for name, value in sorted(known.items())]
+        # The index of a run-time number is left out: outline.py makes it an argument.
+        compared = {} if op in self.scalars and isinstance(op, NumberOp) else op.properties
+        properties = [(name, self.numbers[value]) for name, value in sorted(compared.items())]
         attributes = [
             (name, -1 if name == RECOMPUTE else self.numbers[value]) for name, value in sorted(op.attributes.items())
         ]
         results = tuple(self.numbers[result.type] for result in op.results)
         key = (type(op), tuple(operands), tuple(properties), tuple(attributes), results)
-        return self._by_look.setdefault(key, len(self._by_look))
+        return self._by_signature.setdefault(key, len(self._by_signature))
 
 
 def _in_strands(sorter: _Sorter, ops: Sequence[Operation]) -> list[Operation]:
-    """The ops in the order of step 3."""
-    placed: list[Operation] = []
+    """The ops in the order of step 2."""
+    order: list[Operation] = []
     group: list[Operation] = []
     for op in ops:
         if group and (not _of_one_line(group[-1], op) or _communicates(group[-1]) or _communicates(op)):
-            placed.extend(_by_strand(sorter, group))
+            order.extend(_by_strand(sorter, group))
             group = []
         group.append(op)
-    placed.extend(_by_strand(sorter, group))
-    return placed
+    order.extend(_by_strand(sorter, group))
+    return order
 
 
 def _of_one_line(a: Operation, b: Operation) -> bool:
@@ -168,16 +168,16 @@ def _of_one_line(a: Operation, b: Operation) -> bool:
 
 
 def _communicates(op: Operation) -> bool:
-    """Whether devices exchange values by an op, which is to be a cluster by itself."""
+    """Whether devices exchange values in an op, which then is a cluster by itself."""
     return isinstance(op, CollectiveOp) and not isinstance(op, GroupRankOp)
 
 
 def _by_strand(sorter: _Sorter, group: Sequence[Operation]) -> Iterable[Operation]:
-    """Ops of one line, each strand as a whole where what it needs allows that."""
+    """Ops of one source line ordered by strand, as far as their dependences allow."""
     if len(group) < 3:
         return group
     index = {op: i for i, op in enumerate(group)}
-    strand = list(range(len(group)))  # a forest: each op points to an earlier one of its strand
+    strand = list(range(len(group)))  # a disjoint-set forest: each op points to an earlier one of its strand
 
     def first(i: int) -> int:
         while strand[i] != i:
@@ -186,74 +186,74 @@ def _by_strand(sorter: _Sorter, group: Sequence[Operation]) -> Iterable[Operatio
         return i
 
     users: list[list[int]] = [[] for _ in group]
-    missing = [0] * len(group)
+    unplaced = [0] * len(group)
     for i, op in enumerate(group):
         for value in sources(op, sorter.free):
-            maker = index.get(value.owner) if isinstance(value.owner, Operation) else None
-            if maker is None:
+            producer = index.get(value.owner) if isinstance(value.owner, Operation) else None
+            if producer is None:
                 continue
-            users[maker].append(i)
-            missing[i] += 1
+            users[producer].append(i)
+            unplaced[i] += 1
             if numel(shape_of(value)) > 1:
-                a, b = sorted((first(maker), first(i)))
+                a, b = sorted((first(producer), first(i)))
                 strand[b] = a
-    ready = [(first(i), i) for i in range(len(group)) if not missing[i]]
+    ready = [(first(i), i) for i in range(len(group)) if not unplaced[i]]
     heapify(ready)
-    placed: list[Operation] = []
+    order: list[Operation] = []
     while ready:
         _, i = heappop(ready)
-        placed.append(group[i])
+        order.append(group[i])
         for user in users[i]:
-            missing[user] -= 1
-            if not missing[user]:
+            unplaced[user] -= 1
+            if not unplaced[user]:
                 heappush(ready, (first(user), user))
-    return placed
+    return order
 
 
-class _Cuts:
-    """Where to cut ops in an order."""
+class _Cutter:
+    """Chooses where to cut an order of ops."""
 
     def __init__(self, sorter: _Sorter, ops: Sequence[Operation], least: int, most: int):
         self.ops, self.least, self.most = ops, least, most
-        self.sequence = [sorter.looks[op] for op in ops]
-        # Parts of scalars alone would cost more to launch than to compile.
+        self.sequence = [sorter.signatures[op] for op in ops]
+        # A cluster of scalars alone would cost more to launch than it saves in compilation.
         self.tiny = [all(numel(shape_of(result)) == 1 for result in op.results) for op in ops]
-        place: dict[Operation | Block, int] = {op: i for i, op in enumerate(ops)}
+        position: dict[Operation | Block, int] = {op: i for i, op in enumerate(ops)}
         uses: dict[SSAValue, list[int]] = {}
         for i, op in enumerate(ops):
             for value in sources(op, sorter.free):
-                if value.owner in place:
+                if value.owner in position:
                     uses.setdefault(value, []).append(i)
-        # (place of the maker, places of the users, bytes) of each value
-        self.values = [(place[value.owner], found, nbytes(value)) for value, found in uses.items()]
+        # (position of the producer, positions of the users, bytes) of each value
+        self.values = [(position[value.owner], users, nbytes(value)) for value, users in uses.items()]
 
-    def found(self) -> list[int]:
-        """The cuts: the first and last are the ends, and between two that follow one another there is a cluster."""
+    def cuts(self) -> list[int]:
+        """The cuts in ascending order, both ends included; each cluster lies between two consecutive ones."""
         cuts: set[int] = {0, len(self.ops)}
-        repeated: set[int] = set()  # where a repeated cluster begins
+        repeated: set[int] = set()  # starts of repeated clusters
         for stretch in stretches(self.sequence, self.least):
-            at = self._of(stretch)
-            cuts.update(at)
-            repeated.update(at[:-1])
+            stretch_cuts = self._stretch_cuts(stretch)
+            cuts.update(stretch_cuts)
+            repeated.update(stretch_cuts[:-1])
         for i, op in enumerate(self.ops):
             if _communicates(op):
                 cuts.update((i, i + 1))
         ends = sorted(cuts)
         for a, b in pairwise(ends):
             if a not in repeated:
-                cuts.update(self._halved(a, b))
+                cuts.update(self._bisect(a, b))
         return sorted(cuts)
 
-    def _of(self, stretch: Stretch) -> list[int]:
-        """Where a stretch is cut: into equal parts of so many whole periods that each has `least` ops, beginning where
-        least is handed over; of such places the first that leaves most parts."""
+    def _stretch_cuts(self, stretch: Stretch) -> list[int]:
+        """The cuts of a stretch into equal parts, each of the fewest whole periods that have `least` ops. The first cut
+        is where the fewest bytes cross; of equal ones, the first that leaves the most parts."""
         period = stretch.period * -(-self.least // stretch.period)
         tiny = all(self.tiny[stretch.start : stretch.start + stretch.period])
         if tiny or stretch.end - stretch.start < 2 * period:
             return []
         crossing = self._crossing(stretch.start, stretch.end, period)
         spare = (stretch.end - stretch.start) % period
-        # With two periods and no spare element beginning later would leave one alone.
+        # With less than three periods, a start beyond the spare elements would leave only one part.
         latest = period - 1 if stretch.end - stretch.start >= 3 * period else spare
         costs: list[tuple[float, int, int]] = []
         for begin in range(latest + 1):
@@ -264,23 +264,23 @@ class _Cuts:
         return list(range(stretch.start + begin, stretch.end + 1, period))
 
     def _crossing(self, start: int, end: int, reach: int) -> Numbers:
-        """For each place from start to end the bytes of the values that are made before it and used after it, by ops
-        at most `reach` from the one that makes it: what a later part of the step wants does not depend on the cut."""
+        """For each position from start to end, the bytes of the values that cross it: defined before, and used after
+        it by ops at most `reach` after the definition. Uses further on cross whatever the cut."""
         steps = np.zeros(end - start + 2, np.int64)
-        for made, used, size in self.values:
-            last = max((use for use in used if use - made <= reach), default=made)
-            if last > made and made < end and last >= start:
-                steps[max(0, made + 1 - start)] += size
+        for defined, used, size in self.values:
+            last = max((use for use in used if use - defined <= reach), default=defined)
+            if last > defined and defined < end and last >= start:
+                steps[max(0, defined + 1 - start)] += size
                 steps[min(last, end) + 1 - start] -= size
         return np.cumsum(steps)[:-1]
 
-    def _halved(self, start: int, end: int) -> list[int]:
-        """Cuts between start and end, so that no part has more than `most` ops: in the middle half, where least is
-        handed over."""
+    def _bisect(self, start: int, end: int) -> list[int]:
+        """Cuts between start and end such that no part has more than `most` ops, each in the middle half of a part,
+        where the fewest bytes cross."""
         if end - start <= self.most:
             return []
         crossing = self._crossing(start, end, end - start)
         low, high = (end - start) // 4, 3 * (end - start) // 4
         at = start + low + int(np.argmin(crossing[low : high + 1]))
         at = min(max(at, start + 1), end - 1)
-        return [*self._halved(start, at), at, *self._halved(at, end)]
+        return [*self._bisect(start, at), at, *self._bisect(at, end)]

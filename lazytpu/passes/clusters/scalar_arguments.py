@@ -1,12 +1,12 @@
-"""Run-time numbers that equal clusters read at different places of a pack.
+"""Run-time numbers that equal clusters read at different indices of a pack.
 
-Each parameter of a model has numbers of its own, such as Adam's corrections, so the updates of two layers are equal but
-for which numbers they read. Their function takes the places as an argument, and `@main` gives them as a constant:
+Each parameter of a model has numbers of its own, such as Adam's corrections, so the updates of two layers differ only
+in the numbers that they read. Their function takes the indices as an argument, and `@main` passes them as a constant:
 
-    %0 = lazytpu.number %pack 7                    func.func private @f(%pack, …, %places : tensor<2xi32>) {
-    %1 = lazytpu.number %pack 9            ->        %picked = lazytpu.gather %pack, %places
-    …                                                %0 = lazytpu.number %picked 0
-                                                     %1 = lazytpu.number %picked 1
+    %0 = lazytpu.number %pack 7                    func.func private @f(%pack, …, %indices : tensor<2xi32>) {
+    %1 = lazytpu.number %pack 9            ->        %scalars = lazytpu.gather %pack, %indices
+    …                                                %0 = lazytpu.number %scalars 0
+                                                     %1 = lazytpu.number %scalars 1
 """
 
 from __future__ import annotations
@@ -24,39 +24,42 @@ from lazytpu.ir.building.core import integer_prop
 from lazytpu.ir.constants import DenseConstantOp, NumberOp
 from lazytpu.ir.types import tensor_type
 
-Picks: TypeAlias = "dict[SSAValue, list[int]]"
-"""The places that a cluster reads in each pack, in the order of their first use."""
+PackIndices: TypeAlias = "dict[SSAValue, list[int]]"
+"""The indices that a cluster reads in each pack, in order of first use."""
 
 
-def picks_of(ops: Iterable[Operation]) -> Picks:
-    """The places of the run-time numbers that these ops read."""
-    found: Picks = {}
+def pack_indices(ops: Iterable[Operation]) -> PackIndices:
+    """The indices of the run-time numbers that these ops read."""
+    of_packs: PackIndices = {}
     for op in ops:
         if isinstance(op, NumberOp):
-            places = found.setdefault(op.pack, [])
-            if integer(op.index) not in places:
-                places.append(integer(op.index))
-    return found
+            indices = of_packs.setdefault(op.pack, [])
+            if integer(op.index) not in indices:
+                indices.append(integer(op.index))
+    return of_packs
 
 
-def places(indices: Sequence[int]) -> DenseConstantOp:
-    """The constant with the places that a call reads."""
+def index_constant(indices: Sequence[int]) -> DenseConstantOp:
+    """The constant that passes these indices to a call, a 1-D i32."""
     data = StringAttr(np.asarray(indices, "<i4").tobytes().hex())
     return DenseConstantOp.create(result_types=[tensor_type("i32", (len(indices),))], properties={"data": data})
 
 
-class Picker:
-    """Reads numbers in a function at places that are its arguments. `packs` are those of the cluster that the function
-    is made of, with the function's arguments in their places; `location` is that of the reading."""
+class ScalarArguments:
+    """Reads run-time numbers in a function at indices that are its arguments.
 
-    def __init__(self, block: Block, found: Picks, packs: Mapping[SSAValue, SSAValue], location: LocationAttr):
-        self.found = found
-        self.picked: dict[SSAValue, SSAValue] = {}
+    Appends the index arguments and a gather for each pack to `block`, the body of the function. `packs` maps the packs
+    of the outlined cluster to arguments of the function; `location` is the source line of the gathers.
+    """
+
+    def __init__(self, block: Block, indices: PackIndices, packs: Mapping[SSAValue, SSAValue], location: LocationAttr):
+        self.indices = indices
+        self.gathered: dict[SSAValue, SSAValue] = {}
         builder = Builder(block)
         builder.location = location
-        for pack, indices in found.items():
-            argument = block.insert_arg(tensor_type("i32", (len(indices),)), len(block.args))
-            self.picked[pack] = builder.gather(
+        for pack, of_pack in indices.items():
+            argument = block.insert_arg(tensor_type("i32", (len(of_pack),)), len(block.args))
+            self.gathered[pack] = builder.gather(
                 packs[pack],
                 argument,
                 offset_dims=(),
@@ -67,8 +70,10 @@ class Picker:
             )
 
     def number(self, op: NumberOp) -> NumberOp:
-        """The same number, read where the call says."""
-        place = self.found[op.pack].index(integer(op.index))
+        """The op that reads the number of `op` from the gathered numbers."""
+        position = self.indices[op.pack].index(integer(op.index))
         return NumberOp.create(
-            operands=[self.picked[op.pack]], result_types=op.result_types, properties={"index": integer_prop(place)}
+            operands=[self.gathered[op.pack]],
+            result_types=op.result_types,
+            properties={"index": integer_prop(position)},
         )

@@ -1,1 +1,1 @@
-"""Communication between devices: in buckets, in order, and in no more parts than are needed."""
+"""Passes on the communication between devices."""

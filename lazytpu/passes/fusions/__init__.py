@@ -1,1 +1,1 @@
-"""What the compiler of the CPU may put into one loop."""
+"""Passes that limit what XLA:CPU fuses into one loop."""

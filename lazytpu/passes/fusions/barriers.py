@@ -1,4 +1,4 @@
-"""What passes that set barriers for the CPU's compiler share."""
+"""Barriers against the fusion of XLA:CPU, shared by the passes that set them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lazytpu.ir.shape import BarrierOp
 from lazytpu.ir.sorting import SortOp
 
 KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
-"What the pass of XLA:CPU that takes barriers out, before it fuses, calls itself (jaxlib 0.10.2)."
+"Disables the pass of XLA:CPU that removes barriers before fusion (its name in jaxlib 0.10.2)."
 
 ALONE = (
     *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),
     *(BarrierOp, ConstantOp, DenseConstantOp),
 )
-"Ops whose results are there in full, whatever is done with them, or are nothing to compute."
+"Ops that are never fused into their users: their results are materialized anyway, or take no computation."
 
 
 def set_barrier(block: Block, value: SSAValue) -> None:
-    """Let whatever uses a value that an op of `block` computes take it from behind a barrier."""
-    maker = value.owner
-    assert isinstance(maker, Operation)
-    b = Builder(block, maker.next_op)
-    with b.at(maker.location):
-        behind = b.barrier(value)
-    value.replace_uses_with_if(behind, lambda use: use.operation is not behind.owner)
+    """Put a barrier between a value, defined by an op of `block`, and all its users."""
+    producer = value.owner
+    assert isinstance(producer, Operation)
+    b = Builder(block, producer.next_op)
+    with b.at(producer.location):
+        barrier = b.barrier(value)
+    value.replace_uses_with_if(barrier, lambda use: use.operation is not barrier.owner)

@@ -1,22 +1,22 @@
-"""`bound-fusions`: no fusion of the CPU's compiler takes in more than so many ops.
+"""`bound-fusions`: limit the number of ops in a fusion of XLA:CPU.
 
     %1 = lazytpu.add %0, %a                      %1 = lazytpu.add %0, %a
     %2 = lazytpu.multiply %1, %b          ->     %2 = lazytpu.barrier %1        (with limit = 2)
     %3 = lazytpu.add %2, %c                      %3 = lazytpu.multiply %2, %b
                                                  %4 = lazytpu.add %3, %c
 
-XLA:CPU sets no limit: a chain of 3,000 pointwise ops is one fusion, and one basic block to LLVM. Its time grows with
-the square (35 s for 3,000 `exp`), its code spills what it has no registers for (200 multiply-adds of 100,000 elements
-run 1.7 times as fast in parts of 50), and LLVM's scheduler may never end: from a block with 1,000 accesses to memory
-on it drops detail (its option dag-maps-huge-region), and was then seen to take all the memory there is, for CPUs with
-AVX512, whose adds take operands from memory. 511 adds of numbers that lie in one array are enough.
+XLA:CPU has no such limit: a chain of 3,000 pointwise ops becomes one fusion, and one basic block for LLVM. Compile time
+grows with its square (35 s for 3,000 `exp`), the code spills registers (200 multiply-adds of 100,000 elements run 1.7
+times as fast in parts of 50), and LLVM's scheduler may never finish: from 1,000 memory accesses in a block on it drops
+detail (its option dag-maps-huge-region), and was then seen to use up all memory on CPUs with AVX512, whose adds take
+memory operands. 511 adds of numbers in one array are enough.
 
-How large a fusion may become is counted as XLA fuses: all ops that compute a value, from values that are there anyhow,
-since whatever has one user, or is cheap, is computed in the fusion of its user. Where that would be more than the
-limit, the operand that takes most is made in full; of one that only repeats another, the other is.
+The size of a fusion is counted as XLA fuses: all ops that compute a value from values that are materialized anyway,
+since an op that is cheap or has one user is computed in the fusion of its user. Where that would exceed the limit, the
+operand with the most ops is materialized, or its source when it is only a broadcast.
 
-Needs: to run after all passes that rewrite ops. Guarantees: the same bits. XLA:CPU takes barriers out before it fuses,
-so the module asks for that pass of XLA to be left out; a barrier that stays costs nothing at run time.
+Needs: to run after all passes that rewrite ops. Guarantees: the same bits. XLA:CPU removes barriers before fusion, so
+the module disables that pass of XLA; a barrier that remains costs nothing at run time.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ LONG = (
     *(binary.NextAfterOp, binary.PolygammaOp, binary.PowOp, binary.ZetaOp),
     *(unary.BesselI1eOp, unary.DigammaOp, unary.ErfInvOp, unary.ErfOp, unary.ErfcOp, unary.LgammaOp),
 )
-"Ops that become tens of ops; so do all functions of complex numbers."
+"Ops that expand to tens of ops, as do all functions of complex numbers."
 WEIGHT = 16
-"As how many each of these counts."
+"The number of ops that each of these counts as."
 
 MANY = 16
-"An op of so many operands that none takes this part of the limit is left as it is: none would be worth a barrier."
+"No barrier is set on an operand with less than this fraction (1/MANY) of the limit: it would not be worth it."
 
 
 @dataclass(frozen=True)
 class BoundFusionsPass(ModulePass):
-    """Barriers in what would become a fusion of more than `limit` ops."""
+    """Sets barriers where a fusion would have more than `limit` ops."""
 
     name = "bound-fusions"
     limit: int = 200
@@ -72,15 +72,15 @@ class BoundFusionsPass(ModulePass):
 
 
 def _bound(block: Block, limit: int) -> bool:
-    """Set the barriers of a block; whether there are any now."""
-    fused: dict[SSAValue, Bits] = {}  # of each value that is still to be used: the ops in a fusion that computes it
+    """Set the barriers of a block. Returns whether the block has any barrier now."""
+    fused: dict[SSAValue, Bits] = {}  # the ops in the fusion that computes each value with remaining uses
     uses = Counter(operand for op in block.ops for operand in op.operands)
-    place = 0
+    first_bit = 0
     for op in block.ops:
         operands = tuple(op.operands)
         if not isinstance(op, (*ALONE, CallOp, ReturnOp)):
             weight = min(limit, _weight(op))
-            while (together := _union(op, fused)).bit_count() + weight > limit:
+            while (producers := _union(op, fused)).bit_count() + weight > limit:
                 largest = max(op.operands, key=lambda operand: fused.get(operand, 0).bit_count())
                 if fused[largest].bit_count() * MANY < limit:
                     break
@@ -88,9 +88,9 @@ def _bound(block: Block, limit: int) -> bool:
                 set_barrier(block, source)
                 del fused[largest]
                 fused.pop(source, None)
-            mine = ((1 << weight) - 1) << place
-            place += weight
-            fused.update((value, together | mine) for value in op.results if uses[value])
+            own = ((1 << weight) - 1) << first_bit
+            first_bit += weight
+            fused.update((value, producers | own) for value in op.results if uses[value])
         uses.subtract(operands)
         for operand in operands:
             if not uses[operand]:
@@ -99,22 +99,22 @@ def _bound(block: Block, limit: int) -> bool:
 
 
 def _union(op: Operation, fused: Mapping[SSAValue, Bits]) -> Bits:
-    """The ops that XLA fuses into this one."""
-    found = 0
+    """The ops that XLA fuses into the operands of this one."""
+    ops = 0
     for operand in op.operands:
-        found |= fused.get(operand, 0)
-    return found
+        ops |= fused.get(operand, 0)
+    return ops
 
 
 def _weight(op: Operation) -> int:
-    """As how many ops this one counts."""
-    of_complex = isinstance(op, unary.AnalyticUnaryOp | binary.DivOp) and is_complex(dtype_of(op.results[0]))
-    return WEIGHT if of_complex or isinstance(op, LONG) else 1
+    """The number of ops that this one counts as."""
+    is_complex_function = isinstance(op, unary.AnalyticUnaryOp | binary.DivOp) and is_complex(dtype_of(op.results[0]))
+    return WEIGHT if is_complex_function or isinstance(op, LONG) else 1
 
 
 def _source(value: SSAValue) -> SSAValue:
-    """What a value repeats, if something computes that; else the value."""
-    there = (*ALONE, CallOp, Block)
-    while isinstance(value.owner, BroadcastInDimOp) and not isinstance(value.owner.operand.owner, there):
+    """The source of a chain of broadcasts, as far as it is not materialized already."""
+    materialized = (*ALONE, CallOp, Block)
+    while isinstance(value.owner, BroadcastInDimOp) and not isinstance(value.owner.operand.owner, materialized):
         value = value.owner.operand
     return value

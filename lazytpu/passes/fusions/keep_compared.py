@@ -1,4 +1,4 @@
-"""`keep-compared`: a value that is compared is computed once.
+"""`keep-compared`: compute a value that is compared only once.
 
     %1 = lazytpu.add %0, %a                        %1 = lazytpu.add %0, %a
     %2 = lazytpu.reduce max %1 dims = [1]    ->    %2 = lazytpu.barrier %1
@@ -6,13 +6,13 @@
     %4 = lazytpu.compare EQ %1, %3                 %4 = lazytpu.broadcast_in_dim %3 ...
                                                    %5 = lazytpu.compare EQ %2, %4
 
-XLA:CPU computes a value again in each fusion that uses it, and may round it otherwise there: a product and a sum are
-one fused multiply-add in one loop and not in another. The largest element is then equal to none, its index is none,
-and what was chosen by a threshold is not what lies above it. So a float that is compared with another computed value,
-and used elsewhere, is made in full; and so is what `argreduce` looks through, as its index is found by comparing.
+XLA:CPU recomputes a value in each fusion that uses it, and may round it differently there: a product and a sum may be a
+fused multiply-add in one loop but not in another. Then no element equals the maximum, argmax finds no index, and a
+threshold selects other elements than those above it. So a float that is compared with another computed value and also
+used elsewhere is materialized, and so is the operand of `argreduce`, which finds its index by comparing.
 
-Needs: to run after all passes that rewrite ops. Guarantees: the values of the ops one by one. It costs a pass over
-memory where it sets a barrier.
+Needs: to run after all passes that rewrite ops. Guarantees: compared values are those that the ops give one by one.
+Each barrier costs one pass over memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MOVES = (BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp)
 
 @dataclass(frozen=True)
 class KeepComparedPass(ModulePass):
-    """Barriers behind what is compared."""
+    """Sets barriers behind values that are compared."""
 
     name = "keep-compared"
 
@@ -47,7 +47,7 @@ class KeepComparedPass(ModulePass):
             if not isinstance(function, FuncOp) or function.is_declaration:
                 continue
             block = function.body.block
-            values = dict.fromkeys(value for each in block.ops for value in _compared(each))
+            values = dict.fromkeys(value for inner in block.ops for value in _compared(inner))
             for value in values:
                 set_barrier(block, value)
             if values:
@@ -55,7 +55,7 @@ class KeepComparedPass(ModulePass):
 
 
 def _compared(op: Operation) -> Iterator[SSAValue]:
-    """The values that have to be the same for `op` as for whatever else uses them."""
+    """The values that must have the same bits for `op` as for their other users."""
     if isinstance(op, ArgreduceOp):
         value, _ = _source(op.operand)
         if _is_fused(value):
@@ -67,7 +67,7 @@ def _compared(op: Operation) -> Iterator[SSAValue]:
 
 
 def _source(value: SSAValue) -> tuple[SSAValue, bool]:
-    """What a value only moves, and whether something else uses that or what is moved on the way."""
+    """(source, shared): the value before any moves, and whether it or a moved form of it has another user."""
     shared = value.has_more_than_one_use()
     while isinstance(value.owner, _MOVES):
         value = value.owner.operand
@@ -80,7 +80,7 @@ def _is_number(value: SSAValue) -> bool:
 
 
 def _is_fused(value: SSAValue) -> bool:
-    """Whether a value is one of floats that may be computed again wherever it is used."""
+    """Whether a value is floating point and may be recomputed in the fusions of its users."""
     dtype = dtype_of(value)
     return (
         (is_float(dtype) or is_complex(dtype))

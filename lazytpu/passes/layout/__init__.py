@@ -1,1 +1,1 @@
-"""How values lie: orders of dimensions, tiles, and many small values as one."""
+"""Passes on the layout of values: dimension orders, tiles, and small values packed into one."""

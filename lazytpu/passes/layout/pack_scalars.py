@@ -1,4 +1,4 @@
-"""`pack-scalars`: 0-d values that are computed alike are computed at once, as the elements of one vector.
+"""`pack-scalars`: compute 0-d values that are computed alike as the elements of one vector.
 
                                                        %0 = lazytpu.concatenate of 1-element reshapes of %a, %b, %c, %d
     %1 = lazytpu.add %a, %one : tensor<i64>            %1 = lazytpu.broadcast_in_dim %one
@@ -6,12 +6,12 @@
     %3 = lazytpu.add %c, %one : tensor<i64>            %3 = lazytpu.reshape (lazytpu.slice %2, 0)
     %4 = lazytpu.add %d, %one : tensor<i64>            ...
 
-The TPU's compiler fuses ops on vectors, but makes an op of its own of all that is done to a scalar, and four of what is
-done to a 64-bit one, which it emulates. Batch normalization counts its batches in such scalars. For 9 of them it
-schedules 36 ops, 12.3 us (v6e, with the estimate's floor of 600 cycles for each), and packed 4 ops, 1.4 us.
+The TPU compiler fuses ops on vectors, but schedules each op on a scalar separately, and four ops for one on a 64-bit
+scalar, which it emulates. Batch normalization counts its batches in such scalars. For 9 of them it schedules 36 ops,
+12.3 us (v6e, with the estimate's floor of 600 cycles each); packed, 4 ops, 1.4 us.
 
-Needs: nothing. Guarantees: the same bits. A pack is computed where the first of its values is needed, so values whose
-operands come later than that are not in it; constants and run-time numbers can always be had earlier.
+Needs: nothing. Guarantees: the same bits. A vector is computed before the first use of any of its values, so values
+whose operands are defined later are not packed into it; constants and run-time numbers are hoisted where needed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, NumberOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.dce import erase_dead
-from lazytpu.passes.layout.horizontal_fusion import Joiner
+from lazytpu.passes.layout.horizontal_fusion import vector_of
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 
 
 @dataclass(frozen=True)
 class PackScalarsPass(ModulePass):
-    """Scalars that are computed alike, as one vector."""
+    """Packs scalars that are computed alike into vectors."""
 
     name = "pack-scalars"
     least: int = 4
-    "The fewest values that are worth it: to pack and unpack them are two ops."
+    "The fewest values worth packing: packing and unpacking take two ops."
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in op.body.block.ops:
@@ -66,17 +66,17 @@ def _pack(block: Block, least: int) -> None:
 
 def _replace(block: Block, values: list[SSAValue], before: Operation) -> None:
     b = Builder(block, before)
-    vector = Joiner(b, [()] * len(values), "concatenate").scalars(values)
+    vector = vector_of(b, values)
     for i, value in enumerate(values):
         value.replace_all_uses_with(b.reshape(b.slice(vector, (i,), (i + 1,)), ()))
 
 
 START = -1.0
-"A place before all ops."
+"A position before all ops."
 
 
 class _Trees:
-    """The elementwise computations on 0-d values in a block: what each is, and where it starts and is needed."""
+    """The trees of elementwise ops on 0-d values in a block: their structure, and where they are ready and needed."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -96,30 +96,29 @@ class _Trees:
                     self._roots.setdefault(self._kinds[value], []).append(value)
 
     def groups(self) -> Iterable[list[SSAValue]]:
-        """Values that are computed alike and used by something else, in the order of the block."""
+        """Groups of values that are computed alike and have users outside the trees, in block order."""
         return self._roots.values()
 
     def batches(self, roots: list[SSAValue]) -> Iterable[list[SSAValue]]:
-        """The values of a group, where need be in several parts: all that a part is computed from is there before any
-        of it is used."""
+        """A group, split where necessary so that all operands of a batch are defined before its first use."""
         batch: list[SSAValue] = []
         ready, needed = START, float(len(self.place))
         for value in roots:
-            its_ready, its_needed = self._ready[value], self._needed(value)
-            if batch and max(ready, its_ready) >= min(needed, its_needed):
+            value_ready, value_needed = self._ready[value], self._needed(value)
+            if batch and max(ready, value_ready) >= min(needed, value_needed):
                 yield batch
                 batch, ready, needed = [], START, float(len(self.place))
             batch.append(value)
-            ready, needed = max(ready, its_ready), min(needed, its_needed)
+            ready, needed = max(ready, value_ready), min(needed, value_needed)
         yield batch
 
     def first_use(self, values: list[SSAValue]) -> Operation:
-        """The op that uses one of these first."""
+        """The first op of the block that uses any of these values."""
         users = (use.operation for value in values for use in value.uses)
         return min((user for user in users if user in self.place), key=self.place.__getitem__)
 
     def hoist(self, values: list[SSAValue], before: Operation) -> None:
-        """Move the constants and numbers that these are computed from before an op, those that come after it."""
+        """Move the constants and run-time numbers that these are computed from before an op, if they come after it."""
         pending = [value.owner for value in values]
         while pending:
             op = pending.pop()
@@ -134,7 +133,7 @@ class _Trees:
         return min(self.place[use.operation] for use in value.uses)
 
     def _available(self, value: SSAValue) -> float:
-        """After which op (by its place) a tree can be computed, if this value is among its operands."""
+        """The position after which a tree with this operand can be computed."""
         if value in self._ready:
             return self._ready[value]
         op = value.owner
@@ -143,9 +142,9 @@ class _Trees:
     def _kind(self, value: SSAValue) -> int:
         return self._kinds.get(value) or self._number(dtype_of(value))
 
-    def _number(self, what: object) -> int:
-        """One number from 1 on for all that is equal."""
-        return self._numbers.setdefault(what, len(self._numbers) + 1)
+    def _number(self, key: object) -> int:
+        """A number from 1 on, the same for equal keys."""
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
 
 
 def _on_scalars(op: Operation) -> bool:
@@ -153,5 +152,5 @@ def _on_scalars(op: Operation) -> bool:
 
 
 def _movable(op: Operation | Block) -> TypeGuard[Operation]:
-    """Whether an op can stand at the start of the block."""
+    """Whether an op can be moved to the start of the block."""
     return isinstance(op, ConstantOp) or (isinstance(op, NumberOp) and isinstance(op.pack, BlockArgument))

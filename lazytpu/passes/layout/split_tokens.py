@@ -1,17 +1,17 @@
-"""`split-tokens`: what torch merges for a product of matrices stays apart.
+"""`split-tokens`: keep apart the batch and sequence dimensions that torch merges for matrix products.
 
     %0 = lazytpu.reshape %x : [4, 128, 384] -> [512, 384]
     %1 = lazytpu.dot_general %0, %w                           %1 = lazytpu.dot_general %x, %w
     %2 = lazytpu.reshape %1 : [512, 96] -> [4, 128, 96]  ->
 
-torch's linear layers of batches of sequences are products of matrices [batch * length, features]. The TPU's compiler
-orders the elements of its values in memory, and can change that order only within the shape that a value has: where
-attention wants the positions of one sequence side by side, it moves what [512, 384] came out of by two copies, and
-[4, 128, 384] by one or none. Here the reshapes that merge dimensions go behind products, sums, slices and elementwise
-ops, as far as a reshape that splits them again, and both go.
+torch's linear layers on batches of sequences are products of matrices [batch * length, features]. The TPU compiler
+chooses the layout of a value only within its shape: where attention needs the positions of one sequence side by side,
+it takes two copies to get there from [512, 384], and one or none from [4, 128, 384]. This pass sinks the reshapes that
+merge dimensions below products, reductions, slices and elementwise ops, until they meet a reshape that splits the
+dimensions again, and both cancel.
 
-Needs: canonical form. Guarantees: the same elements from the same operations; sums and products contract two dimensions
-where they contracted the merged one.
+Needs: canonical form. Guarantees: the same elements from the same operations; reductions and products contract two
+dimensions where they contracted the merged one.
 """
 
 from __future__ import annotations
@@ -33,55 +33,56 @@ from lazytpu.ir.shape import BroadcastInDimOp, ConcatenateOp, ReshapeOp, SliceOp
 from lazytpu.ir.types import Shape, dtype_of, ints, shape_of, tensor_type
 from lazytpu.passes.canonicalize import ByClass
 from lazytpu.passes.cse import CsePass
-from lazytpu.passes.patterns import shape as of_shapes
+from lazytpu.passes.patterns import shape as shape_patterns
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 from lazytpu.passes.patterns.contractions import Side, build, sides_of
 from lazytpu.passes.patterns.moves import groups
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace, splat
 
 SUBLANES = 8
-"""The last of the dimensions that are merged has a multiple of this size: rows of a tile of a vector register. Else
-the values are padded in each sequence, where the merged ones are padded once."""
+"""Rows of a tile, of which the last merged dimension must be a multiple: otherwise the split value is padded in each
+sequence, where the merged one is padded once."""
 
 
 @dataclass(frozen=True)
 class SplitTokensPass(ModulePass):
-    """Reshapes that merge dimensions, behind what can do without them."""
+    """Sinks reshapes that merge dimensions below the ops that work on split dimensions."""
 
     name = "split-tokens"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         PatternRewriteWalker(ByClass(TABLE)).rewrite_module(op)
-        CsePass().apply(ctx, op)  # what was computed of both shapes: checks of indices, say
+        CsePass().apply(ctx, op)  # merges ops that were computed in both shapes, such as index checks
 
 
 @dataclass(frozen=True)
 class Merge:
-    """A value that is a reshape of `made_of` by way of `shape`: `dims[i]` are the neighbouring dimensions of that shape
-    that dimension i of the value holds. More than one they are only where rows are merged, in any but the last."""
+    """A value that merges dimensions of a reshape of `operand` to `shape`: `dims[i]` are the adjacent dimensions of
+    `shape` that dimension i of the value merges. Only rows are merged, so the last dimension never is, unless it is the
+    only one."""
 
-    made_of: SSAValue
+    operand: SSAValue
     shape: Shape
     dims: tuple[tuple[int, ...], ...]
 
     def source(self, b: Builder) -> SSAValue:
         """The value before the merge."""
-        return b.reshape(self.made_of, self.shape)
+        return b.reshape(self.operand, self.shape)
 
-    def apart(self, merged: Iterable[int]) -> list[int]:
-        """The dimensions of the shape that dimensions of the value hold."""
-        return [each for dim in merged for each in self.dims[dim]]
+    def split(self, merged: Iterable[int]) -> list[int]:
+        """The dimensions of `shape` for dimensions of the value."""
+        return [split_dim for dim in merged for split_dim in self.dims[dim]]
 
     def sizes(self, merged: Iterable[int]) -> list[int]:
-        return [self.shape[dim] for dim in self.apart(merged)]
+        return [self.shape[dim] for dim in self.split(merged)]
 
 
 def merge_of(value: SSAValue) -> Merge | None:
-    """The merge that made a value; None for what nothing merged."""
-    made = defined_by(value, ReshapeOp)
-    if made is None:
+    """The merge that a value is the result of; None if it is not a reshape that merges rows."""
+    reshape = defined_by(value, ReshapeOp)
+    if reshape is None:
         return None
-    before, after = shape_of(made.operands[0]), shape_of(value)
+    before, after = shape_of(reshape.operands[0]), shape_of(value)
     if any(size <= 1 for size in (*before, *after)):
         return None
     shape: list[int] = []
@@ -94,11 +95,11 @@ def merge_of(value: SSAValue) -> Merge | None:
         else:
             dims += [(len(shape) + i,) for i in range(len(group.result))]
             shape += [after[dim] for dim in group.result]
-    return Merge(made.operands[0], tuple(shape), tuple(dims)) if len(shape) > len(after) else None
+    return Merge(reshape.operands[0], tuple(shape), tuple(dims)) if len(shape) > len(after) else None
 
 
-class OfDot(Pattern):
-    """Merged dimensions of a product that are free, or contracted with ones that are merged alike."""
+class SplitDot(Pattern):
+    """A product whose merged dimensions are free, or contracted with dimensions that are merged alike."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
@@ -112,7 +113,7 @@ class OfDot(Pattern):
             return
 
         def make(b: Builder) -> SSAValue:
-            lhs, rhs = (_apart(b, side, merge) for side, merge in both)
+            lhs, rhs = (_split(b, side, merge) for side, merge in both)
             return b.reshape(build(b, op, lhs, rhs), shape_of(op.results[0]))
 
         replace(op, rewriter, make)
@@ -122,20 +123,20 @@ def _sizes(side: Side, merge: Merge | None, dim: int) -> list[int]:
     return [shape_of(side.value)[dim]] if merge is None else merge.sizes([dim])
 
 
-def _apart(b: Builder, side: Side, merge: Merge | None) -> Side:
+def _split(b: Builder, side: Side, merge: Merge | None) -> Side:
     if merge is None:
         return side
-    return Side(merge.source(b), tuple(merge.apart(side.batch)), tuple(merge.apart(side.contract)))
+    return Side(merge.source(b), tuple(merge.split(side.batch)), tuple(merge.split(side.contract)))
 
 
-class OfElementwise(Pattern):
-    """An elementwise op of values that are merged alike, and of numbers and rows that are the same before the merge."""
+class SplitElementwise(Pattern):
+    """An elementwise op on values that are merged alike, and on numbers and rows broadcast to their shape."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)
-        merge = next((each for x in op.operands if (each := merge_of(x)) is not None), None)
+        merge = next((candidate for x in op.operands if (candidate := merge_of(x)) is not None), None)
         if merge is None:
             return
         before = [_before(x, merge) for x in op.operands]
@@ -144,14 +145,14 @@ class OfElementwise(Pattern):
 
         def build(b: Builder) -> SSAValue:
             operands = [make(b) for make in before if make is not None]
-            made = b.op(type(op), operands, (tensor_type(dtype_of(op.results[0]), merge.shape),), op.properties)
-            return b.reshape(made.results[0], shape_of(op.results[0]))
+            split = b.op(type(op), operands, (tensor_type(dtype_of(op.results[0]), merge.shape),), op.properties)
+            return b.reshape(split.results[0], shape_of(op.results[0]))
 
         replace(op, rewriter, build)
 
 
 def _before(x: SSAValue, merge: Merge) -> Callable[[Builder], SSAValue] | None:
-    """What makes an operand of the shape before the merge; None where that takes another reshape."""
+    """A function that builds an operand in the shape before the merge; None where that would take another reshape."""
     if shape_of(x) == ():
         return lambda b: x
     own = merge_of(x)
@@ -163,15 +164,15 @@ def _before(x: SSAValue, merge: Merge) -> Callable[[Builder], SSAValue] | None:
     repeated = defined_by(x, BroadcastInDimOp)
     if repeated is None:
         return None
-    row, places = repeated.operands[0], ints(repeated.dims)
-    if shape_of(row) != tuple(shape_of(x)[place] for place in places):
+    row, dims = repeated.operands[0], ints(repeated.dims)
+    if shape_of(row) != tuple(shape_of(x)[dim] for dim in dims):
         return None
-    apart = merge.apart(places)
-    return lambda b: b.broadcast_in_dim(b.reshape(row, merge.sizes(places)), merge.shape, apart)
+    split_dims = merge.split(dims)
+    return lambda b: b.broadcast_in_dim(b.reshape(row, merge.sizes(dims)), merge.shape, split_dims)
 
 
-class OfReduce(Pattern):
-    """A reduction of merged dimensions, or of others."""
+class SplitReduce(Pattern):
+    """A reduction of a merged value, over merged or other dimensions."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
@@ -179,12 +180,12 @@ class OfReduce(Pattern):
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
         merge = merge_of(op.operands[0])
         if merge is not None:
-            dims, result = merge.apart(ints(op.dims)), shape_of(op.results[0])
+            dims, result = merge.split(ints(op.dims)), shape_of(op.results[0])
             replace(op, rewriter, lambda b: b.reshape(b.reduce(op.kind.data, merge.source(b), dims), result))
 
 
-class OfSlice(Pattern):
-    """A slice that takes the whole of what is merged."""
+class SplitSlice(Pattern):
+    """A slice that keeps merged dimensions whole."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
@@ -195,9 +196,9 @@ class OfSlice(Pattern):
             return
         starts, limits, strides = [0] * len(merge.shape), list(merge.shape), [1] * len(merge.shape)
         cuts = zip(merge.dims, shape, ints(op.starts), ints(op.limits), ints(op.strides), strict=True)
-        for of, size, start, limit, stride in cuts:
-            if len(of) == 1:
-                starts[of[0]], limits[of[0]], strides[of[0]] = start, limit, stride
+        for dims, size, start, limit, stride in cuts:
+            if len(dims) == 1:
+                starts[dims[0]], limits[dims[0]], strides[dims[0]] = start, limit, stride
             elif (start, limit, stride) != (0, size, 1):
                 return
 
@@ -207,8 +208,8 @@ class OfSlice(Pattern):
         replace(op, rewriter, build)
 
 
-class OfConcatenate(Pattern):
-    """A concatenation, along one that is not merged, of values that are merged alike."""
+class SplitConcatenate(Pattern):
+    """A concatenation of values that are merged alike, along a dimension that is not merged."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
@@ -219,23 +220,23 @@ class OfConcatenate(Pattern):
         if len(merges) < len(op.operands) or len(merges[0].dims[dim]) > 1:
             return
         (along,) = merges[0].dims[dim]
-        others = {(each.dims, *(size for i, size in enumerate(each.shape) if i != along)) for each in merges}
+        others = {(merge.dims, *(size for i, size in enumerate(merge.shape) if i != along)) for merge in merges}
         if len(others) > 1:
             return
 
         def build(b: Builder) -> SSAValue:
-            return b.reshape(b.concatenate([each.source(b) for each in merges], along), shape_of(op.results[0]))
+            return b.reshape(b.concatenate([merge.source(b) for merge in merges], along), shape_of(op.results[0]))
 
         replace(op, rewriter, build)
 
 
-_elementwise = OfElementwise()
+_elementwise = SplitElementwise()
 
 TABLE: Table = {
     **dict.fromkeys(ELEMENTWISE, (_elementwise,)),
-    DotGeneralOp: (OfDot(),),
-    ReduceOp: (OfReduce(),),
-    SliceOp: (OfSlice(),),
-    ConcatenateOp: (OfConcatenate(),),
-    ReshapeOp: of_shapes.PATTERNS[ReshapeOp],
+    DotGeneralOp: (SplitDot(),),
+    ReduceOp: (SplitReduce(),),
+    SliceOp: (SplitSlice(),),
+    ConcatenateOp: (SplitConcatenate(),),
+    ReshapeOp: shape_patterns.PATTERNS[ReshapeOp],
 }

@@ -1,8 +1,7 @@
 """Patterns of arithmetic: neutral and absorbing numbers, negations, equal operands.
 
-Floats decide what is exact: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 is NaN for an
-infinite x; x - x is NaN for an infinite x. Complex products mix parts (inf * 0 is NaN), so complex numbers are left
-alone.
+What is exact for floats: x + 0.0 turns -0.0 into 0.0, so only x + -0.0 and x - 0.0 are x; x * 0.0 and x - x are NaN for
+an infinite x. Complex products mix the parts (inf * 0 is NaN), so complex numbers are left alone.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ NEUTRAL: dict[type[BinaryOp], Callable[[str], float | None]] = {
     ShiftRightArithmeticOp: _zero,
     ShiftRightLogicalOp: _zero,
 }
-"The number n with `x op n == x` for every x of a dtype; for a commutative op also `n op x == x`."
+"The number n with `x op n == x` for every x of a dtype; for commutative ops also `n op x == x`."
 
 ABSORBING: dict[type[BinaryOp], Callable[[str], float | None]] = {
     AddOp: _one_for_i1,
@@ -103,25 +102,25 @@ COMMUTATIVE = (AddOp, MulOp, MaxOp, MinOp, AndOp, OrOp, XorOp)
 
 
 def is_number(value: SSAValue, number: float | None) -> bool:
-    """True when `value` is a constant, all of whose elements are `number`, with its sign of zero."""
+    """Whether `value` is a splat of `number`, with the same sign of zero."""
     if number is None:
         return False
-    found = splat(value)
-    if found is None or isinstance(found, complex):
+    element = splat(value)
+    if element is None or isinstance(element, complex):
         return False
-    return found == number and math.copysign(1, found) == math.copysign(1, number)
+    return element == number and math.copysign(1, element) == math.copysign(1, number)
 
 
 class DropNeutralNumber(Pattern):
-    """x * 1 -> x, and so on by the table `NEUTRAL`."""
+    """x * 1 -> x, and likewise for the table `NEUTRAL`."""
 
     MADE_BY = frozenset((ConstantOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, BinaryOp)
         x, y = op.operands
-        known = defined_by(x, ConstantOp) or defined_by(y, ConstantOp)
-        if known is None or is_complex(dtype_of(x)):
+        constant = defined_by(x, ConstantOp) or defined_by(y, ConstantOp)
+        if constant is None or is_complex(dtype_of(x)):
             return
         number = NEUTRAL[type(op)](dtype_of(x))
         if is_number(y, number):
@@ -131,7 +130,7 @@ class DropNeutralNumber(Pattern):
 
 
 class AbsorbNumber(Pattern):
-    """x * 0 -> 0 for integers, and so on by the table `ABSORBING`."""
+    """x * 0 -> 0 for integers, and likewise for the table `ABSORBING`."""
 
     MADE_BY = frozenset((ConstantOp,))
 

@@ -1,7 +1,7 @@
-"""Patterns that compute before repeating: an elementwise op of repeated values is the repeated result of the op.
+"""Patterns that compute before broadcasting: an elementwise op of broadcasts is the broadcast of the op's result.
 
-An optimizer's scalars arrive at run time as 0-d numbers and meet every parameter. What is computed of them alone is
-then computed once, as a number, and not for each parameter at its size; `cse` merges the rest.
+An optimizer's scalars arrive at run time as 0-d numbers and are applied to every parameter. Whatever is computed from
+them alone is then computed once, as a number, instead of at the size of each parameter; `cse` merges the rest.
 """
 
 from __future__ import annotations
@@ -28,23 +28,22 @@ ELEMENTWISE: tuple[type[TensorOp], ...] = (
 
 
 class ElementwiseOfRepeated(Pattern):
-    """add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)) when both repeat alike; constants repeat like
-    anything."""
+    """add(broadcast(x), broadcast(y)) -> broadcast(add(x, y)) for equal broadcasts; constants fit any broadcast."""
 
     MADE_BY = frozenset((BroadcastInDimOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)
         operands = tuple(op.operands)
-        repeated = [each for x in operands if (each := defined_by(x, BroadcastInDimOp))]
+        repeated = [broadcast for x in operands if (broadcast := defined_by(x, BroadcastInDimOp))]
         if not repeated or any(type(x.owner) not in (BroadcastInDimOp, ConstantOp) for x in operands):
             return
         first = repeated[0]
         source, wide, dims = shape_of(first.operands[0]), shape_of(first.results[0]), ints(first.dims)
         if shape_of(op.results[0]) != wide:
             return
-        for each in repeated[1:]:
-            if (shape_of(each.operands[0]), shape_of(each.results[0]), ints(each.dims)) != (source, wide, dims):
+        for other in repeated[1:]:
+            if (shape_of(other.operands[0]), shape_of(other.results[0]), ints(other.dims)) != (source, wide, dims):
                 return
 
         def build(b: Builder) -> SSAValue:
@@ -57,7 +56,7 @@ class ElementwiseOfRepeated(Pattern):
 
 
 def _narrow(b: Builder, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    """What a broadcast repeats, or a constant of that shape."""
+    """The operand of a broadcast, or for a constant a splat of `shape`."""
     number = splat(x)
     return x.owner.operands[0] if number is None else b.constant(number, dtype_of(x), shape)  # type: ignore[union-attr]
 
@@ -89,13 +88,13 @@ class ClampByRepeated(Pattern):
 
 
 def _number(x: SSAValue) -> SSAValue:
-    """The 0-d value that x repeats, or x."""
+    """The 0-d value that x is a broadcast of, or x itself."""
     inner = defined_by(x, BroadcastInDimOp)
     return inner.operands[0] if inner is not None and shape_of(inner.operands[0]) == () else x
 
 
 class MoveOfRepeatedNumber(Pattern):
-    """reshape(broadcast(x)) -> broadcast(x) for a 0-d x, and so for transpose, slice and reverse."""
+    """reshape(broadcast(x)) -> broadcast(x) for a 0-d x; likewise for transpose, slice and reverse."""
 
     MADE_BY = frozenset((BroadcastInDimOp,))
 

@@ -21,9 +21,9 @@ class SelectKnown(Pattern):
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SelectOp, rewriter: PatternRewriter, /) -> None:
         pred, on_true, on_false = op.operands
-        known = splat(pred)
-        if known is not None:
-            rewriter.replace(op, (), (on_true if known else on_false,))
+        truth = splat(pred)
+        if truth is not None:
+            rewriter.replace(op, (), (on_true if truth else on_false,))
         elif on_true is on_false:
             rewriter.replace(op, (), (on_true,))
 
@@ -58,7 +58,7 @@ class SelectTruth(Pattern):
 
 
 class SelectOfSelect(Pattern):
-    """select(p, select(p, x, y), z) -> select(p, x, z), and likewise on the other side."""
+    """select(p, select(p, x, y), z) -> select(p, x, z), and likewise for the third operand."""
 
     MADE_BY = frozenset((SelectOp,))
 
@@ -75,7 +75,7 @@ class SelectOfSelect(Pattern):
 
 
 class NotOfCompare(Pattern):
-    """not(x < y) -> x >= y, except for floats, where NaN makes both false; not(x == y) -> x != y for all."""
+    """not(x < y) -> x >= y, except for floats, where both are false for NaN; not(x == y) -> x != y for all dtypes."""
 
     MADE_BY = frozenset((CompareOp,))
 
@@ -97,8 +97,8 @@ class PartOfComplex(Pattern):
     def match_and_rewrite(self, op: RealOp | ImagOp, rewriter: PatternRewriter, /) -> None:
         x = op.operands[0]
         dtype = dtype_of(x)
-        if made := defined_by(x, ComplexOp):
-            rewriter.replace(op, (), (made.operands[0 if isinstance(op, RealOp) else 1],))
+        if parts := defined_by(x, ComplexOp):
+            rewriter.replace(op, (), (parts.operands[0 if isinstance(op, RealOp) else 1],))
         elif is_float(dtype) and isinstance(op, RealOp):
             rewriter.replace(op, (), (x,))
         elif is_float(dtype):

@@ -8,7 +8,7 @@ from lazytpu.ir.pointwise import BitcastConvertOp, ConvertOp
 from lazytpu.ir.types import FLOATS8, bitwidth, dtype_of, is_complex, is_float, is_unsigned
 from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replace
 
-# Bits of significand (the hidden one included) and of exponent.
+# Bits of the significand (including the hidden bit) and of the exponent.
 FLOAT_FORMAT = {
     "f8e4m3fn": (4, 4),
     "f8e5m2": (3, 5),
@@ -24,7 +24,7 @@ PARTS = {"c64": "f32", "c128": "f64"}
 
 
 def is_lossless(source: str, target: str) -> bool:
-    """True when every number of dtype `source` is a number of dtype `target` (infinities and NaN included)."""
+    """Whether every number of dtype `source`, including infinities and NaN, is a number of dtype `target`."""
     if source == target:
         return True
     if target in FLOATS8:  # some have no infinity, one no 0
@@ -43,7 +43,7 @@ def is_lossless(source: str, target: str) -> bool:
         return all(a <= b for a, b in zip(FLOAT_FORMAT[source], FLOAT_FORMAT[target], strict=True))
     magnitude = bitwidth(source) - (not is_unsigned(source))
     if is_float(target):
-        # The largest magnitude is 2^magnitude; f16 ends below 2^16.
+        # The largest magnitude is 2^magnitude; f16 stays below 2^16.
         significand, exponent = FLOAT_FORMAT[target]
         return magnitude <= significand and magnitude < 2 ** (exponent - 1)
     if is_unsigned(target):
@@ -56,13 +56,13 @@ def _kind(dtype: str) -> str:
 
 
 def composes(source: str, middle: str, target: str) -> bool:
-    """True when convert(convert(x, middle), target) is convert(x, target) for every x of dtype `source`.
+    """Whether convert(convert(x, middle), target) is convert(x, target) for every x of dtype `source`.
 
-    The middle step must keep the number. Then the two agree wherever converting depends on the number alone: to floats,
-    complex numbers and i1, and from i1 (0 and 1 fit everywhere). To an integer the source must also be of the middle's
-    kind, for integers wrap around where floats saturate.
+    The conversion to `middle` must be lossless. Then the two agree wherever a conversion depends on the number alone:
+    to floats, complex numbers and i1, and from i1 (0 and 1 fit everywhere). For an integer target, source and middle
+    must also be of one kind, because integers wrap around where floats saturate.
     """
-    if not is_lossless(source, middle) or (source == target and source in FLOATS8):  # NaN gets other bits on the way
+    if not is_lossless(source, middle) or (source == target and source in FLOATS8):  # the bits of NaN change on the way
         return False
     by_number = target == "i1" or source == "i1" or _kind(target) != "integer"
     return by_number or _kind(source) == _kind(middle) or source == target
@@ -78,9 +78,9 @@ class ConvertToSame(Pattern):
 
 
 class ConvertTwice(Pattern):
-    """convert(convert(x: A -> B): B -> C) -> convert(x: A -> C) when A -> B loses nothing; x itself when C is A.
+    """convert(convert(x: A -> B): B -> C) -> convert(x: A -> C) if A -> B is lossless; x itself if C is A.
 
-    bf16 -> f32 -> bf16 is nothing; f32 -> bf16 -> f32 rounds and stays."""
+    bf16 -> f32 -> bf16 is removed; f32 -> bf16 -> f32 rounds, and stays."""
 
     MADE_BY = frozenset((ConvertOp,))
 
@@ -96,7 +96,7 @@ class ConvertTwice(Pattern):
 
 
 class BitcastThereAndBack(Pattern):
-    """bitcast_convert(bitcast_convert(x)) -> x when the type is x's again."""
+    """bitcast_convert(bitcast_convert(x)) -> x if the type is that of x."""
 
     MADE_BY = frozenset((BitcastConvertOp,))
 

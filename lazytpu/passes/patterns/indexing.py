@@ -1,6 +1,6 @@
-"""Patterns of dynamic_slice and dynamic_update_slice at constant starts, and of reading back what was written.
+"""Patterns of dynamic_slice and dynamic_update_slice at constant starts, and of slices that read back an update.
 
-An in-place write through a view is a dynamic_update_slice, and the next read of that view a slice of it."""
+An in-place write through a view is a dynamic_update_slice, and the next read of that view is a slice of its result."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replac
 
 
 def constant_starts(starts: Sequence[SSAValue], operand: Shape, sizes: Shape) -> tuple[int, ...] | None:
-    """The starts as the op uses them, clamped so that the slice lies inside; None if one is not a constant."""
-    found: list[int] = []
-    for start, size, taken in zip(starts, operand, sizes, strict=True):
+    """The constant starts of a slice, clamped into bounds as the op does; None if one is not a constant."""
+    clamped: list[int] = []
+    for start, size, slice_size in zip(starts, operand, sizes, strict=True):
         number = splat(start)
         if not isinstance(number, int):
             return None
-        found.append(min(max(number, 0), size - taken))
-    return tuple(found)
+        clamped.append(min(max(number, 0), size - slice_size))
+    return tuple(clamped)
 
 
 class DynamicSliceAtConstant(Pattern):
@@ -45,7 +45,7 @@ class DynamicSliceAtConstant(Pattern):
 
 
 class UpdateOfWhole(Pattern):
-    """dynamic_update_slice(x, u) -> u when u has the shape of x: wherever it starts, clamping puts it at 0."""
+    """dynamic_update_slice(x, u) -> u if u has the shape of x: clamping makes every start 0."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: DynamicUpdateSliceOp, rewriter: PatternRewriter, /) -> None:
@@ -54,7 +54,7 @@ class UpdateOfWhole(Pattern):
 
 
 class UpdateTwice(Pattern):
-    """A dynamic_update_slice of one at the same starts and of the same shape -> the second alone."""
+    """Two successive dynamic_update_slices of the same shape at the same starts -> the second one."""
 
     MADE_BY = frozenset((DynamicUpdateSliceOp,))
 
@@ -70,8 +70,7 @@ class UpdateTwice(Pattern):
 
 
 class SliceOfUpdate(Pattern):
-    """A slice inside what was written -> a slice of the update; one that misses it -> a slice of what was there
-    before."""
+    """A slice inside the updated region -> a slice of the update; a slice outside of it -> a slice of the original."""
 
     MADE_BY = frozenset((DynamicUpdateSliceOp,))
 
@@ -88,9 +87,9 @@ class SliceOfUpdate(Pattern):
         ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
         spans = list(zip(starts, limits, written, ends, strict=True))
         if all(begin <= start and limit <= end for start, limit, begin, end in spans):
-            here = [start - begin for start, _, begin, _ in spans]
-            there = [limit - begin for _, limit, begin, _ in spans]
-            replace(op, rewriter, lambda b: b.slice(update, here, there, strides))
+            inner_starts = [start - begin for start, _, begin, _ in spans]
+            inner_limits = [limit - begin for _, limit, begin, _ in spans]
+            replace(op, rewriter, lambda b: b.slice(update, inner_starts, inner_limits, strides))
         elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
             replace(op, rewriter, lambda b: b.slice(x, starts, limits, strides))
 
@@ -107,14 +106,14 @@ class IotaOfOne(Pattern):
 
 
 class ConvertOfIota(Pattern):
-    """convert(iota) -> iota in the other dtype, when both hold the indices."""
+    """convert(iota) -> iota of the other dtype, if both dtypes represent all indices exactly."""
 
     MADE_BY = frozenset((IotaOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ConvertOp, rewriter: PatternRewriter, /) -> None:
         inner, result = defined_by(op.operands[0], IotaOp), op.results[0]
-        if inner is None or dtype_of(result) in BOOL | FLOATS8:  # of which there is no iota
+        if inner is None or dtype_of(result) in BOOL | FLOATS8:  # iota does not have these dtypes
             return
         last = _last_index(inner)
         if last <= exactly_up_to(dtype_of(inner.results[0])) and last <= exactly_up_to(dtype_of(result)):
@@ -125,7 +124,7 @@ class ConvertOfIota(Pattern):
 class CompareOfIota(Pattern):
     """iota compared with a number below or above all of its indices -> a constant.
 
-    So the bounds check of positions that a model counts out itself vanishes."""
+    This removes the bounds checks of positions that come from an iota."""
 
     MADE_BY = frozenset((IotaOp,))
 
@@ -159,7 +158,7 @@ def _last_index(iota: IotaOp) -> int:
 
 
 def exactly_up_to(dtype: str) -> int:
-    """The largest n for which a dtype holds all of 0..n; -1 for i1 and complex numbers, which are not counted with."""
+    """The largest n such that a dtype represents 0..n exactly; -1 for i1 and complex dtypes, where it is not used."""
     if dtype in FLOAT_FORMAT:
         return 2 ** FLOAT_FORMAT[dtype][0]
     return 2 ** (bitwidth(dtype) - (not is_unsigned(dtype))) - 1 if is_integer(dtype) else -1

@@ -1,6 +1,6 @@
-"""Patterns that bring transposes to the op that takes them into its dimension numbers, past reshapes and scales.
+"""Patterns that move transposes past reshapes and scales, toward the ops that fold them into dimension numbers.
 
-autograd's `g.t() @ x` of a batch g[B, T, N] arrives as transpose, then a reshape that merges B and T again, then the
+autograd's `g.t() @ x` of a batch g[B, T, N] is recorded as a transpose, a reshape that merges B and T again, and the
 product. With the reshape first, the transpose is one of two dimensions, and the product contracts g's first dimension
 as stored.
 """
@@ -22,41 +22,41 @@ from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replac
 
 
 @dataclass(frozen=True)
-class Group:
-    """Dimensions of a reshape's operand and the dimensions of its result that hold the same elements."""
+class DimGroup:
+    """Dimensions of the operand of a reshape, and the dimensions of its result that hold the same elements."""
 
     source: list[int] = field(default_factory=list[int])
     result: list[int] = field(default_factory=list[int])
 
 
-def groups(sizes: list[tuple[int, int]], result: Shape) -> list[Group]:
+def groups(sizes: list[tuple[int, int]], result: Shape) -> list[DimGroup]:
     """The smallest groups of a reshape from dimensions `sizes` (number, size), none of size 1, to the shape `result`.
 
-    A result dimension of size 1 goes with the group before it (the first, at the start)."""
+    A result dimension of size 1 belongs to the group before it, or to the first one if there is none."""
     pending = list(sizes)
-    found: list[Group] = []
-    group, left, right = Group(), 1, 1
+    complete: list[DimGroup] = []
+    group, left, right = DimGroup(), 1, 1
     for dim, size in enumerate(result):
         group.result.append(dim)
         right *= size
         while left < right:
-            source, taken = pending.pop(0)
+            source, source_size = pending.pop(0)
             group.source.append(source)
-            left *= taken
+            left *= source_size
         if left == right and group.source:
-            found.append(group)
-            group, left, right = Group(), 1, 1
-        elif size == 1 and found and not group.source:
-            found[-1].result.append(group.result.pop())
-    return found
+            complete.append(group)
+            group, left, right = DimGroup(), 1, 1
+        elif size == 1 and complete and not group.source:
+            complete[-1].result.append(group.result.pop())
+    return complete
 
 
 class ReshapeOfTranspose(Pattern):
-    """reshape(transpose(x)) -> transpose(reshape(x)) when the reshape merges or splits dimensions that are neighbours
-    in x already, so that the transpose only moves blocks.
+    """reshape(transpose(x)) -> transpose(reshape(x)) if the reshape merges or splits dimensions that are adjacent in x
+    already, so that the transpose only moves blocks.
 
-    Also, if x has another transpose that orders the blocks by their last dimension: one of two such reshapes becomes
-    the transpose of the other, and the elements are moved once."""
+    Also if another transpose of x orders the blocks by their last dimension: then one of the two reshapes becomes the
+    transpose of the other, and the elements are moved only once."""
 
     MADE_BY = frozenset((TransposeOp,))
 
@@ -86,21 +86,21 @@ class ReshapeOfTranspose(Pattern):
 
 
 def _stays_once(moved: TransposeOp, order: list[int]) -> bool:
-    """True when nothing else needs the transpose, and x need not be transposed before the reshape."""
+    """Whether the transpose has no other user, and x need not be transposed before the reshape."""
     return order == sorted(order) and moved.results[0].has_one_use()
 
 
 def _is_shared(moved: TransposeOp, order: list[int]) -> bool:
-    """True when another op transposes x to this order."""
+    """Whether x is also transposed to this order."""
     users = (use.operation for use in moved.operands[0].uses)
     return any(isinstance(user, TransposeOp) and list(ints(user.permutation)) == order for user in users)
 
 
 class ElementwiseOfMoved(Pattern):
-    """mul(transpose(x), s) -> transpose(mul(x, s)) for a number s, and mul(transpose(x), transpose(y)) of one
-    permutation; likewise for reshapes that add dimensions of size 1.
+    """mul(transpose(x), s) -> transpose(mul(x, s)) for a number s, and mul(transpose(x), transpose(y)) ->
+    transpose(mul(x, y)) for equal permutations; likewise for reshapes that add dimensions of size 1.
 
-    A transpose must have no other user: it would be needed twice."""
+    A transpose must have no other user, or it would be computed twice."""
 
     MADE_BY = frozenset(
         (
@@ -112,7 +112,7 @@ class ElementwiseOfMoved(Pattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         assert isinstance(op, TensorOp)
         operands = tuple(op.operands)
-        moves = [each for x in operands if (each := _move(x, op))]
+        moves = [move for x in operands if (move := _move(x, op))]
         if not moves or any(not _follows(x, moves[0], op) for x in operands):
             return
         first = moves[0]
@@ -121,16 +121,16 @@ class ElementwiseOfMoved(Pattern):
         def build(b: Builder) -> SSAValue:
             result = tensor_type(dtype_of(op.results[0]), source)
             unmoved = [_unmoved(b, x, source) for x in operands]
-            made = b.op(type(op), unmoved, (result,), op.properties).results[0]
+            value = b.op(type(op), unmoved, (result,), op.properties).results[0]
             if isinstance(first, TransposeOp):
-                return b.transpose(made, ints(first.permutation))
-            return b.reshape(made, shape_of(first.results[0]))
+                return b.transpose(value, ints(first.permutation))
+            return b.reshape(value, shape_of(first.results[0]))
 
         replace(op, rewriter, build)
 
 
 def _move(x: SSAValue, user: Operation) -> TransposeOp | ReshapeOp | None:
-    """The transpose for `user` alone, or the reshape that adds dimensions of size 1, that made x."""
+    """The op that defines x, if it is a transpose used only by `user`, or a reshape that adds dimensions of size 1."""
     if moved := defined_by(x, TransposeOp):
         return moved if all(use.operation is user for use in x.uses) else None
     reshaped = defined_by(x, ReshapeOp)
@@ -142,7 +142,7 @@ def _move(x: SSAValue, user: Operation) -> TransposeOp | ReshapeOp | None:
 
 
 def _follows(x: SSAValue, first: TransposeOp | ReshapeOp, user: Operation) -> bool:
-    """True when x is moved as `first` moves, or is the same after any move."""
+    """Whether x is moved like the operand of `first`, or is invariant under any move."""
     if shape_of(x) == () or isinstance(x.owner, ConstantOp):
         return True
     if repeated := defined_by(x, BroadcastInDimOp):
@@ -154,7 +154,7 @@ def _follows(x: SSAValue, first: TransposeOp | ReshapeOp, user: Operation) -> bo
 
 
 def _unmoved(b: Builder, x: SSAValue, shape: Shape) -> SSAValue:
-    """x before its move, or what gives x after it."""
+    """x before its move, or an invariant x in the shape before the move."""
     if shape_of(x) == ():
         return x
     number = splat(x)

@@ -1,6 +1,6 @@
 """Patterns of reduce.
 
-Sums and products of floats are not regrouped: a sum of sums rounds in between, and 0 + -0.0 is 0.0.
+Sums and products of floats are not regrouped: a sum of sums rounds in between, and 0 + -0.0 is 0.0, not -0.0.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replac
 
 
 def _regroups(op: ReduceOp) -> bool:
-    """True when the result does not depend on how the elements are grouped."""
+    """Whether the result is independent of how the elements are grouped."""
     dtype = dtype_of(op.operands[0])
     return op.kind.data not in ("add", "mul") or not (is_float(dtype) or is_complex(dtype))
 
 
 class ReduceOfUnitDims(Pattern):
-    """A reduction of dimensions of size 1 -> reshape."""
+    """A reduction over dimensions of size 1 -> reshape."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
@@ -40,7 +40,7 @@ class ReduceOfUnitDims(Pattern):
 
 
 class ReduceOfSplat(Pattern):
-    """max, min, and, or of equal elements -> that element."""
+    """max, min, and, or over a splat -> a splat of the same number."""
 
     MADE_BY = frozenset((ConstantOp,))
 
@@ -69,7 +69,7 @@ class ReduceTwice(Pattern):
 
 
 class ReduceOfTranspose(Pattern):
-    """reduce(transpose(x, p), d) -> reduce(x, p[d]) when the dimensions left keep their order."""
+    """reduce(transpose(x, p), d) -> reduce(x, p[d]) if the remaining dimensions keep their order."""
 
     MADE_BY = frozenset((TransposeOp,))
 
@@ -86,26 +86,26 @@ class ReduceOfTranspose(Pattern):
 
 
 class SumOfOneHot(Pattern):
-    """The sum along a dimension of select(iota == t, c, 0), of which at most one element is not zero -> select(0 <= t <
+    """The sum along a dimension of select(iota == t, c, 0), in which at most one element is not zero -> select(0 <= t <
     size, c, 0).
 
-    The gradient of a cross-entropy is one-hot, and log_softmax's backward pass sums its rows: [tokens, words]."""
+    The gradient of a cross-entropy is one-hot, and the backward pass of log_softmax sums its rows: [tokens, words]."""
 
     MADE_BY = frozenset((SelectOp, ConvertOp))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: ReduceOp, rewriter: PatternRewriter, /) -> None:
         widened = defined_by(op.operands[0], ConvertOp)
-        chosen = defined_by(widened.operands[0] if widened is not None else op.operands[0], SelectOp)
-        if chosen is None or op.kind.data != "add" or len(ints(op.dims)) != 1:
+        select = defined_by(widened.operands[0] if widened is not None else op.operands[0], SelectOp)
+        if select is None or op.kind.data != "add" or len(ints(op.dims)) != 1:
             return
-        equal, value, zero = defined_by(chosen.operands[0], CompareOp), chosen.operands[1], splat(chosen.operands[2])
+        equal, value, zero = defined_by(select.operands[0], CompareOp), select.operands[1], splat(select.operands[2])
         if equal is None or equal.direction.data != "EQ" or zero != 0 or copysign(1, float(zero.real)) < 0:
             return
         (dim,), shape, result = ints(op.dims), shape_of(op.operands[0]), op.results[0]
         for counted, target in (equal.operands, reversed(equal.operands)):
-            counts = defined_by(counted, IotaOp)
-            if counts is None or integer(counts.dim) != dim or dtype_of(counted) not in ("i32", "i64"):
+            iota = defined_by(counted, IotaOp)
+            if iota is None or integer(iota.dim) != dim or dtype_of(counted) not in ("i32", "i64"):
                 continue
             row, index = _along(value, dim), _along(target, dim)
             if row is None or index is None:
@@ -115,8 +115,8 @@ class SumOfOneHot(Pattern):
                 at, rows = index(b), shape_of(result)
                 first, end = (b.constant(number, dtype_of(at), rows) for number in (0, shape[dim]))
                 inside = b.binary("and", b.compare("GE", at, first), b.compare("LT", at, end))
-                nothing = b.constant(0, dtype_of(result), rows)
-                return b.select(inside, b.add(b.convert(row(b), dtype_of(result)), nothing), nothing)
+                zeros = b.constant(0, dtype_of(result), rows)
+                return b.select(inside, b.add(b.convert(row(b), dtype_of(result)), zeros), zeros)
 
             replace(op, rewriter, build)
             return
@@ -126,7 +126,7 @@ _Row: TypeAlias = "Callable[[Builder], SSAValue]"
 
 
 def _along(x: SSAValue, dim: int) -> _Row | None:
-    """What makes the values that x repeats along `dim`; None where it does not."""
+    """A function that builds x without the dimension `dim`, if x is broadcast along it; None otherwise."""
     repeated = defined_by(x, BroadcastInDimOp)
     if repeated is None or dim in ints(repeated.dims):
         return None

@@ -1,4 +1,4 @@
-"""What patterns share: reading constants, and replacing an op by what a `Builder` builds."""
+"""Helpers of patterns: reading constants, and replacing an op by ops from a `Builder`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Table: TypeAlias = "dict[type[Operation], tuple[Pattern, ...]]"
 Number: TypeAlias = bool | int | float | complex
 
 RECOMPUTE = "lazytpu.recompute"
-"Attribute of an op that recomputes a value on purpose; `cse` merges only ops that agree on it."
+"Attribute of ops that recompute a value on purpose; `cse` merges only ops with the same mark."
 
 _Op = TypeVar("_Op", bound=Operation)
 
 
 class Pattern(RewritePattern):
-    """A rewrite of one op that looks at the ops that make its operands."""
+    """A rewrite of one op that depends on the ops that define its operands."""
 
     MADE_BY: ClassVar[frozenset[type[Operation]]] = frozenset()
-    """Classes of ops of which at least one makes an operand, or the pattern cannot match; empty: it may match anyway.
-    Checked before the pattern is tried: of 37,000 tries in a training step of 5,000 ops it leaves 12,000."""
+    """Classes of ops, at least one of which must define an operand for the pattern to match; empty for no condition.
+    It is checked before the pattern is tried, and leaves 12,000 of 37,000 tries in a training step of 5,000 ops."""
 
 
 class RewriteBuilder(Builder):
-    """Builds before the op being rewritten, with its source line and its recompute mark, and tells the rewriter."""
+    """Inserts ops through the rewriter, before the op being rewritten and with its source line and recompute mark."""
 
     def __init__(self, rewritten: Operation, rewriter: PatternRewriter):
         assert rewritten.parent is not None
@@ -47,27 +47,29 @@ class RewriteBuilder(Builder):
         result_types: Sequence[AnyTensorType],
         properties: Mapping[str, Attribute] = {},
     ) -> TensorOp:
-        made = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
+        op = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
         if self.recompute is not None:
-            made.attributes[RECOMPUTE] = self.recompute
-        return self.rewriter.insert(made)
+            op.attributes[RECOMPUTE] = self.recompute
+        return self.rewriter.insert(op)
 
 
 def replace(op: Operation, rewriter: PatternRewriter, build: Callable[[Builder], SSAValue]) -> None:
-    """Replace the only result of `op` by what `build` returns: something it built, or a value that was there."""
+    """Replace the only result of `op` by the value that `build` returns, newly built or not.
+
+    Raises TypeError when the value has another type."""
     value = build(RewriteBuilder(op, rewriter))
     if value.type != op.results[0].type:
-        raise TypeError(f"a pattern replaces {op.name} of type {op.results[0].type} by a value of type {value.type}")
+        raise TypeError(f"a pattern replaced {op.name} of type {op.results[0].type} by a value of type {value.type}")
     rewriter.replace(op, (), (value,))
 
 
 def defined_by(value: SSAValue, kind: type[_Op]) -> _Op | None:
-    """The op that computes `value`, if it is of exactly this class."""
+    """The op that defines `value`, if it is of exactly this class."""
     owner = value.owner
     return owner if type(owner) is kind else None
 
 
 def splat(value: SSAValue) -> Number | None:
-    """The number that all elements of `value` are, if it is a `constant`."""
+    """The number that all elements of `value` are equal to, if it is a `constant`."""
     constant = defined_by(value, ConstantOp)
     return None if constant is None else number_of(constant.value)

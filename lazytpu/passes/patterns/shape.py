@@ -1,6 +1,6 @@
 """Patterns of transpose, reshape, broadcast_in_dim, slice, pad, concatenate and reverse.
 
-The preferred form of a move of dimensions of size 1 is a reshape, and of a run of moves one op.
+The canonical form of moving dimensions of size 1 is a reshape; that of a sequence of moves is one op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lazytpu.passes.patterns.rewriting import Pattern, Table, defined_by, replac
 
 class MoveOfNothing(Pattern):
     """An op that changes neither type nor order -> its operand: transpose by the identity, reshape to the same shape,
-    slice of all, broadcast to the same shape with dims in order, pad by nothing, concatenate of one."""
+    slice of everything, broadcast to the same shape with dims in order, pad by nothing, concatenate of one operand."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         x = op.operands[0]
@@ -51,14 +51,14 @@ class MoveOfNothing(Pattern):
 
 
 class MoveOfSplat(Pattern):
-    """Equal elements moved are equal elements: any of these ops on a constant -> a constant."""
+    """Any of these ops on a splat -> a splat."""
 
     MADE_BY = frozenset((ConstantOp,))
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         constants = [defined_by(x, ConstantOp) for x in op.operands]
         first = constants[0]
-        if first is None or any(each is None or each.value != first.value for each in constants):
+        if first is None or any(constant is None or constant.value != first.value for constant in constants):
             return
         value = number_of(first.value)
         result = op.results[0]
@@ -114,9 +114,9 @@ class BroadcastTwice(Pattern):
 
 
 class BroadcastOfUnitDims(Pattern):
-    """broadcast(reshape(x)) -> broadcast(x) when the reshape only adds or drops dimensions of size 1 that are repeated.
+    """broadcast(reshape(x)) -> broadcast(x) if the reshape only adds or drops dimensions of size 1.
 
-    A vector unsqueezed and expanded, as torch writes it, becomes one broadcast."""
+    torch's unsqueeze and expand of a vector become one broadcast."""
 
     MADE_BY = frozenset((ReshapeOp,))
 
@@ -127,16 +127,16 @@ class BroadcastOfUnitDims(Pattern):
             return
         x = inner.operands[0]
         reshaped, dims = shape_of(inner.results[0]), ints(op.dims)
-        kept = [dims[i] for i, size in enumerate(reshaped) if size != 1]
+        long_dims = [dims[i] for i, size in enumerate(reshaped) if size != 1]
         if [size for size in shape_of(x) if size != 1] != [size for size in reshaped if size != 1]:
             return
-        places = _places(shape_of(x), kept, shape_of(op.results[0]))
-        if places is not None:
-            replace(op, rewriter, lambda b: b.broadcast_in_dim(x, shape_of(op.results[0]), places))
+        result_dims = _result_dims(shape_of(x), long_dims, shape_of(op.results[0]))
+        if result_dims is not None:
+            replace(op, rewriter, lambda b: b.broadcast_in_dim(x, shape_of(op.results[0]), result_dims))
 
 
 class BroadcastOfSameSize(Pattern):
-    """A broadcast that repeats nothing and keeps the order of dimensions -> reshape."""
+    """A broadcast that adds no elements and keeps the order of dimensions -> reshape."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: BroadcastInDimOp, rewriter: PatternRewriter, /) -> None:
@@ -148,7 +148,7 @@ class BroadcastOfSameSize(Pattern):
 
 
 class TransposeOfBroadcast(Pattern):
-    """transpose(broadcast(x, d), p) -> broadcast(x, d moved by p), while its dims stay in increasing order."""
+    """transpose(broadcast(x, d), p) -> broadcast(x, d permuted by p), if the new dims are in increasing order."""
 
     MADE_BY = frozenset((BroadcastInDimOp,))
 
@@ -184,7 +184,7 @@ class SliceTwice(Pattern):
 
 
 class SliceOfConcatenate(Pattern):
-    """slice(concatenate(x, y)) -> slice(y) when the slice lies in one of them."""
+    """slice(concatenate(x, y)) -> slice(y) if the slice lies within one operand."""
 
     MADE_BY = frozenset((ConcatenateOp,))
 
@@ -207,7 +207,7 @@ class SliceOfConcatenate(Pattern):
 
 
 class SliceOfPad(Pattern):
-    """slice(pad(x, v)) -> slice(x) when nothing of the padding is left (and none was put between elements)."""
+    """slice(pad(x, v)) -> slice(x) if the slice contains no padding, and there is no interior padding."""
 
     MADE_BY = frozenset((PadOp,))
 
@@ -225,7 +225,7 @@ class SliceOfPad(Pattern):
 
 
 class ReverseTwice(Pattern):
-    """reverse(reverse(x)) -> x when both reverse the same dimensions."""
+    """reverse(reverse(x)) -> x if both reverse the same dimensions."""
 
     MADE_BY = frozenset((ReverseOp,))
 
@@ -240,24 +240,24 @@ def _increasing(values: list[int] | tuple[int, ...]) -> bool:
     return all(a < b for a, b in pairwise(values))
 
 
-def _places(shape: tuple[int, ...], kept: list[int], target: tuple[int, ...]) -> list[int] | None:
-    """Increasing result dims for each dimension of `shape`, of which those larger than 1 go to `kept`; None if there
-    is no room. A dimension of size 1 may stand anywhere, since it is repeated to whatever size it meets."""
-    if not _increasing(kept):
+def _result_dims(shape: tuple[int, ...], long_dims: list[int], target: tuple[int, ...]) -> list[int] | None:
+    """Increasing result dims for the dimensions of `shape`, of which those larger than 1 go to `long_dims`; None if
+    there is no room. A dimension of size 1 may go anywhere, since it is broadcast to whatever size it meets."""
+    if not _increasing(long_dims):
         return None
-    places: list[int] = []
-    following = iter((*kept, len(target)))
+    result_dims: list[int] = []
+    following = iter((*long_dims, len(target)))
     upcoming = next(following)
     for size in shape:
         if size != 1:
-            places.append(upcoming)
+            result_dims.append(upcoming)
             upcoming = next(following)
             continue
-        place = places[-1] + 1 if places else 0
-        if place >= upcoming:
+        dim = result_dims[-1] + 1 if result_dims else 0
+        if dim >= upcoming:
             return None
-        places.append(place)
-    return places
+        result_dims.append(dim)
+    return result_dims
 
 
 _nothing, _splat = MoveOfNothing(), MoveOfSplat()

@@ -14,9 +14,9 @@ import pytest
 from xdsl.utils.arg_spec import parse_pipeline
 
 from lazytpu.inspection.about import About
-from lazytpu.inspection.graphs import Graph, Texts
+from lazytpu.inspection.graphs import ProgramGraph, Texts
 from lazytpu.inspection.html import page as page_module
-from lazytpu.inspection.html.cost import Cost
+from lazytpu.inspection.html.cost import ProgramCost
 from lazytpu.inspection.html.data import page_data
 from lazytpu.inspection.html.page import page
 from lazytpu.inspection.show import main
@@ -147,7 +147,7 @@ def test_clusters_are_the_nodes() -> None:
 
 
 def test_the_compilers_figures_take_the_place_of_the_models() -> None:
-    data = page_data(model(), cost=Cost.parse(json.dumps(REPORT), "step"))
+    data = page_data(model(), cost=ProgramCost.parse(json.dumps(REPORT), "step"))
     assert data["summary"]["by"] == "compiler" and data["summary"]["seconds_us"] == pytest.approx(5)
     assert [span[:4] + span[5:] for span in data["timeline"]] == [
         ["core", 0.0, 4.0, "fusion fusion.1, bound by matrix unit", -1, "dot"],
@@ -200,15 +200,15 @@ def test_a_colour_means_one_thing() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
 def test_what_is_no_report(text: str) -> None:
-    with pytest.raises(ValueError, match="this is no report that `lazytpu-show cost --json FILE` printed"):
-        Cost.parse(text, "step")
+    with pytest.raises(ValueError, match="this is not a report of `lazytpu-show cost --json FILE`"):
+        ProgramCost.parse(text, "step")
 
 
 @pytest.mark.parametrize("keep", ["nothing", "all"])
 def test_of_a_program_of_this_process(keep: Keep, tmp_path: Path) -> None:
     module = parse_module(STEP)
     records = run_pipeline(module, passes="dce,cse", verify=False, keep=keep)
-    graph = Graph(0, "train_step", 9, Texts(print_module(module), "", records))
+    graph = ProgramGraph(0, "train_step", 9, Texts(print_module(module), "", records))
     graph.save_html(tmp_path / "step.html", generation="v5e")
     data = embedded((tmp_path / "step.html").read_text())
     assert (data["name"], data["summary"]["generation"]) == ("train_step", "v5e")

@@ -37,7 +37,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[st
 def test_lines(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head, columns, *rows = shown(capsys, "lines", step)
     assert head.startswith("004-step.imported.mlir: ") and head.endswith(" us on a v6e, by the model")
-    assert columns.split() == ["line", "us", "%", "ops", "bytes", "made"]
+    assert columns.split() == ["line", "us", "%", "ops", "bytes", "of", "results"]
     lines = [row.split("  ")[0] for row in rows]
     # Waiting for memory is in no line, and the update in the line of its gradient's product, with which it is fused.
     assert sorted(lines[:2]) == ["model.py:5", "model.py:5 (backward)"]
@@ -145,7 +145,7 @@ def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["graph", "--by", "colour"], "line, cluster, kernel, op; not by 'colour'"),
+        (["graph", "--by", "colour"], "line, cluster, kernel, op, not by 'colour'"),
         (["passes", "-p", "dce", "--diff", "cse"], "no pass named cse ran; those that did are dce"),
         (["passes", "-p", "fuse"], "no pass named 'fuse'"),
     ],

@@ -37,7 +37,7 @@ def test_called_functions_are_taken_in_at_each_call() -> None:
 
 
 def test_what_cannot_be_read_says_why() -> None:
-    with pytest.raises(ValueError, match=r"it is StableHLO\); those are the files NNN-name\.lazytpu\.mlir"):
+    with pytest.raises(ValueError, match=r"it is StableHLO\); LAZYTPU_DUMP writes these as NNN-name\.lazytpu\.mlir"):
         read(STABLEHLO)
     with pytest.raises(ValueError, match="has no function @main; it has other"):
         read(STEP.replace("@main", "@other"))

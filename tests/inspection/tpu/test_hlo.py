@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lazytpu.inspection.tpu.arrays import arrays
-from lazytpu.inspection.tpu.hlo import Line, read_hlo
+from lazytpu.inspection.tpu.hlo import ProgramLine, read_hlo
 from lazytpu.inspection.tpu.wire import Message
 from tests.inspection.tpu.recorded import hlo, parsed, proto, text
 
@@ -59,8 +59,8 @@ def test_lines_survive_compilation():
     """Of forward ops, and by stack frames of backward ones."""
     module = hlo("step")
     lines = {op.name: module.line(op) for op in module.entry.ops}
-    assert lines["convolution_tanh_fusion"] == Line("train.py", 10)
-    assert lines["convolution_subtract_fusion"] == Line("train.py", 12, backward=True)
+    assert lines["convolution_tanh_fusion"] == ProgramLine("train.py", 10)
+    assert lines["convolution_subtract_fusion"] == ProgramLine("train.py", 12, backward=True)
     assert str(lines["convolution_subtract_fusion"]) == "train.py:12 (backward)"
     assert lines["copy-start"] is None
     assert module.named(module.entry.by_name["x.1"]) == "x"
@@ -104,13 +104,13 @@ def test_the_lines_of_a_kernels_attributes_are_no_end():
 
 def test_what_is_no_hlo():
     for data in (b"", b"HloModule m", b"\x0a\x02\x0a\x00"):
-        with pytest.raises(ValueError, match=r"expected an HloProto|no protobuf message"):
+        with pytest.raises(ValueError, match=r"expected an HloProto|not a protobuf message"):
             read_hlo(data)
 
 
 def test_what_is_cut_off():
     data = proto(text("step.hlo"))
-    with pytest.raises(ValueError, match="no protobuf message"):
+    with pytest.raises(ValueError, match="not a protobuf message"):
         read_hlo(data[:-5])
 
 
@@ -135,7 +135,7 @@ def test_what_is_not_in_the_schedule():
     whole = Message(data).message(1)
     order = bytes(whole.message(7).messages(1)[0].message(2).fields[1][0])
     assert data.count(order) == 1
-    with pytest.raises(ValueError, match="the schedule of e has 3 ops, and the computation 3 others"):
+    with pytest.raises(ValueError, match="the schedule of e has 3 ops, not the 3 ops of the computation"):
         read_hlo(data.replace(order, bytes([order[0] ^ 64]) + order[1:]))
 
 

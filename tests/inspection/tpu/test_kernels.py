@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lazytpu.inspection.tpu.compiling import report_text
-from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.work import work
 from lazytpu.ir.attention_work import AttentionSize, KernelWork
 from tests.inspection.tpu.recorded import parsed
@@ -34,7 +34,7 @@ def test_kernels_have_a_time_a_line_and_their_products(empty_cache: Path):
     assert all(cost.seconds > 0 for cost in program.kernels)
     lines = [program.line(cost.op) for cost in program.kernels]
     assert sorted(map(str, lines)) == ["model.py:5", "model.py:5 (backward)", "model.py:5 (backward)"]
-    assert set(program.by_line) <= {Line("model.py", 5), Line("model.py", 5, backward=True), None}
+    assert set(program.by_line) <= {ProgramLine("model.py", 5), ProgramLine("model.py", 5, backward=True), None}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.inspection.tpu.hlo import Line
-from lazytpu.inspection.tpu.module import Argument, Product, Result, Tensor, read_module
+from lazytpu.inspection.tpu.hlo import ProgramLine
+from lazytpu.inspection.tpu.module import MatrixProduct, ModuleArgument, ModuleTensor, Result, read_module
 from tests.inspection.tpu.recorded import text
 
 NAMED = """
@@ -21,30 +21,37 @@ func.func public @main(
 
 def test_arguments_and_results():
     found = read_module(NAMED)
-    f32, byte = Tensor("f32", (4, 8)), Tensor("ui8", (3,))
+    f32, byte = ModuleTensor("f32", (4, 8)), ModuleTensor("ui8", (3,))
     assert found.arguments == (
-        Argument("w", f32, True, 0),
-        Argument(None, Tensor("i1", ()), True, None),
-        Argument(None, byte, False, None),
+        ModuleArgument("w", f32, True, 0),
+        ModuleArgument(None, ModuleTensor("i1", ()), True, None),
+        ModuleArgument(None, byte, False, None),
     )
-    assert found.results == (Result("w", f32, Line("a.py", 3, backward=True)), Result(None, byte, None))
-    assert (f32.bytes, byte.bytes, Tensor("i1", (5,)).bytes) == (128, 3, 5)
+    assert found.results == (Result("w", f32, ProgramLine("a.py", 3, backward=True)), Result(None, byte, None))
+    assert (f32.bytes, byte.bytes, ModuleTensor("i1", (5,)).bytes) == (128, 3, 5)
 
 
 @pytest.mark.parametrize(
     ("dtype", "nbytes"), [("bf16", 2), ("f8E4M3FN", 1), ("complex<f32>", 8), ("i64", 8), ("ui4", 1)]
 )
 def test_bytes_of_elements(dtype: str, nbytes: int):
-    assert Tensor(dtype, (1,)).bytes == nbytes
+    assert ModuleTensor(dtype, (1,)).bytes == nbytes
 
 
 def test_products():
     x, y, z = read_module(text("step.mlir")).products
-    assert x == Product(
-        Tensor("f32", (256, 1000)), Tensor("f32", (1000, 640)), 1, 256, 1000, 640, "DEFAULT", Line("train.py", 10)
+    assert x == MatrixProduct(
+        ModuleTensor("f32", (256, 1000)),
+        ModuleTensor("f32", (1000, 640)),
+        1,
+        256,
+        1000,
+        640,
+        "DEFAULT",
+        ProgramLine("train.py", 10),
     )
     assert y.precision == "HIGHEST" and y.flops == 2 * 256 * 640 * 100
-    assert z.line == Line("train.py", 12, backward=True)
+    assert z.line == ProgramLine("train.py", 12, backward=True)
 
 
 def test_products_in_a_batch():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lazytpu.inspection.tpu.hlo import Line
+from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.program import ProgramReport, examine
 from lazytpu.inspection.tpu.render import as_text, size, us
 from lazytpu.inspection.tpu.report import TpuReport
@@ -99,8 +99,8 @@ def test_what_nobody_says_the_time_of_is_unknown(target: str):
 def test_an_op_is_about_its_product():
     (program,) = STEP.programs
     fusion = program.hlo.entry.by_name["convolution_subtract_fusion"]
-    assert program.line(fusion) == Line("train.py", 12, backward=True)
-    assert program.lines(fusion) == [Line("train.py", 12, backward=True), Line("train.py", 14)]
+    assert program.line(fusion) == ProgramLine("train.py", 12, backward=True)
+    assert program.lines(fusion) == [ProgramLine("train.py", 12, backward=True), ProgramLine("train.py", 14)]
 
 
 def test_a_collective_beside_the_core_has_its_line():

@@ -1,4 +1,4 @@
-"""Arithmetic: what is simplified, and above all what is not because it would change NaN, infinities or -0.0."""
+"""Arithmetic: what is simplified, and what must not be, because it would change NaN, infinities or -0.0."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def with_constant(op: str, dtype: str, number: str, left: bool = False) -> str:
 
 
 def returns(value: str, dtype: str, constant: str | None = None) -> str:
-    made = f"{value} = lazytpu.constant {constant} : tensor<2x3x{dtype}>\n" if constant else ""
-    return f"{made}func.return {value} : tensor<2x3x{dtype}>"
+    definition = f"{value} = lazytpu.constant {constant} : tensor<2x3x{dtype}>\n" if constant else ""
+    return f"{definition}func.return {value} : tensor<2x3x{dtype}>"
 
 
 @pytest.mark.parametrize(

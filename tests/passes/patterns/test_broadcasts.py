@@ -1,4 +1,4 @@
-"""Computing before repeating."""
+"""Computing before broadcasting."""
 
 from __future__ import annotations
 

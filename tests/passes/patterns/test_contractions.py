@@ -1,4 +1,4 @@
-"""dot_general takes the renaming of dimensions into its dimension numbers."""
+"""dot_general folds the renaming of dimensions into its dimension numbers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_matrix_times_a_vector_as_one_column() -> None:
 
 
 def test_contracted_dimension_of_size_1_stays() -> None:
-    """An outer product as torch writes it contracts the added dimension."""
+    """An outer product, as torch records it, contracts the added dimension."""
     keeps(
         "canonicalize",
         "%x : tensor<3xf32>, %y : tensor<1x5xf32>",

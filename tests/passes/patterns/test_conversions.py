@@ -61,7 +61,7 @@ def test_conversion_that_loses_stays(dtypes: tuple[str, ...]) -> None:
 
 
 def extremes(dtype: str) -> np.ndarray:
-    """Numbers of a dtype that another may not hold."""
+    """Numbers of a dtype that another dtype may not represent."""
     kind = numpy_dtype(dtype)
     if dtype == "i1":
         return np.array([False, True])

@@ -1,10 +1,10 @@
-"""Transposes sink past reshapes and scales to where they fold."""
+"""Transposes sink past reshapes and scales to the ops that fold them."""
 
 from __future__ import annotations
 
 import pytest
 
-from lazytpu.passes.patterns.moves import Group, groups
+from lazytpu.passes.patterns.moves import DimGroup, groups
 from tests.passes.modules import keeps, rewrites
 
 
@@ -21,7 +21,7 @@ from tests.passes.modules import keeps, rewrites
 def test_groups_of_a_reshape(
     source: tuple[int, ...], result: tuple[int, ...], expected: list[tuple[list, list]]
 ) -> None:
-    assert groups(list(enumerate(source)), result) == [Group(*each) for each in expected]
+    assert groups(list(enumerate(source)), result) == [DimGroup(*dims) for dims in expected]
 
 
 def test_gradient_of_a_weight_from_a_batch() -> None:
@@ -44,7 +44,7 @@ def test_gradient_of_a_weight_from_a_batch() -> None:
 
 
 def test_attention_scores() -> None:
-    """(q * s) @ (k.transpose * s) of heads that torch takes apart and merges with the batch for a bmm."""
+    """(q * s) @ (k.transpose * s) of heads that torch splits and merges with the batch for a bmm."""
     rewrites(
         "canonicalize",
         "%q : tensor<2x8x12xf32>, %k : tensor<2x8x12xf32>, %s : tensor<f32>",
@@ -77,7 +77,7 @@ def test_attention_scores() -> None:
 
 
 def test_one_of_two_orders_is_the_transpose_of_the_other() -> None:
-    """The gradient of q, k and v together is used as it is and transposed; its elements are moved once."""
+    """The joint gradient of q, k and v is used as it is and transposed; its elements are moved once."""
     rewrites(
         "canonicalize",
         "%x : tensor<3x2x4xf32>, %w : tensor<12x5xf32>, %v : tensor<2x5xf32>",
@@ -105,7 +105,7 @@ def test_one_of_two_orders_is_the_transpose_of_the_other() -> None:
 
 
 def test_added_dimension_sinks_past_numbers() -> None:
-    """The mean of a normalization, kept as a column."""
+    """The mean of a normalization, as a column."""
     rewrites(
         "canonicalize",
         "%x : tensor<4xf32>",

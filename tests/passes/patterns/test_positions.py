@@ -1,4 +1,4 @@
-"""gather and scatter at indices that count."""
+"""gather and scatter at the indices of an iota."""
 
 from __future__ import annotations
 

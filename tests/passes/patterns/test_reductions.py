@@ -125,7 +125,7 @@ def one_hot(direction: str = "EQ", along: int = 1, zero: str = "0.0") -> str:
 
 
 def test_sum_of_one_hot_rows() -> None:
-    """Whose one element is where the target lies inside; -0.0 in it gives 0.0, as the sum does."""
+    """The one element is present where the target is in range; an element of -0.0 gives 0.0, like the sum."""
     rewrites(
         "canonicalize,cse",
         "%t : tensor<4xi32>, %c : tensor<4xbf16>",
@@ -144,6 +144,6 @@ def test_sum_of_one_hot_rows() -> None:
     )
 
 
-@pytest.mark.parametrize("given", [{"direction": "NE"}, {"along": 0}, {"zero": "1.0"}, {"zero": "-0.0"}])
-def test_sum_of_rows_that_are_not_one_hot_stays(given: dict[str, Any]) -> None:
-    keeps("canonicalize", "%t : tensor<4xi32>, %c : tensor<4xbf16>", one_hot(**given))
+@pytest.mark.parametrize("change", [{"direction": "NE"}, {"along": 0}, {"zero": "1.0"}, {"zero": "-0.0"}])
+def test_sum_of_rows_that_are_not_one_hot_stays(change: dict[str, Any]) -> None:
+    keeps("canonicalize", "%t : tensor<4xi32>, %c : tensor<4xbf16>", one_hot(**change))

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests import zygote
 
 PROGRAM = Path(__file__).with_name("killing.py")
 
 
 def run(what: str, folder: Path) -> dict[str, int]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(PROGRAM), what, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = zygote.run(["-W", "error", str(PROGRAM), what, str(folder)], env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

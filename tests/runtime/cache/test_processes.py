@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from lazytpu.runtime.cache.store import Store
+from tests import zygote
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,19 +67,14 @@ for device, each in enumerate(made):
 """
 
 
-def start(folder: Path, i: int, others: int, script: str = TRAIN, warn: str = "error") -> subprocess.Popen[str]:
+def start(folder: Path, i: int, others: int, script: str = TRAIN, warn: str = "error") -> zygote.Process:
     path = folder / f"train{i}.py"
     path.write_text(script)
-    return subprocess.Popen(
-        [sys.executable, str(path), str(folder / f"ready{i}"), str(others)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": warn},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": warn}
+    return zygote.Process([str(path), str(folder / f"ready{i}"), str(others)], env=environment)
 
 
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+def finish(process: zygote.Process) -> dict[str, Any]:
     printed, complaints = process.communicate(timeout=300)
     assert process.returncode == 0, complaints
     assert complaints == "", "XLA has nothing to say about a program that was loaded"
@@ -127,12 +121,7 @@ def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache:
 
 def test_a_program_runs_on_the_device_it_is_loaded_for(empty_cache: Path):
     """Ranks of one machine share what one of them compiled for its own device."""
-    done = subprocess.run(
-        [sys.executable, "-c", FOUR],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    done = zygote.run(["-c", FOUR], env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(Store(empty_cache).entries()) == 1

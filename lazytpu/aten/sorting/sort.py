@@ -1,14 +1,14 @@
-"""Sorting, and what is found in sorted order: topk, kthvalue, medians, mode, searchsorted."""
+"""Sorting, and ops that rely on sorted order: topk, kthvalue, medians, mode, searchsorted."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.dims import front, kept
-from lazytpu.aten.indexing.reading import pick, take_along
-from lazytpu.aten.pointwise.computing import full
-from lazytpu.aten.reductions.reductions import is_nan
+from lazytpu.aten.dims import front, keepdim_shape
+from lazytpu.aten.indexing.gather import pick, take_along
+from lazytpu.aten.pointwise.operands import full
+from lazytpu.aten.reductions.reduce import is_nan
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.aten.sorting.keys import key_of, sortable, value_of
@@ -23,10 +23,10 @@ Pair = tuple["SSAValue", "SSAValue"]
 
 
 def ordered(b: Builder, x: SSAValue, dim: int, *, descending: bool = False) -> Pair:
-    """(values, i64 indices) of `x` sorted stably along `dim`, NaN as the largest.
+    """(values, i64 indices) of `x` sorted stably along `dim`, with NaN the largest.
 
-    Elements of up to 32 bits are packed with their index into one i64, which XLA:CPU sorts six times as fast as the
-    pair of them: 140 ms of CPU for 512 rows of 8192 f32 against 880.
+    Elements of up to 32 bits are packed with their index into one i64. XLA:CPU sorts these six times as fast as pairs:
+    512 rows of 8192 f32 take 140 ms of CPU time instead of 880.
     """
     shape = shape_of(x)
     if not sortable(dtype_of(x)) or shape[dim] >= 1 << 31:
@@ -59,8 +59,8 @@ def sort_stable(b: Builder, self: SSAValue, stable: bool | None, dim: int = -1, 
 def topk(b: Builder, self: SSAValue, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     """The k largest or smallest along `dim`, best first, with their indices.
 
-    XLA's own top-k finds 10 of 8192 f32 in 512 rows in 10 ms of CPU, a full sort in 140; it takes f32, so dtypes that
-    f32 holds exactly go through it.
+    XLA's own top-k finds 10 of 8192 f32 in each of 512 rows in 10 ms of CPU time, a full sort in 140. It takes f32
+    only, so it serves the dtypes that f32 represents exactly.
     """
     shape = shape_of(self)
     if not shape:
@@ -81,23 +81,23 @@ def topk(b: Builder, self: SSAValue, k: int, dim: int = -1, largest: bool = True
 
 
 def _nan_first(b: Builder, x: SSAValue, largest: bool) -> SSAValue:
-    """`x` in f32, negated for the smallest. Top-k sorts NaN by its sign, and torch takes any NaN as the largest."""
+    """`x` in f32, negated for the smallest. Top-k orders NaN by its sign; for torch any NaN is the largest."""
     x = b.convert(x, "f32")
     bits = full(b, 0x7FFFFFFF if largest else -1, b.constant(0, "i32", shape_of(x)))
     return b.select(is_nan(b, x), b.bitcast_convert(bits, "f32"), x if largest else b.neg(x))
 
 
 def _at(b: Builder, pair: Pair, dim: int, position: SSAValue | int, keepdim: bool) -> Pair:
-    """The elements of sorted (values, indices) at one position of `dim`, the same for all rows or one for each."""
+    """The elements of sorted (values, indices) at `position` of `dim`: one for all rows, or one per row."""
     shape = shape_of(pair[0])
     if isinstance(position, int):
         starts = [position if d == dim else 0 for d in range(len(shape))]
         limits = [position + 1 if d == dim else n for d, n in enumerate(shape)]
-        found = [b.slice(x, starts, limits) for x in pair]
+        picked = [b.slice(x, starts, limits) for x in pair]
     else:
-        found = [pick(b, x, position, dim) for x in pair]
-    result = kept(shape, [dim]) if keepdim else [n for d, n in enumerate(shape) if d != dim]
-    return b.reshape(found[0], result), b.reshape(found[1], result)
+        picked = [pick(b, x, position, dim) for x in pair]
+    result = keepdim_shape(shape, [dim]) if keepdim else [n for d, n in enumerate(shape) if d != dim]
+    return b.reshape(picked[0], result), b.reshape(picked[1], result)
 
 
 @rule("aten.kthvalue.default")
@@ -110,7 +110,7 @@ def kthvalue(b: Builder, self: SSAValue, k: int, dim: int = -1, keepdim: bool = 
 
 
 def _median(b: Builder, x: SSAValue, dim: int, keepdim: bool, *, skip_nan: bool) -> Pair:
-    """The lower median. NaN wins, the first one of a row, unless it is skipped."""
+    """The lower median. If a row has NaN, its first NaN, unless they are skipped."""
     shape = shape_of(x)
     if not shape:
         return x, b.constant(0, "i64")
@@ -149,7 +149,7 @@ def nanmedian(b: Builder, self: SSAValue) -> SSAValue:
 
 
 def _flat_median(b: Builder, x: SSAValue, *, skip_nan: bool) -> SSAValue:
-    """The median of all elements; NaN of none (for integers what the CPU gives, the smallest number)."""
+    """The median of all elements. Of none it is NaN; for integers the least number, as on the CPU."""
     size = prod(shape_of(x))
     if size == 0:
         dtype = dtype_of(x)
@@ -160,20 +160,20 @@ def _flat_median(b: Builder, x: SSAValue, *, skip_nan: bool) -> SSAValue:
 
 @rule("aten.mode.default")
 def mode(b: Builder, self: SSAValue, dim: int = -1, keepdim: bool = False) -> Pair:
-    """The most frequent element along `dim`, the smallest of several, and the last of its indices."""
+    """The most frequent element along `dim` (of several, the smallest) and its last index."""
     shape = shape_of(self)
     if not shape:
         return self, b.constant(0, "i64")
     dim = front(dim, len(shape))
     pair = ordered(b, self, dim)
-    place = b.iota("i32", shape, dim)
+    position = b.iota("i32", shape, dim)
     zeros, size = [0] * len(shape), shape[dim]
-    before = b.slice(pair[0], zeros, [size - 1 if d == dim else n for d, n in enumerate(shape)])
-    after = b.slice(pair[0], [int(d == dim) for d in range(len(shape))], shape)
+    previous = b.slice(pair[0], zeros, [size - 1 if d == dim else n for d, n in enumerate(shape)])
+    following = b.slice(pair[0], [int(d == dim) for d in range(len(shape))], shape)
     low = [int(d == dim) for d in range(len(shape))]
-    starts = b.pad(b.compare("NE", before, after), b.constant(True, "i1"), low, zeros)
-    run = b.cumulative("max", b.select(starts, place, full(b, 0, place)), dim)
-    _, last = b.argreduce("max", b.sub(place, run), dim)
+    starts = b.pad(b.compare("NE", previous, following), b.constant(True, "i1"), low, zeros)
+    run_start = b.cumulative("max", b.select(starts, position, full(b, 0, position)), dim)
+    _, last = b.argreduce("max", b.sub(position, run_start), dim)
     return _at(b, pair, dim, last, keepdim)
 
 
@@ -181,7 +181,7 @@ def mode(b: Builder, self: SSAValue, dim: int = -1, keepdim: bool = False) -> Pa
 def bucketize(
     b: Builder, self: SSAValue | Scalar, boundaries: SSAValue, out_int32: bool = False, right: bool = False
 ) -> SSAValue:
-    """Which interval between the sorted `boundaries` each element belongs to."""
+    """The index of the interval between sorted `boundaries` that each element belongs to."""
     return searchsorted(b, boundaries, self, out_int32, right)
 
 
@@ -195,8 +195,8 @@ def searchsorted(
     side: str | None = None,
     sorter: SSAValue | None = None,
 ) -> SSAValue:
-    """Where each element of `self` belongs in the rows of `sorted_sequence` (or its one row): before its equals, or
-    with side "right" after them."""
+    """The insertion point of each element of `self` in its row of `sorted_sequence` (or the only row): before equal
+    elements, or after them with side "right"."""
     dtype, shape = b.out[0]
     if prod(shape) == 0:
         return b.constant(0, dtype, shape)
@@ -213,7 +213,7 @@ def searchsorted(
 
 @rule("lazytpu.lexicographic_order.default")
 def lexicographic_order(b: Builder, rows: SSAValue) -> SSAValue:
-    """i64 [n]: the stable order that sorts rows [n, m] by their first column, then the second, and so on."""
+    """i64 [n]: the stable permutation that sorts rows [n, m] by their first column, then the second, and so on."""
     n, m = shape_of(rows)
     if m == 0 or n < 2:
         return b.iota("i64", (n,), 0)

@@ -1,12 +1,12 @@
-"""A plan in the making: steps are appended, neighbours of one kind merge, and steps that do nothing are dropped."""
+"""Builds a plan: steps are appended, adjacent ones of a kind are merged, and no-ops are dropped."""
 
 from __future__ import annotations
 
 from lazytpu.aten.views.steps import Broadcast, Pad, Plan, Reshape, Shape, Slice, Stack, Step, Take, Transpose
 
 
-class Sketch:
-    """The steps so far and the shape they lead to."""
+class PlanBuilder:
+    """The steps so far and the shape they result in."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -31,7 +31,7 @@ class Sketch:
         self._steps.append(Slice(shape, tuple(starts), self.shape, tuple(strides)))
 
     def pad(self, axis: int, count: int) -> None:
-        """Append `count` elements without meaning to `axis`."""
+        """Append `count` elements of no meaning to `axis`."""
         if count:
             self._steps.append(Pad(self.shape, axis, count))
             self.shape = self.shape[:axis] + (self.shape[axis] + count,) + self.shape[axis + 1 :]
@@ -64,6 +64,6 @@ class Sketch:
         self._steps.append(Stack(plans, axis, self.shape))
 
     def take(self, axis: int, offset: int, counts: Shape, strides: Shape) -> None:
-        """Replace `axis` by dims `counts`, whose element i is number `offset + sum(i * strides)` of it."""
+        """Replace `axis` by dims `counts`: element i is element `offset + sum(i * strides)` of the axis."""
         self._steps.append(Take(self.shape, axis, offset, counts, strides))
         self.shape = self.shape[:axis] + counts + self.shape[axis + 1 :]

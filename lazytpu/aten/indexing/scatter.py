@@ -1,5 +1,5 @@
-"""Writing at computed indices: scatter, index_add and their kin. Updates that are out of range are left out, and
-checked (R9)."""
+"""Writing at computed indices: scatter, index_add and the like. Updates that are out of range are dropped, and a check
+reports them (R9)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazytpu.aten.dims import front
-from lazytpu.aten.indexing.reading import at_least_1d, bounds, in_range
-from lazytpu.aten.pointwise.computing import full
+from lazytpu.aten.indexing.gather import at_least_1d, bounds, in_range
+from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
 from lazytpu.ir.types import dtype_of, is_float, numpy_dtype, shape_of
@@ -24,10 +24,10 @@ KINDS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "
 
 
 def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, updates: SSAValue) -> SSAValue:
-    """x[i₀, …, index[i₀, …], …, iₙ] set to, or combined with, updates[i₀, …, iₙ]; `index` may be shorter than `x`."""
-    shape, taken = shape_of(x), shape_of(index)
+    """x[i₀, …, index[i₀, …], …, iₙ] set to, or combined with, updates[i₀, …, iₙ]; `index` may be smaller than `x`."""
+    shape, extent = shape_of(x), shape_of(index)
     rest = [d for d in range(len(shape)) if d != dim]
-    if all(shape[d] == taken[d] for d in rest):
+    if all(shape[d] == extent[d] for d in rest):
         return b.scatter(
             x,
             index,
@@ -41,8 +41,8 @@ def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, upd
             index_vector_dim=len(shape),
         )
     dtype = dtype_of(index)
-    columns = [index if d == dim else b.iota(dtype, taken, d) for d in range(len(shape))]
-    vectors = b.concatenate([b.reshape(c, [*taken, 1]) for c in columns], len(shape))
+    columns = [index if d == dim else b.iota(dtype, extent, d) for d in range(len(shape))]
+    vectors = b.concatenate([b.reshape(c, [*extent, 1]) for c in columns], len(shape))
     return b.scatter(
         x,
         vectors,
@@ -56,7 +56,7 @@ def put_along(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, upd
 
 
 def put_slices(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, updates: SSAValue) -> SSAValue:
-    """Slices of `x` at the vector `index` along `dim` set to, or combined with, the slices of `updates`: one
+    """Slices of `x` at the vector `index` along `dim` set to, or combined with, the slices of `updates`, in one
     scatter."""
     rank = len(shape_of(x))
     if prod(shape_of(updates)) == 0:
@@ -74,14 +74,14 @@ def put_slices(b: Builder, kind: str, x: SSAValue, dim: int, index: SSAValue, up
 
 
 def _scatter(b: Builder, kind: str, self: SSAValue, dim: int, index: SSAValue, src: SSAValue) -> SSAValue:
-    """Scatter of the part of `src` that `index` covers."""
+    """Scatter the part of `src` that `index` covers."""
     shape = shape_of(self)
     x, index, dim = at_least_1d(b, self, index, dim)
-    taken = shape_of(index)
-    if prod(taken) == 0:
+    extent = shape_of(index)
+    if prod(extent) == 0:
         return self
     src = b.reshape(src, shape_of(src) or (1,))
-    src = b.slice(src, [0] * len(taken), taken)
+    src = b.slice(src, [0] * len(extent), extent)
     index = in_range(b, index, shape_of(x)[dim], bounds(dim, shape_of(x)[dim]), error="RuntimeError")
     return b.reshape(put_along(b, kind, x, dim, index, src), shape)
 
@@ -90,7 +90,7 @@ def _scatter(b: Builder, kind: str, self: SSAValue, dim: int, index: SSAValue, s
 def scatter(
     b: Builder, self: SSAValue, dim: int, index: SSAValue, src: SSAValue, reduce: str | None = None
 ) -> SSAValue:
-    """Elements of `src` written into, added to or multiplied with `self` at `index` along `dim`."""
+    """`self` with elements of `src` written, added or multiplied at `index` along `dim`."""
     return _scatter(b, KINDS[reduce] if reduce else "set", self, dim, index, src)
 
 
@@ -98,19 +98,19 @@ def scatter(
 def scatter_value(
     b: Builder, self: SSAValue, dim: int, index: SSAValue, value: Scalar, reduce: str | None = None
 ) -> SSAValue:
-    """One number written, added or multiplied at `index` along `dim`."""
+    """`self` with one number written, added or multiplied at `index` along `dim`."""
     src = b.broadcast_to(b.scalar(value, dtype_of(self)), shape_of(index))
     return _scatter(b, KINDS[reduce] if reduce else "set", self, dim, index, src)
 
 
 @rule("aten.scatter_add.default")
 def scatter_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, src: SSAValue) -> SSAValue:
-    """Elements of `src` added to `self` at `index` along `dim`."""
+    """`self` with elements of `src` added at `index` along `dim`."""
     return _scatter(b, "add", self, dim, index, src)
 
 
 def identity(b: Builder, reduce: str, x: SSAValue) -> SSAValue:
-    """Zeros, ones or extremes: what `reduce` leaves unchanged."""
+    """The identity element of `reduce`, in the shape and dtype of `x`."""
     dtype = dtype_of(x)
     if reduce in ("sum", "mean"):
         return full(b, 0, x)
@@ -126,7 +126,7 @@ def identity(b: Builder, reduce: str, x: SSAValue) -> SSAValue:
 
 
 def _average(b: Builder, summed: SSAValue, counts: SSAValue) -> SSAValue:
-    """summed / counts, rounded down for integers, with a count of 0 taken as 1."""
+    """summed / counts, rounded down for integers. A count of 0 is taken as 1."""
     counts = b.convert(b.max(counts, full(b, 1, counts)), dtype_of(summed))
     if is_float(dtype_of(summed)):
         return b.div(summed, counts)
@@ -139,7 +139,7 @@ def _average(b: Builder, summed: SSAValue, counts: SSAValue) -> SSAValue:
 def scatter_reduce(
     b: Builder, self: SSAValue, dim: int, index: SSAValue, src: SSAValue, reduce: str, include_self: bool = True
 ) -> SSAValue:
-    """Elements of `src` reduced into `self` at `index`; without `include_self` what stood there counts for nothing."""
+    """Elements of `src` reduced into `self` at `index`; without `include_self` the old elements there are ignored."""
     start = self
     if not include_self:
         neutral = identity(b, reduce, b.constant(0, dtype_of(self), shape_of(index)))
@@ -170,7 +170,7 @@ def index_reduce(
 def _slices(
     b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue
 ) -> tuple[SSAValue, SSAValue, SSAValue, int]:
-    """`self`, a vector of indices, slices of the rank of `self`, and `dim` from the front, for 0-d operands as well."""
+    """`self` (at least 1-d), the indices as a vector, `source` with the rank of `self`, and a non-negative `dim`."""
     shape = shape_of(self) or (1,)
     dim = front(dim, len(shape))
     length = prod(shape_of(index))
@@ -180,9 +180,9 @@ def _slices(
 
 @rule("aten.index_add.default", numbers=("alpha",))
 def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue, alpha: Scalar) -> SSAValue:
-    """`source` times alpha added to slices of `self`."""
+    """`self` with alpha times the slices of `source` added."""
     x, index, source, dim = _slices(b, self, dim, index, source)
-    # The CPU has one kernel for vectors and for the middle of three dims, and another.
+    # The CPU has one kernel for vectors and for the middle of three dims, and another for the rest.
     vectors = len(shape_of(x)) == 1 or (len(shape_of(x)), dim) == (3, 1)
     error, message = ("IndexError", "index out of range in self") if vectors else ("RuntimeError", "")
     index = in_range(b, index, shape_of(x)[dim], message or bounds(dim, shape_of(x)[dim]), error=error)

@@ -1,4 +1,4 @@
-"""What Python holds of a training, put back as it was: modules, optimizers, schedulers, scalers, generators."""
+"""The Python state of a training, saved and restored: modules, optimizers, schedulers, scalers, generators."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from lazytpu.frontend.device.generators import TpuGenerator
 
 HOLDERS = (nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, TpuGenerator)
 SMALL = 4096
-"Elements of a tensor on the CPU whose values are kept: an optimizer counts its steps in one."
+"CPU tensors of up to this many elements are saved by value: an optimizer may count its steps in one."
 
 
-class Kept:
-    """The attributes of all `HOLDERS` of the process when it is made, with the containers in them and the small CPU
-    tensors, the gradients of parameters, and the random numbers of the host; `restore` puts them back.
+class Snapshot:
+    """The attributes of all `HOLDERS` in the process, with the containers in them and small CPU tensors, the gradients
+    of parameters, and the states of the host's random generators. `restore` puts them back.
 
-    Tensors on the device are kept by identity. Other objects of the user's (a list of losses, an iterator) are not.
+    Tensors on the device are saved by identity. The user's other objects (a list of losses, an iterator) are not saved.
     """
 
     def __init__(self) -> None:
         self._containers: dict[int, tuple[Any, Any]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        for each in gc.get_objects():
-            if issubclass(type(each), HOLDERS):
-                self._keep(vars(each))
+        for thing in gc.get_objects():
+            if issubclass(type(thing), HOLDERS):
+                self._keep(vars(thing))
         self._torch, self._python, self._numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()
 
     def _keep(self, thing: Any) -> None:
@@ -41,11 +41,11 @@ class Kept:
             self._keep_tensor(thing)
         elif isinstance(thing, dict | list | set | deque) and id(thing) not in self._containers:
             self._containers[id(thing)] = thing, list(thing.items()) if isinstance(thing, dict) else list(thing)
-            for each in list(thing.values()) if isinstance(thing, dict) else list(thing):
-                self._keep(each)
+            for item in list(thing.values()) if isinstance(thing, dict) else list(thing):
+                self._keep(item)
             if isinstance(thing, dict):
-                for each in list(thing):  # an optimizer's state is kept by parameter
-                    self._keep(each)
+                for item in list(thing):  # the keys of an optimizer's state are parameters
+                    self._keep(item)
 
     def _keep_tensor(self, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad:
@@ -55,7 +55,7 @@ class Kept:
                 self._tensors[id(tensor)] = tensor, tensor._version, tensor.detach().clone()
 
     def restore(self) -> None:
-        """Put back what changed."""
+        """Restore what has changed."""
         for container, before in self._containers.values():
             if isinstance(container, dict):
                 if not _same(list(container.items()), before):
@@ -77,7 +77,7 @@ class Kept:
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:
-    """Whether two lists hold the same objects; of pairs, the same two."""
+    """Whether two lists hold the same objects, or pairs of the same objects."""
     if len(now) != len(before):
         return False
     for a, b in zip(now, before, strict=True):

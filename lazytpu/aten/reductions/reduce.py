@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.dims import front, kept, reduced
-from lazytpu.aten.pointwise.computing import full, wide
+from lazytpu.aten.dims import front, keepdim_shape, reduced
+from lazytpu.aten.pointwise.operands import full, wide
 from lazytpu.aten.registry import rule
 from lazytpu.aten.shape.casts import cast
 from lazytpu.ir.types import dtype_of, is_complex, is_float, shape_of
@@ -21,7 +21,7 @@ Dims = int | Sequence[int] | None
 
 
 def fold(b: Builder, kind: str, x: SSAValue, dim: Dims, keepdim: bool) -> SSAValue:
-    """`x` reduced by `kind` over ATen dims."""
+    """`x` reduced by `kind` over the ATen dims `dim`."""
     return b.reduce(kind, x, reduced(dim, len(shape_of(x))), keepdim)
 
 
@@ -33,7 +33,7 @@ def total(b: Builder, x: SSAValue, dim: Dims, keepdim: bool, to: str) -> SSAValu
 
 
 def truth(b: Builder, x: SSAValue) -> SSAValue:
-    """Whether each element is not zero; NaN is true."""
+    """Whether each element is nonzero; NaN is true."""
     return cast(b, x, "i1")
 
 
@@ -43,14 +43,14 @@ def is_nan(b: Builder, x: SSAValue) -> SSAValue:
 
 
 def count(x: SSAValue, dim: Dims) -> int:
-    """How many elements one result of a reduction is made of."""
+    """The number of elements that a reduction combines into one."""
     shape = shape_of(x)
     return prod(shape[d] for d in reduced(dim, len(shape)))
 
 
 @rule("aten.sum.default", "aten.sum.dim_IntList")
 def sum_(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> SSAValue:
-    """Bools and integers are summed as i64 unless `dtype` says otherwise; `x` is converted before it is summed."""
+    """The sum. Bools and integers are summed as i64 unless `dtype` says otherwise; elements are converted first."""
     return total(b, self, dim, keepdim, b.out[0][0])
 
 
@@ -64,7 +64,7 @@ def nansum(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False, 
 
 @rule("aten.mean.default", "aten.mean.dim")
 def mean(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> SSAValue:
-    """sum / count, NaN of an empty set; f16 and bf16 are divided in f32."""
+    """sum / count, NaN for an empty set; f16 and bf16 are divided in f32."""
     to = b.out[0][0]
     folded = fold(b, "add", b.convert(b.convert(self, to), wide(to)), dim, keepdim)
     return b.convert(b.div(folded, full(b, count(self, dim), folded)), to)
@@ -81,13 +81,13 @@ def prod_(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False, d
 
 @rule("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False) -> SSAValue:
-    """Whether some element is not zero; bool, except for uint8, which stays uint8. No dims (`[]`) fold nothing."""
+    """Whether any element is nonzero, as bool, or as uint8 for uint8. Empty dims (`[]`) fold nothing."""
     return _logical(b, "or", self, dim, keepdim)
 
 
 @rule("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(b: Builder, self: SSAValue, dim: Dims = None, keepdim: bool = False) -> SSAValue:
-    """Whether no element is zero; dtypes and dims as `any`."""
+    """Whether all elements are nonzero; dtypes and dims as in `any`."""
     return _logical(b, "and", self, dim, keepdim)
 
 
@@ -100,7 +100,7 @@ def _logical(b: Builder, kind: str, x: SSAValue, dim: Dims, keepdim: bool) -> SS
 
 @rule("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(b: Builder, self: SSAValue, dim: Dims = None) -> SSAValue:
-    """How many elements are not zero, as i64."""
+    """The number of nonzero elements, as i64."""
     return fold(b, "add", b.convert(truth(b, self), "i64"), dim, False)
 
 
@@ -133,14 +133,17 @@ def aminmax(b: Builder, self: SSAValue, dim: int | None = None, keepdim: bool = 
 
 
 def extreme(b: Builder, kind: str, x: SSAValue, dim: int, keepdim: bool) -> tuple[SSAValue, SSAValue]:
-    """(values, i64 indices) of the max or min along `dim`: NaN wins, of equals the first."""
+    """(values, i64 indices) of the max or min along `dim`: NaN wins, and of equal elements the first."""
     shape = shape_of(x)
     if not shape:
         return x, b.constant(0, "i64")
     dim = front(dim, len(shape))
     values, indices = b.argreduce(kind, x, dim)
     if keepdim:
-        values, indices = b.reshape(values, kept(shape, [dim])), b.reshape(indices, kept(shape, [dim]))
+        values, indices = (
+            b.reshape(values, keepdim_shape(shape, [dim])),
+            b.reshape(indices, keepdim_shape(shape, [dim])),
+        )
     return values, indices
 
 

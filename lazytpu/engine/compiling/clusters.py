@@ -22,7 +22,7 @@ from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import Signature, signature
 
 LEAST = 500
-"Ops of a step that is worth taking apart: XLA compiles smaller ones in a few seconds."
+"Ops of the smallest step that is worth taking apart: XLA compiles smaller ones in a few seconds."
 SPARED = 2
 "A step is taken apart when it has this many times the ops of its distinct clusters, or more."
 PASSES = "cluster-fusion,mark-donation"
@@ -38,17 +38,17 @@ class Clustered:
     plan: Plan
 
     def chain(self, compile: Callable[[ir.Module, str], Program], name: str) -> Chain:
-        """The chain; `compile` gives the program of a module, which is to be called by the name it is given."""
+        """The chain; `compile` makes the program of a module, with the name that it is to have."""
         programs = [compile(module, f"{name}.{part}") for module, part in zip(self.modules, self.names, strict=True)]
         return Chain(programs, self.plan, name=name)
 
 
 def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered | None:
-    """The parts of a module that is ready to be emitted, which this takes apart; `whole` is its StableHLO. None when it
-    is small, or when compiling the parts would not spare much.
+    """Take apart a module that is ready to be emitted; `whole` is its StableHLO. None when it is small, or when
+    compiling the parts would not save much.
 
-    Its last result is the step's status. Every other run of the chain must be done when the status is there: it passes
-    through a last program, which waits for all parts that nothing else waits for.
+    The module's last result is the step's status, and when it is there, every run of the chain must be done. So it
+    passes through a last program, which waits for all parts that nothing else waits for.
     """
     before = count_ops(module)
     if before < LEAST:
@@ -69,8 +69,8 @@ def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered 
 
 
 def _wait_for_all(main: FuncOp) -> FuncOp | None:
-    """Let the last result pass through a function that takes a result of each call whose results no call takes; None
-    when there is one such call alone, which makes it."""
+    """Let the last result pass through a new function, which also takes a result of each call whose results no other
+    call takes. None, with nothing changed, when there is only one such call, and it makes that result."""
     returned = main.body.block.last_op
     assert isinstance(returned, ReturnOp) and main.parent is not None
     status = returned.operands[-1]
@@ -79,12 +79,12 @@ def _wait_for_all(main: FuncOp) -> FuncOp | None:
     awaited = [min(call.results, key=_size) for call in ends if call.results and status.owner is not call]
     if not awaited:
         return None
-    given = list(dict.fromkeys([status, *awaited]))
-    block = Block(arg_types=[value.type for value in given])
+    operands = list(dict.fromkeys([status, *awaited]))
+    block = Block(arg_types=[value.type for value in operands])
     block.add_op(ReturnOp(block.args[0]))
-    done = FuncOp(DONE, ([value.type for value in given], [status.type]), Region(block), "private")
+    done = FuncOp(DONE, ([value.type for value in operands], [status.type]), Region(block), "private")
     main.parent.add_op(done)
-    call = CallOp(DONE, given, [status.type])
+    call = CallOp(DONE, operands, [status.type])
     main.body.block.insert_op_before(call, returned)
     returned.operands = [*returned.operands[:-1], call.results[0]]
     return done
@@ -100,26 +100,26 @@ def plan_of(main: FuncOp, parts: list[FuncOp], whole: Signature) -> Plan:
     taken = [_taken(part) for part in parts]
     block = main.body.block
     constants = [op for op in block.ops if isinstance(op, DenseConstantOp)]
-    given_first = [*block.args, *(op.result for op in constants)]
-    place: dict[SSAValue, int] = {value: i for i, value in enumerate(given_first)}
+    known = [*block.args, *(op.result for op in constants)]
+    place: dict[SSAValue, int] = {value: i for i, value in enumerate(known)}
     calls = [op for op in block.ops if isinstance(op, CallOp)]
     returned = block.last_op
     assert isinstance(returned, ReturnOp)
     last: dict[SSAValue, Operation] = {operand: call for call in calls for operand in call.operands}
     last.update((operand, returned) for operand in returned.operands)
-    made: list[Call] = []
+    planned: list[Call] = []
     donated: set[int] = set()
     for call in calls:
         part = number[call.callee.string_value()]
-        given = tuple(place[operand] for operand in call.operands)
-        donated.update(given[i] for i in taken[part] if given[i] < len(block.args))
+        inputs = tuple(place[operand] for operand in call.operands)
+        donated.update(inputs[i] for i in taken[part] if inputs[i] < len(block.args))
         dead = [v for v in dict.fromkeys(call.operands) if last[v] is call and not isinstance(v.owner, DenseConstantOp)]
         for result in call.results:
             place[result] = len(place)
-        made.append(Call(part, given, tuple(place[value] for value in dead)))
+        planned.append(Call(part, inputs, tuple(place[value] for value in dead)))
     results = tuple(place[operand] for operand in returned.operands)
-    found = Signature(whole.arguments, whole.results, tuple(sorted(donated)))
-    return Plan(tuple(made), results, found, tuple(map(_table, constants)))
+    of_chain = Signature(whole.arguments, whole.results, tuple(sorted(donated)))
+    return Plan(tuple(planned), results, of_chain, tuple(map(_table, constants)))
 
 
 def _table(op: DenseConstantOp) -> np.ndarray[Any, Any]:

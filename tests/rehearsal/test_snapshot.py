@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lazytpu.rehearsal.keeping import SMALL, Kept
+from lazytpu.rehearsal.snapshot import SMALL, Snapshot
 
 
 def test_a_scaler_and_the_hosts_random_numbers():
@@ -17,11 +17,11 @@ def test_a_scaler_and_the_hosts_random_numbers():
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     scaler.scale(layer(torch.ones(1, 2)).sum()).backward()
-    kept, before = Kept(), scaler.state_dict()
+    snapshot, before = Snapshot(), scaler.state_dict()
     drawn = torch.rand(2), random.random(), np.random.rand()
     scaler.step(optimizer)
     scaler.update(16.0)
-    kept.restore()
+    snapshot.restore()
     assert scaler.state_dict() == before
     again = torch.rand(2), random.random(), np.random.rand()
     assert torch.equal(drawn[0], again[0]) and drawn[1:] == again[1:]
@@ -36,13 +36,13 @@ def test_attributes_and_containers_of_modules():
 
     module = Counting()
     buffers, names = module._buffers, module.names["a"]
-    kept = Kept()
+    snapshot = Snapshot()
     module.calls, module.extra = 3, "new"
     module.seen.append(2)
     names.add(3)
     module.mean.add_(1)
     module.mean = torch.ones(5)
-    kept.restore()
+    snapshot.restore()
     assert (module.calls, module.seen, names) == (0, [1], {1, 2})
     assert not hasattr(module, "extra")
     assert module._buffers is buffers and module.mean.tolist() == [0, 0]
@@ -51,32 +51,32 @@ def test_attributes_and_containers_of_modules():
 def test_an_optimizers_state_is_that_of_before():
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([weight])
-    kept = Kept()
+    snapshot = Snapshot()
     weight.grad = torch.ones(3)
     optimizer.step()
-    kept.restore()
+    snapshot.restore()
     assert not optimizer.state and weight.grad is None
     weight.grad = torch.ones(3)
     optimizer.step()
-    kept = Kept()
+    snapshot = Snapshot()
     optimizer.step()
-    kept.restore()
+    snapshot.restore()
     assert optimizer.state[weight]["step"].item() == 1
 
 
 def test_large_tensors_of_the_cpu_are_not_copied():
     module = nn.Module()
     module.register_buffer("table", torch.zeros(SMALL + 1))
-    kept = Kept()
+    snapshot = Snapshot()
     module.table.add_(1)
-    kept.restore()
+    snapshot.restore()
     assert module.table.sum() == SMALL + 1
 
 
 def test_containers_are_put_back_in_order():
     module = nn.Module()
     module.order = OrderedDict(a=1, b=2)
-    kept = Kept()
+    snapshot = Snapshot()
     module.order.move_to_end("a")
-    kept.restore()
+    snapshot.restore()
     assert list(module.order) == ["a", "b"]

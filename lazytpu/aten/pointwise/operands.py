@@ -1,4 +1,4 @@
-"""What every pointwise rule shares: torch's type promotion, and the dtype in which torch's CPU kernels compute."""
+"""Operands and results of pointwise rules: torch's type promotion, and the dtype in which its CPU kernels compute."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ COMPLEX_OF = {"f32": "c64", "f64": "c128", "f16": "c64", "bf16": "c64"}
 
 
 def wide(dtype: str) -> str:
-    """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for narrower ones, else the dtype itself."""
+    """The dtype in which most CPU kernels compute (`at::opmath_type`): f32 for narrower floats, else `dtype`."""
     return "f32" if dtype in HALVES or dtype in FLOATS8 else dtype
 
 
 def computable(b: Builder, x: SSAValue) -> SSAValue:
-    """x, in f32 if it is of a dtype that numbers are only kept in."""
+    """x, converted to f32 if it is of an 8-bit float dtype, which is for storage only."""
     return b.convert(x, "f32") if dtype_of(x) in FLOATS8 else x
 
 
-_KINDS = ("bool", "int", "float", "complex")  # of numbers, by category
+_KINDS = ("bool", "int", "float", "complex")  # Python numbers, by ascending category
 
 
 def _category(dtype: str) -> int:
-    """bool < integer < float < complex."""
+    """The rank of `dtype` in bool < integer < float < complex."""
     return 3 if is_complex(dtype) else 2 if is_float(dtype) else int(dtype != "i1")
 
 
@@ -56,7 +56,7 @@ def _combine(higher: str | None, lower: str | None) -> str | None:
 
 
 def _with_number(dtype: str | None, kind: str) -> str:
-    """`_combine` with a Python number: only one of a higher category than the tensors has a dtype of its own."""
+    """`_combine` with a Python number, which only counts if its category is higher than that of the tensors."""
     category = _KINDS.index(kind)
     if dtype is not None and _category(dtype) >= category:
         return dtype
@@ -73,23 +73,23 @@ def _joined(x: str, y: str) -> str:
 
 
 def result_type(*args: Operand | None) -> str:
-    """The dtype of a pointwise op's result on `args`, as `torch.result_type` for any number of operands.
+    """The dtype of a pointwise op's result on `args`: `torch.result_type` for any number of operands.
 
-    Tensors with dims come before 0-d tensors, and those before Python numbers
+    Tensors with dims take precedence over 0-d tensors, and those over Python numbers
     (https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc).
     """
-    found: list[str | None] = [None, None]  # dims, 0-d
-    kind: str | None = None  # of the numbers
+    dtypes_by_rank: list[str | None] = [None, None]  # of tensors with dims, of 0-d tensors
+    kind: str | None = None  # of Python numbers
     for arg in args:
         if arg is None:
             continue
         if isinstance(arg, Scalar):
             kind = arg.kind if kind is None else max(kind, arg.kind, key=_KINDS.index)
             continue
-        rank, dtype = int(not shape_of(arg)), dtype_of(arg)
-        before = found[rank]
-        found[rank] = dtype if before is None else _joined(before, dtype)
-    result = _combine(*found)
+        scalar, dtype = int(not shape_of(arg)), dtype_of(arg)
+        before = dtypes_by_rank[scalar]
+        dtypes_by_rank[scalar] = dtype if before is None else _joined(before, dtype)
+    result = _combine(*dtypes_by_rank)
     if kind is not None:
         result = _with_number(result, kind)
     if result is None:
@@ -108,33 +108,34 @@ def operands(
 ) -> tuple[SSAValue, ...]:
     """`args` in the dtype in which the op computes, broadcast to one shape.
 
-    `common` is the promoted dtype. `halves="wide"` computes f16 and bf16 in f32, as most CPU kernels do. `rounded` says
-    whether an operand of another dtype is rounded to `common` on the way: CPU kernels that read a 0-d operand in f32
-    (`iter.original_scalar_value<opmath_t>`, as mul and div do) do not.
+    `common` is the promoted dtype. `halves="wide"` computes f16 and bf16 in f32, as most CPU kernels do; "own" does
+    not. `rounded` says whether an operand of another dtype is first rounded to `common`. CPU kernels that read a 0-d
+    operand in f32 (`iter.original_scalar_value<opmath_t>`), such as mul and div, do not round it.
     """
-    within = wide(common) if halves == "wide" or common in FLOATS8 else common
-    values = [_through(b, a, common if rounded else within, within) for a in args]
-    return promote(b, *values, to=within)
+    target = wide(common) if halves == "wide" or common in FLOATS8 else common
+    values = [_through(b, a, common if rounded else target, target) for a in args]
+    return promote(b, *values, to=target)
 
 
-def _through(b: Builder, value: Operand, common: str, within: str) -> SSAValue:
-    """`value` in `within`, rounded to `common` first."""
+def _through(b: Builder, value: Operand, common: str, target: str) -> SSAValue:
+    """`value` in `target`, rounded to `common` first."""
     if not isinstance(value, Scalar):
-        return b.convert(b.convert(value, common), within)
-    if common != within and isinstance(value.value, int | float):  # a known number of a half tensor
-        return b.constant(torch.tensor(value.value, dtype=dtypes.torch_dtype(common)).item(), within)
-    return b.convert(number(b, value, common), within)
+        return b.convert(b.convert(value, common), target)
+    if common != target and isinstance(value.value, int | float):  # a known number with a tensor of f16 or bf16
+        return b.constant(torch.tensor(value.value, dtype=dtypes.torch_dtype(common)).item(), target)
+    return b.convert(number(b, value, common), target)
 
 
 def number(b: Builder, value: Scalar, dtype: str) -> SSAValue:
-    """A number as a 0-d value of `dtype`; in integers the fraction is dropped and what does not fit wraps around."""
+    """A number as a 0-d value of `dtype`; integer dtypes drop the fraction and wrap around."""
     return b.scalar(value, dtype)
 
 
 def finish(b: Builder, value: SSAValue, common: str | None = None) -> SSAValue:
     """`value` in the dtype that torch gives the op's (first) result, broadcast to its shape.
 
-    With `common`, the promoted dtype, a half result is rounded to it on its way to an `out=` tensor of another dtype.
+    If `common`, the promoted dtype, is f16 or bf16, the result is rounded to it before it goes to an `out=` tensor of
+    another dtype.
     """
     dtype, shape = b.out[0]
     if common in HALVES and dtype != common and dtype != "i1" and dtype_of(value) == "f32":
@@ -162,15 +163,15 @@ def pointwise(
     rounded: bool = True,
     options: Sequence[str] = (),
 ) -> Callable[[Callable[..., SSAValue]], Callable[..., SSAValue]]:
-    """Register a rule whose tensors are promoted together and arrive in the dtype in which the op computes.
+    """Register a rule whose tensors are promoted together and passed in the dtype in which the op computes.
 
-    The function's positional parameters are the tensors (or wrapped numbers) that decide the dtype; its keyword-only
-    parameters are numbers that follow it; all have their names in the schema, and all may be run-time numbers (R3),
-    except the keyword-only `options`, which arrive as they are (a bool, a word). An operand that is None stays None.
-    What the function returns is converted to the result's dtype.
+    Parameters have their names in the schema. Positional ones are the tensors (or wrapped numbers) that determine the
+    dtype; keyword-only ones are numbers converted to it. All may be run-time numbers (R3), except the keyword-only
+    `options`, which are passed unchanged (a bool, a string). None stays None. The returned value is converted to the
+    result's dtype.
 
     `floating` promotes integers to the default float; for `halves` and `rounded` see `operands`. The decorated function
-    itself stays as it is, so that other rules can call it.
+    is returned unchanged, so that other rules can call it.
     """
 
     def register(function: Callable[..., SSAValue]) -> Callable[..., SSAValue]:
@@ -199,7 +200,7 @@ Unary = Callable[["Builder", SSAValue], SSAValue]
 def table(
     entries: Mapping[str, str | Unary], *, floating: bool = False, halves: Literal["wide", "own"] = "wide"
 ) -> None:
-    """Register unary ops, a line each: ATen overload -> the dialect's unary op, or a function of (b, x)."""
+    """Register unary ops, one per entry: ATen overload -> the dialect's unary op, or a function of (b, x)."""
     for name, meaning in entries.items():
         pointwise(name, floating=floating, halves=halves)(_unary(meaning))
 

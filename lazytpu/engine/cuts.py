@@ -1,0 +1,177 @@
+"""What a cut does: choose the program of a trace, compiling it if there is none, and launch it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lazytpu.engine.compiling.background import Background, Job
+from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.errors.cuts import failed_cut
+from lazytpu.engine.errors.undo import undo
+from lazytpu.engine.launching.compiled import Compiled, fitting
+from lazytpu.engine.launching.stepwise import Stepwise
+from lazytpu.engine.memory.alive import MemoryReport
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
+from lazytpu.engine.metrics import Metrics
+from lazytpu.interrupts import Interrupted
+from lazytpu.options import options
+from lazytpu.runtime.buffer import MEMORY, Known
+from lazytpu.trace.eviction import Traces
+from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
+from lazytpu.trace.value import EMPTY, Value, again
+
+
+class Cuts:
+    """Turns traces into results. `memory` reports what is alive, for errors; `user_line` is the line of the user's
+    script that runs now."""
+
+    def __init__(
+        self, compiler: Compiler, traces: Traces, memory: Callable[[], MemoryReport], user_line: Callable[[], Any]
+    ):
+        self.compiler = compiler
+        self.traces = traces
+        self.metrics: Metrics = compiler.metrics
+        self.inflight = compiler.queue.inflight
+        self.background = Background(compiler.build, compiler.parts)
+        self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
+        self.memory = memory
+        self.user_line = user_line
+        self._waited = 0.0  # metrics.wait_ms at the last cut
+
+    def reset_metrics(self) -> None:
+        """Start counting anew."""
+        self.metrics.reset()
+        self._waited = 0.0
+
+    def cut_trace(self, trace: Trace) -> None:
+        """Run the program that computes what is alive of a trace, compiling it if there is none.
+
+        Raises Interrupted when an interrupt came before it ran: nothing has happened then, and it may be cut again.
+        """
+        start = time.perf_counter()
+        state = trace.state
+        plan = self.traces.ended(state)
+        held = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None]
+        live = tuple([slot for slot, _ in held])
+        v = None
+        dead = tuple(
+            [i for i, slot in enumerate(plan.inputs) if trace.values[slot]() is None and trace.buffers[i].pins == 1]
+        )
+        metrics = self.metrics
+        needed = live or (plan.checks and options.bounds_check)
+        program: Compiled | Job | None = plan.programs.get((live, dead)) if needed else None
+        hit = program is not None
+        try:
+            if needed and program is None:
+                program, hit = self._select(plan, trace, live, dead)
+            metrics.records += state.depth
+            metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
+            self._waited = metrics.wait_ms
+            if program is not None:
+                if isinstance(program, Job):
+                    self._run_meanwhile(program, plan, trace, held, dead)
+                else:
+                    self._run(program, trace, held)
+                metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+        except Interrupted:
+            raise
+        except BaseException as error:
+            if program is None and not isinstance(error, Exception):
+                raise Interrupted from error
+            failure = failed_cut(error, trace, held, partial(self._exhausted, trace, held, program))
+            try:
+                raise failure from failure.__cause__
+            finally:
+                del failure  # its traceback holds this frame, which would hold it
+        for buffer in trace.buffers:
+            buffer.pins -= 1
+
+    def lose_trace(self, trace: Trace, error: BaseException) -> None:
+        """A trace cannot run, since what it depends on failed with `error`: its live values are again what they were
+        before it, and reads of what it would have made raise `error`."""
+        plan = self.traces.ended(trace.state)
+        alive = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None and v.buffer is None]
+        undo(trace, alive).spoil(error)
+        for buffer in trace.buffers:
+            if buffer is not None and buffer is not EMPTY:
+                buffer.pins -= 1
+
+    def constant(self, trace: Trace, slot: int) -> Known | None:
+        """The constant that a trace computes as `slot`. None when that fails, or a check of values does: the read cuts
+        then, and raises it."""
+        start = time.perf_counter()
+        try:
+            plan = self.traces.ended(trace.state)
+            program = fitting(plan, (slot,), ())
+            hit = program is not None
+            if program is None:
+                program = plan.programs[(slot,), ()] = self.compiler.compile(trace, (slot,), ())
+            buffers = program.evaluate(trace.buffers, trace.numbers)
+            if buffers is None:
+                return None
+            buffer = buffers[program.binding.live.index(slot)]
+            known = Known(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch())
+        except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and raises it in full)
+            return None
+        self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))
+        return known
+
+    def _select(
+        self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> tuple[Compiled | Job, bool]:
+        """The program to run, or the job of one that is not compiled yet, and whether it was there already."""
+        program: Compiled | Job | None = fitting(plan, live, dead)
+        hit = program is not None
+        if program is None:
+            patience = options.background_compile if trace.mode == "fused" else 0.0
+            if not patience:
+                program = self.compiler.compile(trace, live, dead)
+            else:
+                program, hit = self.background.program(
+                    plan, live, dead, patience, lambda: self.compiler.prepare(trace, live, dead)
+                )
+        if not isinstance(program, Job):
+            plan.programs[live, dead] = program
+            plan.steps.clear()
+        return program, hit
+
+    def _run(self, program: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
+        checks, alone = program.binding.checks, trace.mode in ("strict", "debug")
+        if checks and alone:  # all lines that have this op share its record
+            line = self.user_line()
+            checks = tuple([replace(check, line=line) for check in checks])
+        buffers = program.launch(trace.buffers, trace.numbers, checks=checks, alone=alone)
+        if len(held) == len(buffers):
+            for (_, value), buffer in zip(held, buffers, strict=True):
+                value.buffer = buffer
+        else:  # it computes more than is alive
+            by_slot = dict(zip(program.binding.live, buffers, strict=True))
+            for slot, value in held:
+                value.buffer = by_slot[slot]
+        self.inflight.keep_up()
+
+    def _run_meanwhile(
+        self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
+    ) -> None:
+        """Run a trace whose program is being compiled: in parts if they are compiled, else op by op. If the program
+        could not be compiled, this raises why, with the trace's results computed, as those of the steps before it."""
+        if job.meanwhile is not None:
+            self._run(job.meanwhile, trace, held)
+            self.metrics.clustered += 1
+        else:
+            self.stepwise.run(plan, trace, held, dead)
+            self.metrics.stepwise += 1
+        if job.error is not None:
+            raise again(job.error)
+
+    def _exhausted(
+        self, trace: Trace, held: list[tuple[int, Value]], program: Compiled | Job | None, error: Any
+    ) -> OutOfMemoryError:
+        MEMORY.exhausted += 1
+        ran = None if isinstance(program, Job) else program
+        return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)

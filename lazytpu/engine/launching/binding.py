@@ -1,0 +1,52 @@
+"""How a program is bound to the trace that it was made from: what it takes of the trace, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lazytpu.aten.errors import Check
+from lazytpu.aten.scalars import Packer
+from lazytpu.runtime.signature import Signature, TensorSpec
+from lazytpu.trace.extract import Slots
+from lazytpu.trace.trie import Record
+from lazytpu.trace.value import Layout
+
+_DTYPES = {pack: np.dtype(name) for pack, name in (("f32", "f4"), ("f64", "f8"), ("i64", "i8"), ("ui64", "u8"))}
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a program takes of its trace, and what it gives back.
+
+    Its arguments are packs of run-time numbers, by their positions among those that `packer` fills (`packs`), then
+    inputs of the trace, by number (`inputs`). It takes the memory of the inputs `donated`. Its results are the values
+    of the slots `live`, then its status: for each of `checks`, whether it passed.
+    """
+
+    packer: Packer
+    packs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    donated: frozenset[int]
+    live: tuple[int, ...]
+    checks: tuple[Check, ...]
+
+    def signature(self, records: Sequence[Record]) -> Signature:
+        """What the program of a trace with these records takes and gives, as the trace says. Its executable must
+        agree."""
+        slots = Slots(records)
+        inputs = list(slots.inputs)  # in order of admission
+        packs = [(_DTYPES[pack], (len(numbers),)) for pack, numbers in self.packer.entries.items()]
+        status = np.dtype(bool), (max(1, len(self.checks)),)
+        return Signature(
+            (*(packs[i] for i in self.packs), *(spec(slots.layouts[inputs[i]]) for i in self.inputs)),
+            (*(spec(slots.layouts[slot]) for slot in self.live), status),
+            tuple(len(self.packs) + self.inputs.index(i) for i in sorted(self.donated)),
+        )
+
+
+def spec(layout: Layout) -> TensorSpec:
+    """The dtype and shape of the array of a value."""
+    return np.dtype(str(layout.dtype).removeprefix("torch.")), layout.memory_shape  # numpy has torch's names

@@ -1,0 +1,125 @@
+"""A compiled program that runs itself: `launch` is the one place where arguments become results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from math import prod
+from typing import Any
+
+from lazytpu.aten.errors import Check
+from lazytpu.engine.errors.lineage import Lineage, lineage
+from lazytpu.engine.errors.origins import origins
+from lazytpu.engine.launching.binding import Binding, spec
+from lazytpu.engine.launching.inflight import Inflight, Run, Timing
+from lazytpu.engine.launching.packs import Packs
+from lazytpu.runtime import client
+from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.chain import Chain
+from lazytpu.runtime.custom_layout import arguments, buffer_of
+from lazytpu.runtime.program import Program
+from lazytpu.trace.extract import Slots
+from lazytpu.trace.trie import CutPlan, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What programs are launched on: the runs in flight, and the packs of numbers that the device has already."""
+
+    inflight: Inflight
+    packs: Packs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A program of a trace, ready to run, as a whole or as a chain of its parts.
+
+    `binding` says what it takes and gives. Of each result there are its size (`nbytes`) and the op and line that made
+    it (`origins`); `lineage` says which results each check concerns.
+    """
+
+    program: Program | Chain
+    binding: Binding
+    nbytes: tuple[int, ...]
+    origins: tuple[Origin, ...]
+    lineage: Lineage
+    queue: Queue
+    timing: Timing = field(default_factory=Timing)
+
+    @classmethod
+    def of(
+        cls, program: Program | Chain, binding: Binding, records: Sequence[Record], name: str, queue: Queue
+    ) -> Compiled:
+        """A program with its binding to a trace of these records, whose source lines are those of its results."""
+        slots = Slots(records)
+        sizes = [dtype.itemsize * prod(shape) for dtype, shape in (spec(slots.layouts[slot]) for slot in binding.live)]
+        made_by = origins(records, binding.live, name)
+        depends = lineage(records, slots, binding.live, binding.checks)
+        return cls(program, binding, tuple(sizes), made_by, depends, queue)
+
+    def launch(
+        self,
+        buffers: Sequence[Buffer],
+        numbers: list[Any],
+        *,
+        checks: tuple[Check, ...] | None = None,
+        alone: bool = False,
+    ) -> list[Buffer]:
+        """Run the program on a trace's inputs and run-time numbers: the buffers of its results, in the order of
+        `binding.live`. This waits for nothing (`Inflight.keep_up` does, when the results have their places); donated
+        inputs are released.
+
+        `checks` are those of the program with other source lines. What fails is told to whoever reads a result that
+        depends on it. `alone` says that this is one op, not a step: a check of what its inputs hold may still come.
+
+        Raises RunError, and OutOfMemory when there is no room; `RunError.lost` says which inputs are gone.
+        """
+        run, arrays = self._start(self.binding.checks if checks is None else checks, buffers, numbers, alone)
+        return self._buffers(run, arrays)
+
+    def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
+        """As `launch`, but wait for the checks: None when one fails, which is told to nobody."""
+        run, arrays = self._start((), buffers, numbers, True)
+        if self.binding.checks and not client.to_host(arrays[-1], copy=False).all():
+            return None
+        return self._buffers(run, arrays)
+
+    def _start(
+        self, checks: tuple[Check, ...], buffers: Sequence[Buffer], numbers: list[Any], alone: bool
+    ) -> tuple[Run, list[Any]]:
+        """Launch the program; the arrays of its results, and last its status."""
+        binding, program, inflight = self.binding, self.program, self.queue.inflight
+        run = inflight.run(self.lineage, checks, buffers, alone)
+        arrays: list[Any] = []
+        if binding.packs:
+            packs, upload = binding.packer(numbers), self.queue.packs.upload
+            arrays.extend([upload(packs[i]) for i in binding.packs])
+        if program.layouts is None:
+            arrays.extend([buffers[i].array for i in binding.inputs])
+        else:
+            arrays.extend(arguments(program.layouts, len(arrays), [buffers[i] for i in binding.inputs]))
+        memory = program.memory
+        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
+        measured = inflight.begin(self.timing)
+        results = program.run(arrays)
+        for i in binding.donated:
+            buffers[i].release()
+        inflight.add(run, results[-1], self.timing, measured)
+        return run, results
+
+    def _buffers(self, run: Run, arrays: list[Any]) -> list[Buffer]:
+        outcomes, layouts = run.outcomes, self.program.layouts
+        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, self.lineage.of)
+        if layouts is None:
+            return list(map(Buffer, arrays, self.nbytes, self.origins, each))
+        return list(map(buffer_of, layouts.results, arrays, self.nbytes, self.origins, each))
+
+
+def fitting(plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:
+    """A program that computes at least `live` and takes the memory of at most `dead`: the one with the fewest extra
+    results. So it never depends on the timing of garbage collection whether a cut compiles (R4)."""
+    needed, free = frozenset(live), frozenset(dead)
+    programs: list[Compiled] = list(plan.programs.values())  # at once: another thread may add one
+    fits = [c for c in programs if needed.issubset(c.binding.live) and c.binding.donated <= free]
+    return min(fits, key=lambda c: (len(c.binding.live), -len(c.binding.donated)), default=None)

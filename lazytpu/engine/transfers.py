@@ -1,0 +1,78 @@
+"""Data of the host on its way to the device and back, and waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lazytpu.aten.host_arrays import from_numpy, to_numpy
+from lazytpu.engine.errors.lineage import DeviceError
+from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.memory.alive import MemoryReport
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
+from lazytpu.runtime import client
+from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
+from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.trace.value import Layout, again
+
+
+class Transfers:
+    """Moves data for an engine, and raises what failed in its runs. `memory` reports what is alive, for errors."""
+
+    def __init__(self, inflight: Inflight, memory: Callable[[], MemoryReport]):
+        self.inflight = inflight
+        self.memory = memory
+
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Buffer:
+        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it."""
+        array = to_numpy(flat).reshape(layout.memory_shape)
+        try:
+            MEMORY.note_execution(0, array.nbytes, 0)
+            return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
+        except OutOfMemory as error:
+            raise self._exhausted(error, "upload") from None
+
+    def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
+        """A 1-D CPU tensor with a buffer's elements. Raises what failed in the runs that they depend on, once. Only a
+        constant is read without waiting."""
+        if buffer.host is not None:
+            return from_numpy(buffer.host.copy().reshape(-1), dtype)
+        self.inflight.settle()
+        if buffer.outcome is not None and buffer.outcome.errors:
+            self._raise_first(buffer.outcome.errors)
+        if buffer.error is not None:
+            raise again(buffer.error)
+        try:
+            with self.inflight.metrics.waiting():
+                array = buffer.fetch()
+        except OutOfMemory as error:
+            raise self._exhausted(error, "read") from None
+        return from_numpy(array.reshape(-1), dtype)
+
+    def launched(self) -> int:
+        """How many runs there were."""
+        return self.inflight.launched
+
+    def wait(self, since: int = 0) -> None:
+        """Wait until everything launched is done. Raises what failed in runs after the first `since`, unless it was
+        raised before."""
+        self.inflight.settle()
+        if self.inflight.errors:
+            self._raise_first([error for error in self.inflight.errors if error.run > since])
+
+    def idle(self) -> bool:
+        """Whether everything launched is done; what failed is still to be raised."""
+        return self.inflight.idle()
+
+    def _raise_first(self, errors: Sequence[DeviceError]) -> None:
+        try:
+            self.inflight.raise_first(errors)
+        except OutOfMemory as error:
+            raise self._exhausted(error, "read") from None
+
+    def _exhausted(self, error: OutOfMemory, stage: str) -> OutOfMemoryError:
+        """An error of memory while data is moved, in full."""
+        MEMORY.exhausted += 1
+        return OutOfMemoryError(error, stage, self.memory())

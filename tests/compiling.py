@@ -1,0 +1,12 @@
+"""Options of XLA for tests of what programs compute, not of how well XLA compiles them."""
+
+from __future__ import annotations
+
+QUICK: dict[str, bool | int | str] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+"""Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through. Empty with
+`pytest --optimized`."""
