@@ -50,7 +50,7 @@ wiring.register()
 
 
 def __getattr__(name: str) -> Any:
-    """`lazytpu.cache`, the cache of compiled programs on disk, which is loaded when it is asked for."""
+    """`lazytpu.cache`, the cache of compiled programs on disk, which is loaded on first access."""
     if name != "cache":
         raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
     from lazytpu.runtime.cache.api import cache
@@ -86,13 +86,13 @@ def sync() -> None:
 def set_mode(mode: str) -> None:
     """Set the mode of the process: "debug", "strict", "fused" or "lazy"; the same as `lazytpu.options.mode = mode`.
 
-    It holds for all threads but those inside a block of `lazytpu.mode`. What is pending is cut first.
+    It holds for all threads except inside a block of `lazytpu.mode`. What is pending is cut first.
     """
     options.mode = mode
 
 
 def mode(mode: str) -> Mode:
-    """A context manager: the calling thread, and backward passes that it starts, work in `mode` inside the block."""
+    """A context manager: inside the block, the calling thread, and backward passes that it starts, work in `mode`."""
     activate()
     from lazytpu.frontend.recording.modes import Mode
 
@@ -100,9 +100,10 @@ def mode(mode: str) -> Mode:
 
 
 def explain_cut(last: int = 10) -> Cuts:
-    """The `last` cuts of the calling thread, oldest first: print it for the cause, the line, and the ops of each.
+    """The `last` cuts of the calling thread, oldest first: print it for the cause, the line, and the number of ops of
+    each.
 
-    A cut that strict and debug mode make after every op is not among them.
+    The cuts that strict and debug mode make after every op are not among them.
     """
     activate()
     from lazytpu.frontend.recording.tensors import recorder
@@ -116,17 +117,19 @@ def warmup(work: str | Path, /) -> Unpacked: ...
 @overload
 def warmup(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Warmed: ...
 def warmup(work: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Have programs compiled before the work begins.
+    """Compile programs before the work begins.
 
-    Given a function, calls it with the other arguments, and returns when all it recorded was compiled and has run; what
-    the function changed stays changed, parameters and random numbers included. A program is made for what one call
-    records: the first step of a training makes the optimizer's state as well, so call this twice to have the second
-    step's. Returns how many programs were `compiled` and `loaded`, the `seconds`, and the function's `value`.
+    Given a function, calls it with the other arguments, and returns when everything it recorded was compiled and has
+    run; what the function changed stays changed, including parameters and random numbers. Programs are compiled for
+    what one call records: the first training step creates the optimizer's state as well, so call this twice to have the
+    second step's program too. Returns how many programs were `compiled` and `loaded`, the `seconds`, and the function's
+    `value`.
 
-    Given a path, takes the library there, written by `lazytpu-show pack`, into the cache on disk (`options.cache_dir`),
-    and returns how many entries were `stored` and `present`, and which were `refused`. Its programs are machine code
-    that this process will run: load libraries of people you trust. Raises OSError, and ValueError for a damaged file
-    and for one in which nothing was made for this platform, processor, and versions, with what differs.
+    Given a path, copies the library there, written by `lazytpu-show pack`, into the cache on disk
+    (`options.cache_dir`), and returns how many entries were `stored` and `present`, and which were `refused`. Its
+    programs are machine code that this process will run: load only libraries of people you trust. Raises OSError, and
+    ValueError for a damaged file, and for one without entries for this platform, processor and versions, with what
+    differs.
     """
     activate()
     from pathlib import Path
@@ -152,18 +155,18 @@ def tpu_report(
     """What a step would cost on a TPU that need not be there: `print(lazytpu.tpu_report(step, batch))`.
 
     `step` is a function of PyTorch code on "tpu" tensors, called with the other arguments, or a program of
-    `lazytpu.graphs()`. The function is rehearsed: its Python runs, two or three times, until two calls are alike, and
-    nothing runs on the device. Tensors, modules, optimizers and schedulers are afterwards what they were before; what
-    else it changes (a counter, an iterator) stays changed, and what it reads on the host of its own results is 0,
-    unless they take next to nothing. The TPU's compiler then compiles its programs in processes of their own.
-    docs/tpu-report.md says how to read the report.
+    `lazytpu.graphs()`. The function is rehearsed: its Python runs, two or three times, until two calls agree, and
+    nothing runs on the device. Afterwards tensors, modules, optimizers and schedulers are what they were before.
+    Anything else that it changes (a counter, an iterator) stays changed. Host reads of its own results give 0 unless
+    they are cheap to compute. The TPU's compiler then compiles its programs in separate processes. docs/tpu-report.md
+    says how to read the report.
 
-    That takes minutes for a large step, and standard error says what is being done: on a terminal, unless `progress` is
-    False, and elsewhere if it is True.
+    That takes minutes for a large step. Standard error shows the progress: on a terminal unless `progress` is False,
+    elsewhere only if it is True.
 
     `topology` names the chips: "v5e:4x4", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1", up to a full pod; "v6e" alone is the
     smallest. Raises PlatformError when libtpu is not installed (pip install 'lazytpu[tpu]'), CompileError, ValueError
-    for what is no topology, and what the function raises.
+    for an unknown topology, and what the function raises.
     """
     activate()
     wiring.start()
@@ -173,13 +176,13 @@ def tpu_report(
 
 
 def metrics() -> dict[str, Any]:
-    """Counters since the start: `steps`, `hits`, `misses`, `stepwise` (run op by op, see
-    docs/background-compilation.md), `compiles` (XLA compilations), `cache_hits` (programs that were on disk) and
-    `cache_misses` (that were not, and were compiled), `records` (ops), wall milliseconds `trace_ms` (host, between
-    cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the CPU, see
-    `options.cpu_fallback`), `constant_reads` (host reads that no data of the device decides, answered without it, see
-    docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries
-    of programs)."""
+    """Counters since the start: `steps`, `hits`, `misses`, `stepwise` (steps run op by op, see
+    docs/background-compilation.md), `compiles` (XLA compilations), `cache_hits` (programs read from disk) and
+    `cache_misses` (programs that were not there, and were compiled), `records` (ops), wall milliseconds `trace_ms`
+    (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the
+    CPU, see `options.cpu_fallback`), `constant_reads` (host reads of constants, which need no data of the device, see
+    docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of
+    programs)."""
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC
@@ -189,27 +192,27 @@ def metrics() -> dict[str, Any]:
 
 
 def reset_metrics() -> None:
-    """Set the counters back to zero, and the peak of memory to what is alive now."""
+    """Reset the counters to zero, and the peak of memory to what is alive now."""
     wiring.start().reset_metrics()
 
 
 def memory() -> MemoryReport:
-    """What is alive on the device, by category and by the source line that made it: `print(lazytpu.memory())`.
+    """What is alive on the device, by category and by the source line that created it: `print(lazytpu.memory())`.
 
     Its fields are bytes: `allocated`, `peak`, `free`, `total`, `values`; `by_category()`, `by_line()` and `as_dict()`
-    sum them up. Looks through all of Python's objects (some 0.1 s); runs nothing and waits for nothing.
+    sum them up. It searches all of Python's objects (about 0.1 s); it runs nothing and waits for nothing.
     """
     return wiring.start().memory()
 
 
 def explain() -> Explanation:
-    """Why programs were made: for each the reason code, what differs from the nearest earlier program, a diff, and what
-    to do. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the same as it happens."""
+    """Why programs were compiled: for each the reason code, what differs from the nearest earlier program, a diff, and
+    what to do. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the same as it happens."""
     return wiring.start().compiler.recompiles.explanation()
 
 
 def graphs() -> list[ProgramGraph]:
-    """The programs made so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
+    """The programs so far, oldest first: `.text()` in the lazytpu dialect, `.stablehlo()`, `.passes`, `.name`."""
     from lazytpu.inspection.graphs import GRAPHS
 
     return list(GRAPHS)

@@ -52,55 +52,56 @@ class Options:
     )
 
     mode: str
-    """When recorded ops run (LAZYTPU_MODE), in threads that chose no mode of their own (`lazytpu.mode`): "lazy" at host
-    reads and mark_step(); "fused" also by themselves after each optimizer.step(), as soon as something more is
-    recorded, where a step begins, and where a loop without steps repeats; "strict" each at once; "debug" each, and
-    waits."""
+    """When recorded ops run (LAZYTPU_MODE), in threads without a mode of their own (`lazytpu.mode`): "lazy" at host
+    reads and mark_step(); "fused" also after each optimizer.step(), as soon as another op is recorded, where a step
+    begins, and where a loop without steps repeats; "strict" each at once; "debug" each at once, and waits for it."""
     debug: int
     """What is printed (LAZYTPU_DEBUG): 1 compilations, 2 time per pass, 3 IR around the pipeline, 4 after each pass."""
     dump: Path | None
     """Where every program is written as files (LAZYTPU_DUMP); None writes nothing."""
     verify: bool
-    """Verify the IR after every pass (LAZYTPU_VERIFY); it always is before the first and after the last."""
+    """Verify the IR after every pass (LAZYTPU_VERIFY), not only before the first and after the last."""
     bounds_check: bool
-    """Look for indices out of range on the device (LAZYTPU_BOUNDS_CHECK)."""
+    """Check values on the device, such as indices (LAZYTPU_BOUNDS_CHECK)."""
     trace_limit: int
-    """Ops recorded without a cut before lazytpu cuts by itself (LAZYTPU_TRACE_LIMIT)."""
+    """The number of ops recorded without a cut after which lazytpu cuts (LAZYTPU_TRACE_LIMIT)."""
     nan_check: bool
-    """In debug mode, raise FloatingPointError at an op that makes NaNs from finite operands (LAZYTPU_NAN_CHECK)."""
+    """In debug mode, raise FloatingPointError at an op that makes a NaN or an infinity from finite operands
+    (LAZYTPU_NAN_CHECK)."""
     cpu_fallback: bool
-    """Run ops that nothing expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
+    """Run ops that no rule expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
     background_compile: float
-    """Seconds that a step of fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
-    runs op by op, while the compilation goes on; 0 compiles before the first use, without a thread."""
+    """Seconds that a step in fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
+    runs op by op while the compilation continues; 0 compiles before the first use, without a thread."""
     clusters: str
-    """Compile large steps in parts, of which equal ones are compiled once (LAZYTPU_CLUSTERS): "meanwhile" runs them
-    until the whole step is compiled in the background, "only" does not compile it; "off" compiles whole steps alone."""
+    """Compile large steps in parts, and equal parts once (LAZYTPU_CLUSTERS): "meanwhile" runs the parts until the whole
+    step is compiled in the background, "only" never compiles the whole step; "off" compiles whole steps only."""
     platform: str | None
-    """The platform of XLA (LAZYTPU_PLATFORM); None is the one jax would use. Read when the first tensor is made."""
+    """The platform of XLA (LAZYTPU_PLATFORM); None is jax's default. Read when the first tensor is created."""
     memory_limit: int
-    """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): the
-    compiler computes values again rather than keep them. 0 is what the chip has. Programs that are there already
-    stay."""
+    """The most bytes of a TPU's memory that one program may take, its arguments included (LAZYTPU_MEMORY_LIMIT): to
+    stay below, the compiler recomputes values instead of keeping them. 0 is the chip's memory. Programs that were
+    compiled already stay."""
     target: str | None
-    """What the passes make programs for (LAZYTPU_TARGET); None is the platform that they run on. Programs that are
-    there already stay."""
+    """What the passes optimize programs for (LAZYTPU_TARGET); None is the platform that they run on. Programs that were
+    compiled already stay."""
     cache_dir: Path | None
-    """Where compiled programs are kept for the processes that follow (LAZYTPU_CACHE_DIR); None keeps none on disk. The
-    default is $XDG_CACHE_HOME/lazytpu where that variable is set."""
+    """Where compiled programs are stored for later processes (LAZYTPU_CACHE_DIR); None stores none on disk. The default
+    is $XDG_CACHE_HOME/lazytpu if that variable is set."""
     cache_limit: int
-    """Bytes that `cache_dir` may hold before what was not used for longest goes (LAZYTPU_CACHE_LIMIT); 0: any."""
+    """The most bytes in `cache_dir`, above which the least recently used programs are removed (LAZYTPU_CACHE_LIMIT); 0
+    is no limit."""
     on_recompile: str
-    """What happens each time that a step is compiled anew beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn"
-    with the reason, or "raise" a RuntimeError with it instead of compiling."""
+    """What happens at each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
+    reason, or "raise" a RuntimeError with it instead of compiling."""
     recompile_budget: int
-    """How often a step may be compiled anew (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second with the
+    """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
     optimizer's states, and those of another mode or setting do not count."""
 
     _wrong: dict[str, ValueError]
-    """By setting, why its variable could not be read; until it is set, its value is the default."""
+    """By setting, why its variable could not be read; until the setting is written, its value is the default."""
     _unknown: tuple[str, ...]
-    """Variables of the environment that begin with LAZYTPU_ and are no setting."""
+    """Variables of the environment that begin with LAZYTPU_ and name no setting."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ):
         """The settings of an environment. An unset variable means the default, and so does an empty one, except where

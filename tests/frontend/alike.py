@@ -32,12 +32,12 @@ def seen(value: Any) -> Any:
     return value
 
 
-def same(got: Any, wanted: Any) -> None:
-    if isinstance(wanted, Tensor):
-        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
-    elif isinstance(wanted, list | tuple):
-        assert len(got) == len(wanted)
-        for g, w in zip(got, wanted, strict=True):
+def same(got: Any, expected: Any) -> None:
+    if isinstance(expected, Tensor):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    elif isinstance(expected, list | tuple):
+        assert len(got) == len(expected)
+        for g, w in zip(got, expected, strict=True):
             same(g, w)
     else:
-        assert got == wanted
+        assert got == expected

@@ -265,13 +265,13 @@ def _on_cpu(result: Any) -> Any:
 
 def differences(steps: Sequence[Step], actual: list[Any], expected: list[Any]) -> list[str]:
     """Statements whose dtypes, values, gradients or errors differ."""
-    found: list[str] = []
+    differing: list[str] = []
     statements = [step for step in steps if isinstance(step, Statement)]
     for statement, one, other in zip(statements, actual, expected, strict=True):
         said = _difference(one, other, 2e-2 if statement.inner else 1e-9)
         if said:
-            found.append(f"{statement}: {said}")
-    return found
+            differing.append(f"{statement}: {said}")
+    return differing
 
 
 def _difference(actual: Any, expected: Any, of_double: float) -> str:
@@ -282,13 +282,13 @@ def _difference(actual: Any, expected: Any, of_double: float) -> str:
         return "" if issubclass(actual, expected) or issubclass(expected, actual) else f"{actual} for {expected}"
     if not isinstance(expected, tuple):
         return f"{actual} for {expected}"
-    wanted, needed = expected
+    values, needed = expected
     if not isinstance(actual, tuple):
-        refused = wanted.dtype is torch.complex32 and actual is NotImplementedError  # no program can hold it
+        refused = values.dtype is torch.complex32 and actual is NotImplementedError  # no program can hold it
         return "" if refused else f"{actual} for {expected}"
     tensor, needs = actual
-    if (tensor.dtype, tensor.shape, needs) != (wanted.dtype, wanted.shape, needed):
-        return f"{tensor.dtype} {list(tensor.shape)} {needs} for {wanted.dtype} {list(wanted.shape)} {needed}"
-    rough = of_double if wanted.dtype in (torch.float64, torch.complex128) else 2e-2
-    close = torch.allclose(tensor.to(torch.complex128), wanted.to(torch.complex128), rough, rough, equal_nan=True)
-    return "" if close else f"{tensor} for {wanted}"
+    if (tensor.dtype, tensor.shape, needs) != (values.dtype, values.shape, needed):
+        return f"{tensor.dtype} {list(tensor.shape)} {needs} for {values.dtype} {list(values.shape)} {needed}"
+    rough = of_double if values.dtype in (torch.float64, torch.complex128) else 2e-2
+    close = torch.allclose(tensor.to(torch.complex128), values.to(torch.complex128), rough, rough, equal_nan=True)
+    return "" if close else f"{tensor} for {values}"

@@ -37,10 +37,15 @@ def as_strided(d: str) -> list[Any]:
     x = ramp(d)
     overlapping = x.as_strided((3, 3), (1, 1))
     turned = x.view(3, 4).t()
-    found = [overlapping + 1, overlapping.sum(), x[2:].as_strided((2, 2), (3, 1)), turned.as_strided((2, 2), (1, 4), 2)]
+    results = [
+        overlapping + 1,
+        overlapping.sum(),
+        x[2:].as_strided((2, 2), (3, 1)),
+        turned.as_strided((2, 2), (1, 4), 2),
+    ]
     x[1:].as_strided((2, 3), (3, 1)).mul_(10)
     x.as_strided((2, 2), (5, 1), 3).fill_(-1)
-    return [*found, overlapping, x]
+    return [*results, overlapping, x]
 
 
 @case
@@ -140,15 +145,15 @@ def versions(d: str) -> list[Any]:
 
 @case
 def saved_tensors_that_are_written(d: str) -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
     for function in (torch.exp, torch.square, torch.sigmoid, torch.relu, lambda x: x @ x):
         for write in (lambda h: h.add_(1), lambda h: A._foreach_add_([h.detach()], 1)):
             h = (ramp(d, 3) + 1).requires_grad_() * 1
             y = function(h)
             write(h)
-            found.append(attempt(lambda y=y: y.sum().backward()))
+            results.append(attempt(lambda y=y: y.sum().backward()))
     x = ramp(d).requires_grad_()
-    return [*found, attempt(lambda: x.add_(1)), attempt(lambda: x[0].zero_())]
+    return [*results, attempt(lambda: x.add_(1)), attempt(lambda: x[0].zero_())]
 
 
 @case
@@ -235,31 +240,47 @@ def swapped(d: str) -> list[Any]:
 def no_elements(d: str) -> list[Any]:
     x = torch.empty_strided((2, 0, 3), (7, 5, 2), device=d)
     one = torch.empty_strided((1, 1), (10, 20), device=d).zero_()
-    found = [x, one, x + 1, x.sum(1), x.sum(), one + 1, one.clone(), x.clone(), x.reshape(0), one.t(), x.view(3, 0, 2)]
-    found += [x.double(), torch.cat([x, x]), torch.empty(0, 3, device=d).mean(0), x.contiguous(), one.contiguous()]
-    return [*found, x.is_contiguous(), one.is_contiguous()]
+    results = [
+        x,
+        one,
+        x + 1,
+        x.sum(1),
+        x.sum(),
+        one + 1,
+        one.clone(),
+        x.clone(),
+        x.reshape(0),
+        one.t(),
+        x.view(3, 0, 2),
+    ]
+    results += [x.double(), torch.cat([x, x]), torch.empty(0, 3, device=d).mean(0), x.contiguous(), one.contiguous()]
+    return [*results, x.is_contiguous(), one.is_contiguous()]
 
 
 @case
 def clones(d: str) -> list[Any]:
     x = ramp(d, 24).view(1, 2, 3, 4)
-    found: list[Any] = []
+    results: list[Any] = []
     for t in (x.permute(0, 3, 1, 2), x.permute(3, 2, 1, 0), x[:, :, ::2], x.expand(2, 2, 3, 4), x[..., 1:3].mT):
-        found += [
+        results += [
             t.clone(),
             t.clone(memory_format=torch.contiguous_format),
             t.detach(),
             torch.zeros_like(t),
             t.double(),
         ]
-        found += [t.contiguous(memory_format=torch.channels_last), t.is_contiguous(memory_format=torch.channels_last)]
-    return found
+        results += [t.contiguous(memory_format=torch.channels_last), t.is_contiguous(memory_format=torch.channels_last)]
+    return results
 
 
 @case
 def memory_formats(d: str) -> list[Any]:
     x, last = ramp(d, 24).view(1, 2, 3, 4), torch.channels_last
-    found = [x.to(d, memory_format=last), torch.zeros_like(x, memory_format=last), x.clone(memory_format=last).double()]
+    results = [
+        x.to(d, memory_format=last),
+        torch.zeros_like(x, memory_format=last),
+        x.clone(memory_format=last).double(),
+    ]
     strides = [torch.empty(1, 2, 3, 4, device=d, memory_format=last).stride()]
     calls: list[Callable[[], Any]] = [
         lambda: ramp(d).contiguous(memory_format=last),
@@ -267,7 +288,7 @@ def memory_formats(d: str) -> list[Any]:
         lambda: torch.empty(2, 2, memory_format=torch.preserve_format, device=d),
         lambda: ramp(d).resize_(2, memory_format=torch.preserve_format),
     ]
-    return [*found, *strides, *map(attempt, calls)]
+    return [*results, *strides, *map(attempt, calls)]
 
 
 @case
@@ -276,14 +297,14 @@ def channels_last_through_modules(d: str) -> list[Any]:
     layers = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2)]
     module = nn.Sequential(*layers).to(d, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     x = torch.randn(2, 3, 8, 8).to(d).to(memory_format=torch.channels_last).requires_grad_()
-    h, found = x, list[Any]()
+    h, strides = x, list[Any]()
     for layer in module:
         h = layer(h)
-        found.append(h.stride())
+        strides.append(h.stride())
     h.square().sum().backward()
     assert x.grad is not None
-    found += [p.grad.stride() for p in module.parameters() if p.grad is not None]
-    made = [
+    strides += [p.grad.stride() for p in module.parameters() if p.grad is not None]
+    modules = [
         x.grad,
         x + x.contiguous(),
         F.dropout(x, 0.0),
@@ -291,7 +312,7 @@ def channels_last_through_modules(d: str) -> list[Any]:
         torch.cat([x, x], 1),
         F.interpolate(x, scale_factor=2),
     ]
-    return [*found, *(t.stride() for t in made)]
+    return [*strides, *(t.stride() for t in modules)]
 
 
 @case

@@ -77,14 +77,14 @@ def test_random_programs(seed: int) -> None:
 def _traces(work: Callable[[], Any], name: str) -> list[Any]:
     """The states in which recording ends, under each value of a switch and again under the first."""
     set_, values = SWITCHES[name]
-    found = []
+    states = []
     for value in [*values, values[0]]:
         set_(value)
-        kept = work()
-        found.append(recorder().state)
+        result = work()
+        states.append(recorder().state)
         lazytpu.mark_step()
-        del kept
-    return found
+        del result
+    return states
 
 
 def test_what_does_not_depend_on_a_switch_is_recorded_once() -> None:
@@ -116,8 +116,8 @@ def test_what_depends_on_a_switch_says_so(name: str, setting: str, work: Callabl
     lazytpu.mark_step()
     states = _traces(lambda: work(x), name)
     assert states[0] is states[-1] and states[0] is not states[1]
-    told = [dict(state.records()[-1].settings)[setting] for state in states]
-    assert told[0] == told[-1] != told[1]
+    settings = [dict(state.records()[-1].settings)[setting] for state in states]
+    assert settings[0] == settings[-1] != settings[1]
     assert {switch.name for switch in KEYED} == {DEFAULT_DTYPE, PRECISION, DETERMINISM}
 
 
@@ -220,13 +220,13 @@ def test_the_lower_of_two_precisions_counts() -> None:
 def test_numbers_that_vary_are_promoted_for_each_default_dtype() -> None:
     x = torch.arange(1, 4, device="tpu")
     lazytpu.mark_step()
-    found = []
+    dtypes = []
     for dtype in (torch.float32, torch.float64, torch.float32):
         torch.set_default_dtype(dtype)
         for exponent in (0.5, 1.5, 2.5):
-            found.append((x**exponent).cpu())
-            torch.testing.assert_close(found[-1], torch.arange(1, 4) ** exponent)
-    assert [r.dtype for r in found] == [torch.float32] * 3 + [torch.float64] * 3 + [torch.float32] * 3
+            dtypes.append((x**exponent).cpu())
+            torch.testing.assert_close(dtypes[-1], torch.arange(1, 4) ** exponent)
+    assert [r.dtype for r in dtypes] == [torch.float32] * 3 + [torch.float64] * 3 + [torch.float32] * 3
 
 
 def test_the_other_global_state_is_asked_at_every_call() -> None:
@@ -236,9 +236,9 @@ def test_the_other_global_state_is_asked_at_every_call() -> None:
         return x @ x, torch.ones(2).mul(2.0)
 
     def told() -> tuple[Any, ...]:
-        product, made = both()
+        product, fresh = both()
         lazytpu.mark_step()
-        return product.dtype, product.requires_grad, product.is_inference(), made.device.type
+        return product.dtype, product.requires_grad, product.is_inference(), fresh.device.type
 
     plain = (torch.float32, True, False, "cpu")
     assert told() == plain

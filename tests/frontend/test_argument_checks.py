@@ -85,12 +85,12 @@ REFUSED = {**DISTRIBUTIONS, **CONVERSIONS, **PARTS}
 
 @pytest.mark.parametrize("name", REFUSED, ids=str)
 def test_refused_as_on_the_cpu(name: str) -> None:
-    with pytest.raises(Exception) as wanted:
+    with pytest.raises(Exception) as expected:
         REFUSED[name]("cpu")
     before = torch.arange(3, device="tpu") + 1
-    with pytest.raises(wanted.type) as got:
+    with pytest.raises(expected.type) as got:
         REFUSED[name]("tpu")
-    assert str(got.value) == str(wanted.value)
+    assert str(got.value) == str(expected.value)
     assert before.tolist() == [1, 2, 3]
 
 

@@ -28,7 +28,7 @@ def heads(*shape: int, transposed: bool, dtype: torch.dtype = torch.float32) -> 
 
 def both(operands: list[torch.Tensor], mask: torch.Tensor | None, **options: Any) -> list[list[torch.Tensor]]:
     """[output, gradients of everything that has one] on the CPU and on the device."""
-    found = []
+    results = []
     grad = torch.randn(*operands[0].shape[:3], operands[2].shape[3], dtype=operands[0].dtype)
     for device in ("cpu", "tpu"):
         leaves = [t.detach().to(device).requires_grad_() for t in operands]
@@ -37,8 +37,8 @@ def both(operands: list[torch.Tensor], mask: torch.Tensor | None, **options: Any
             attn_mask = mask.detach().to(device).requires_grad_(mask.requires_grad)
             leaves += [attn_mask] if mask.requires_grad else []
         out = F.scaled_dot_product_attention(*leaves[:3], attn_mask, **options)
-        found.append([out.detach(), *torch.autograd.grad(out, leaves, grad.to(device))])
-    return found
+        results.append([out.detach(), *torch.autograd.grad(out, leaves, grad.to(device))])
+    return results
 
 
 def records() -> int:
@@ -115,14 +115,14 @@ def test_what_the_op_does_not_take_goes_the_math_path() -> None:
 
 def test_second_derivatives_by_the_math_path() -> None:
     torch.manual_seed(0)
-    found = []
+    results = []
     for device in ("cpu", "tpu"):
         q = torch.randn(1, 1, 3, 4, generator=torch.Generator().manual_seed(1)).to(device).requires_grad_()
         with sdpa_kernel(SDPBackend.MATH):
             out = F.scaled_dot_product_attention(q, q, q)
             (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-        found.append(torch.autograd.grad(grad.square().sum(), q)[0].cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        results.append(torch.autograd.grad(grad.square().sum(), q)[0].cpu())
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own, in what forward mode imports
@@ -165,5 +165,5 @@ def test_a_mask_and_causal_hide_together(shape: tuple[int, ...], dtype: torch.dt
     mask = torch.rand(shape) > 0.2
     mask[..., 0] = True
     mask = mask if dtype is torch.bool else mask * 0.5
-    found = F.scaled_dot_product_attention(*(t.to("tpu") for t in (q, k, v)), mask.to("tpu"), is_causal=True)
-    torch.testing.assert_close(found.cpu(), F.scaled_dot_product_attention(q, k, v, mask, is_causal=True))
+    result = F.scaled_dot_product_attention(*(t.to("tpu") for t in (q, k, v)), mask.to("tpu"), is_causal=True)
+    torch.testing.assert_close(result.cpu(), F.scaled_dot_product_attention(q, k, v, mask, is_causal=True))

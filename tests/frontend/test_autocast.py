@@ -19,18 +19,18 @@ from lazytpu.frontend.patches import autocast
 def test_the_default_is_bfloat16_in_a_thread_that_checkpointed_before(reentrant: bool) -> None:
     """A checkpoint, of the CPU's tensors too, sets up the accelerator's autocast in the backward pass, and torch undoes
     that with the pass."""
-    found: list[torch.dtype] = []
+    dtypes: list[torch.dtype] = []
 
     def work() -> None:
         x = torch.ones(3, 3, requires_grad=True)
         checkpoint(torch.mm, x, x, use_reentrant=reentrant).sum().backward()
         with torch.autocast("tpu"):
-            found.append((x.to("tpu") @ x.to("tpu")).dtype)
+            dtypes.append((x.to("tpu") @ x.to("tpu")).dtype)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [torch.bfloat16]
+    assert dtypes == [torch.bfloat16]
 
 
 def test_lower_precision_ops() -> None:
@@ -78,16 +78,16 @@ def test_what_is_left_alone() -> None:
 
 
 def test_other_threads_default_to_bfloat16() -> None:
-    found: list[torch.dtype] = []
+    dtypes: list[torch.dtype] = []
 
     def work() -> None:
         with torch.autocast("tpu"):
-            found.append(torch.get_autocast_dtype("tpu"))
+            dtypes.append(torch.get_autocast_dtype("tpu"))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [torch.bfloat16]
+    assert dtypes == [torch.bfloat16]
 
 
 def test_lists_are_cudas() -> None:

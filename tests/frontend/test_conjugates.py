@@ -17,12 +17,18 @@ A = torch.ops.aten
 def conjugated_operands(d: str) -> list[Any]:
     z = numbers(d)
     c, m = z.conj(), z.mH
-    found = [c + 1, c * z, m @ z, z @ m, torch.addmm(torch.zeros(3, 3, dtype=z.dtype, device=d), m, z), c.abs()]
-    found += [torch.einsum("ij,kj->ik", z, c), torch.bmm(m[None], z[None]), c.real, c.imag + 1, c.imag, c.clone()]
-    found += [c.contiguous(), m.contiguous(), c.conj_physical(), m.conj_physical(), torch.cat([c, z]), c.view(-1)]
-    found += [torch.dot(c[0], z[0]), torch.vdot(c[0], z[0]), torch.outer(c[0], z[1]), c.imag.neg(), c.imag.clone()]
-    found += [torch.where(c.real > 1, c, z), F.linear(z, c), torch.matmul(c, m[None]), c.cumsum(0), torch.zeros_like(c)]
-    return [*found, c.tolist(), c.imag.tolist(), *A._foreach_mul([c, z], 2.0), torch.fft.fft(c)]
+    results = [c + 1, c * z, m @ z, z @ m, torch.addmm(torch.zeros(3, 3, dtype=z.dtype, device=d), m, z), c.abs()]
+    results += [torch.einsum("ij,kj->ik", z, c), torch.bmm(m[None], z[None]), c.real, c.imag + 1, c.imag, c.clone()]
+    results += [c.contiguous(), m.contiguous(), c.conj_physical(), m.conj_physical(), torch.cat([c, z]), c.view(-1)]
+    results += [torch.dot(c[0], z[0]), torch.vdot(c[0], z[0]), torch.outer(c[0], z[1]), c.imag.neg(), c.imag.clone()]
+    results += [
+        torch.where(c.real > 1, c, z),
+        F.linear(z, c),
+        torch.matmul(c, m[None]),
+        c.cumsum(0),
+        torch.zeros_like(c),
+    ]
+    return [*results, c.tolist(), c.imag.tolist(), *A._foreach_mul([c, z], 2.0), torch.fft.fft(c)]
 
 
 def conjugated_views_that_are_written(d: str) -> list[Any]:

@@ -60,10 +60,10 @@ GIVEN: dict[str, Tensor] = {
 @pytest.mark.parametrize("target", TARGETS)
 def test_copy_is_the_cpus(target: str, given: str, dtype: torch.dtype) -> None:
     """From the CPU and from the device: the same contents, or the same error."""
-    wanted = ramp.to(dtype)
+    expected = ramp.to(dtype)
     try:
-        view = TARGETS[target](wanted.clone())
-        wanted = view.copy_(GIVEN[given]).clone()
+        view = TARGETS[target](expected.clone())
+        expected = view.copy_(GIVEN[given]).clone()
         error = None
     except RuntimeError as raised:
         error = str(raised)
@@ -71,7 +71,7 @@ def test_copy_is_the_cpus(target: str, given: str, dtype: torch.dtype) -> None:
         view = TARGETS[target](ramp.to(dtype).to("tpu"))
         source = GIVEN[given].to(device)
         if error is None:
-            assert view.copy_(source).cpu().equal(wanted)
+            assert view.copy_(source).cpu().equal(expected)
         else:
             with pytest.raises(RuntimeError) as caught:
                 view.copy_(source)

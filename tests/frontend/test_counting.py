@@ -20,17 +20,17 @@ def leaves(value: Any) -> list[Any]:
 
 def assert_same(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Values, dtypes, shapes and strides of the results on both devices, or the type of the exception."""
-    found: list[Any] = []
+    results: list[Any] = []
     for device in ("cpu", "tpu"):
         moved = [a.to(device) if isinstance(a, torch.Tensor) else a for a in args]
         try:
-            found.append([(r.cpu(), r.stride()) for r in leaves(f(*moved, **kwargs))])
+            results.append([(r.cpu(), r.stride()) for r in leaves(f(*moved, **kwargs))])
         except (IndexError, RuntimeError) as error:
-            found.append(type(error))
-    if isinstance(found[0], type):
-        assert found[1] is found[0]
+            results.append(type(error))
+    if isinstance(results[0], type):
+        assert results[1] is results[0]
         return
-    for (want, stride), (got, own) in zip(*found, strict=True):
+    for (want, stride), (got, own) in zip(*results, strict=True):
         torch.testing.assert_close(got, want, equal_nan=True)
         assert own == stride or want.numel() < 2
 

@@ -69,9 +69,9 @@ def test_new_lengths_are_no_new_program() -> None:
     before = 0
     for i, lengths in enumerate(([3, 2, 1], [1, 1, 3], [2, 2, 2])):
         F.ctc_loss(x, targets, [8, 6, 5 + i], lengths, reduction="none").cpu()
-        made = lazytpu.metrics()["compiles"]
-        assert i == 0 or made == before
-        before = made
+        compiles = lazytpu.metrics()["compiles"]
+        assert i == 0 or compiles == before
+        before = compiles
 
 
 @pytest.mark.parametrize(
@@ -100,14 +100,14 @@ def test_dtypes_that_are_refused() -> None:
 @pytest.mark.parametrize("where", [torch.tensor([1, 3]), torch.tensor(3)], ids=["indices", "sections"])
 def test_tensor_split(where: torch.Tensor) -> None:
     """Views at indices on the device, and their gradients."""
-    found: list[torch.Tensor] = []
+    pieces: list[torch.Tensor] = []
     for device in ("cpu", "tpu"):
         x = torch.ones(3, 4).to(device).requires_grad_()
         parts = torch.tensor_split(x, where.to(device), dim=1)
         assert parts[1]._base is x
         sum((i + 1) * p.sum() for i, p in enumerate(parts)).backward()
         assert x.grad is not None
-        found.append(x.grad.cpu())
-    assert torch.equal(*found)
+        pieces.append(x.grad.cpu())
+    assert torch.equal(*pieces)
     with pytest.raises(RuntimeError, match="dtype of long"):
         torch.tensor_split(torch.ones(4, device="tpu"), torch.tensor([1.0], device="tpu"))

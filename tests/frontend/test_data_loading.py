@@ -44,13 +44,13 @@ def test_batches_come_to_the_device(workers: int, pinned: bool) -> None:
     (torch.ones(2, device="tpu") + 1).tolist()  # the engine runs when workers are forked
     loader = DataLoader(Rows(), batch_size=4, num_workers=workers, pin_memory=pinned, persistent_workers=workers > 0)
     for _ in range(2):
-        found = []
+        batches = []
         for batch in loader:
             assert type(batch["row"]) is Row
             x = batch["row"].x.to("tpu", non_blocking=True)
             part = batch["parts"][1].to("tpu", non_blocking=True)
-            found.extend((part - x + x[:, :1]).sum(1).tolist())
-        assert found == [3.0 + 3 * i for i in range(8)]
+            batches.extend((part - x + x[:, :1]).sum(1).tolist())
+        assert batches == [3.0 + 3 * i for i in range(8)]
 
 
 def test_a_worker_that_uses_the_device_is_told() -> None:

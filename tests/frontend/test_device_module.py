@@ -49,12 +49,12 @@ assert t.is_initialized()
 
 
 def test_properties() -> None:
-    found = tpu.get_device_properties("tpu:0")
-    assert found.platform in ("cpu", "tpu", "gpu")
-    assert found.name == tpu.get_device_name()
-    assert found.total_memory > 2**20
+    properties = tpu.get_device_properties("tpu:0")
+    assert properties.platform in ("cpu", "tpu", "gpu")
+    assert properties.name == tpu.get_device_name()
+    assert properties.total_memory > 2**20
     free, total = tpu.mem_get_info()
-    assert 0 < free <= total == found.total_memory
+    assert 0 < free <= total == properties.total_memory
     assert torch.float32 in torch.accelerator.get_device_capability()["supported_dtypes"]
 
 
@@ -141,9 +141,9 @@ def test_data_parallel_over_one_device() -> None:
 
 
 def test_capability_is_what_the_accelerator_says() -> None:
-    found = tpu.get_device_capability("tpu:0")
-    assert found == torch.accelerator.get_device_capability()
-    for dtype in found["supported_dtypes"]:
+    capability = tpu.get_device_capability("tpu:0")
+    assert capability == torch.accelerator.get_device_capability()
+    for dtype in capability["supported_dtypes"]:
         assert torch.ones(2, dtype=dtype, device="tpu").to(torch.complex64).tolist() == [1, 1]
     with pytest.raises(RuntimeError, match="one device"):
         tpu.get_device_capability(1)
@@ -165,7 +165,7 @@ MIB = 1 << 20
 
 
 def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
-    kept = torch.ones(MIB, device="tpu")
+    held = torch.ones(MIB, device="tpu")
     lazytpu.sync()
     torch.zeros(64 * MIB, dtype=torch.uint8).to("tpu")  # the peak so far is no limit
     tpu.set_per_process_memory_fraction((tpu.memory_allocated() + 8 * MIB) / tpu.mem_get_info()[1])
@@ -173,8 +173,8 @@ def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
         with pytest.raises(torch.OutOfMemoryError, match="data from the host"):
             torch.zeros(4 * MIB).to("tpu")
         with pytest.raises(torch.OutOfMemoryError, match="too small to run"):
-            (torch.ones(4 * MIB, device="tpu") + kept.sum()).cpu()
-        assert (kept + 1).sum().item() == 2 * MIB, "what fits still runs"
+            (torch.ones(4 * MIB, device="tpu") + held.sum()).cpu()
+        assert (held + 1).sum().item() == 2 * MIB, "what fits still runs"
         assert tpu.get_per_process_memory_fraction() < 0.5
     finally:
         tpu.set_per_process_memory_fraction(1.0)

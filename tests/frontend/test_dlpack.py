@@ -27,8 +27,8 @@ IMPORTS: dict[str, Callable[[torch.Tensor], object]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.uint8, torch.bool], ids=str)
 def test_consumers_get_the_values(name: str, dtype: torch.dtype) -> None:
     x = torch.arange(6).view(2, 3).to("tpu").to(dtype).t()  # a view of what is pending
-    made = IMPORTS[name](x)
-    assert np.array_equal(np.asarray(made), x.cpu().numpy())
+    imported = IMPORTS[name](x)
+    assert np.array_equal(np.asarray(imported), x.cpu().numpy())
     assert x.__dlpack_device__() == (1, 0), "XLA runs on the CPU here"
 
 
@@ -40,7 +40,7 @@ def test_what_was_exported_does_not_change() -> None:
         weight.add_(1)
         lazytpu.mark_step()
     lazytpu.sync()
-    assert weight[0].item() == 6 and all(np.asarray(made).max() == 1 for made in exported)
+    assert weight[0].item() == 6 and all(np.asarray(array).max() == 1 for array in exported)
     exported[2][0] = 7
     assert weight[0].item() == 6, "nor does writing to it change the tensor"
 

@@ -60,14 +60,14 @@ def attempt(make: Callable[[], Any]) -> Any:
             return type(error)
 
 
-def same(name: str, got: Any, wanted: Any) -> None:
-    if isinstance(got, type) or isinstance(wanted, type):
-        assert got is wanted, f"{name}: {got}, expected {wanted}"
+def same(name: str, got: Any, expected: Any) -> None:
+    if isinstance(got, type) or isinstance(expected, type):
+        assert got is expected, f"{name}: {got}, expected {expected}"
         return
-    assert (got.dtype, got.shape, got.stride()) == (wanted.dtype, wanted.shape, wanted.stride()), name
-    loose = {torch.float16: 3e-3, torch.bfloat16: 2e-2}.get(wanted.dtype)  # windows of halves round at every step
+    assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride()), name
+    loose = {torch.float16: 3e-3, torch.bfloat16: 2e-2}.get(expected.dtype)  # windows of halves round at every step
     tolerance = {} if loose is None else {"rtol": loose, "atol": loose}
-    torch.testing.assert_close(got.cpu(), wanted, msg=lambda text: f"{name}: {text}", **tolerance)
+    torch.testing.assert_close(got.cpu(), expected, msg=lambda text: f"{name}: {text}", **tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -76,26 +76,26 @@ def test_made_as_on_the_cpu(dtype: torch.dtype) -> None:
         options = {"dtype": dtype, "device": device}
         return {n: attempt(lambda m=make: m(**options)) for n, make in (MAKES | WITHOUT_OUT).items()}
 
-    got, wanted = results("tpu"), results("cpu")
+    got, expected = results("tpu"), results("cpu")
     lazytpu.sync()
     for name in got:
-        same(name, got[name], wanted[name])
+        same(name, got[name], expected[name])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_made_into_given_tensors(dtype: torch.dtype) -> None:
     def results(device: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        tensors: dict[str, Any] = {}
         for name, make in MAKES.items():
             for size in ((0,), (3, 1)):
                 out = torch.zeros(size, dtype=dtype, device=device)
-                found[f"{name} into {size}"] = attempt(lambda m=make, o=out: m(out=o))
-        return found
+                tensors[f"{name} into {size}"] = attempt(lambda m=make, o=out: m(out=o))
+        return tensors
 
-    got, wanted = results("tpu"), results("cpu")
+    got, expected = results("tpu"), results("cpu")
     lazytpu.sync()
     for name in got:
-        same(name, got[name], wanted[name])
+        same(name, got[name], expected[name])
 
 
 def test_what_is_refused() -> None:
@@ -107,11 +107,11 @@ def test_what_is_refused() -> None:
         lambda d: torch.kaiser_window(-1, device=d),
     )
     for make in refused:
-        with pytest.raises(RuntimeError) as wanted:
+        with pytest.raises(RuntimeError) as expected:
             make("cpu")
         with pytest.raises(RuntimeError) as got:
             make("tpu")
-        assert str(got.value) == str(wanted.value)
+        assert str(got.value) == str(expected.value)
 
 
 def test_no_iota_of_truths() -> None:

@@ -116,9 +116,9 @@ MOVES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 def _changed(x: torch.Tensor, change: Callable[[torch.Tensor], Any]) -> torch.Tensor:
-    made = x.clone()
-    change(made)
-    return made
+    copy = x.clone()
+    change(copy)
+    return copy
 
 
 def _gradient(x: torch.Tensor) -> torch.Tensor | None:
@@ -130,10 +130,10 @@ def _gradient(x: torch.Tensor) -> torch.Tensor | None:
 def outcome(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
     """What a function gives, or the type of its error."""
     try:
-        made = function(x)
+        result = function(x)
     except (NotImplementedError, RuntimeError) as error:
         return type(error)
-    return (made.dtype, made.stride(), bits(made).tolist()) if isinstance(made, torch.Tensor) else made
+    return (result.dtype, result.stride(), bits(result).tolist()) if isinstance(result, torch.Tensor) else result
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e8m0fnu], ids=str)  # several NaN; no sign and no 0
@@ -153,9 +153,9 @@ def test_a_dtype_is_refused_after_another_was_accepted() -> None:
 @pytest.mark.parametrize("dtype", DTYPES[:4], ids=str)
 def test_products(dtype: torch.dtype) -> None:
     x, y = torch.randn(8, 16).to(dtype), torch.randn(16, 4).to(dtype)
-    made = x.to("tpu") @ y.to("tpu")
-    assert made.dtype is dtype
-    torch.testing.assert_close(made.float().cpu(), (x.float() @ y.float()).to(dtype).float(), rtol=0.13, atol=0.02)
+    product = x.to("tpu") @ y.to("tpu")
+    assert product.dtype is dtype
+    torch.testing.assert_close(product.float().cpu(), (x.float() @ y.float()).to(dtype).float(), rtol=0.13, atol=0.02)
 
 
 @EIGHT
@@ -170,10 +170,10 @@ def test_saved_and_loaded(dtype: torch.dtype) -> None:
 def test_one_byte_an_element() -> None:
     lazytpu.sync()
     before = torch.tpu.memory_allocated()  # pyright: ignore[reportAttributeAccessIssue]
-    kept = torch.zeros(1 << 20, device="tpu").add(1).to(torch.float8_e4m3fn)
+    held = torch.zeros(1 << 20, device="tpu").add(1).to(torch.float8_e4m3fn)
     lazytpu.sync()
     taken = torch.tpu.memory_allocated() - before  # pyright: ignore[reportAttributeAccessIssue]
-    assert kept.nbytes == taken == 1 << 20
+    assert held.nbytes == taken == 1 << 20
 
 
 def test_cast_weights_of_a_model() -> None:
@@ -181,11 +181,11 @@ def test_cast_weights_of_a_model() -> None:
     model = torch.nn.Linear(16, 4)
     small = copy.deepcopy(model).to("tpu", torch.float8_e4m3fn)
     x = torch.randn(3, 16)
-    made = torch.nn.functional.linear(x.to("tpu"), small.weight.float(), small.bias.float())
+    result = torch.nn.functional.linear(x.to("tpu"), small.weight.float(), small.bias.float())
     expected = torch.nn.functional.linear(
         x, model.weight.to(torch.float8_e4m3fn).float(), model.bias.to(torch.float8_e4m3fn).float()
     )
-    torch.testing.assert_close(made.cpu(), expected)
+    torch.testing.assert_close(result.cpu(), expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
@@ -196,13 +196,13 @@ def test_scaled_product(dtype: torch.dtype, rows: bool) -> None:
     weight = torch.randn(48, 64, generator=generator).to(dtype).t()
     scales = (torch.rand(32, 1), torch.rand(1, 48)) if rows else (torch.tensor(0.5), torch.tensor(2.0))
     for out in (torch.float32, torch.bfloat16, None):
-        given: dict[str, Any] = {"scale_a": scales[0], "scale_b": scales[1], "out_dtype": out}
-        given["bias"] = None if out is None else torch.randn(48, generator=generator).to(out)
-        there = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in given.items()}
-        made = torch._scaled_mm(x.to("tpu"), weight.to("tpu"), **there)
-        expected = torch._scaled_mm(x, weight, **given)
-        assert made.dtype is expected.dtype and made.stride() == expected.stride()
-        torch.testing.assert_close(made.cpu().float(), expected.float(), rtol=0.01, atol=1e-4)
+        keywords: dict[str, Any] = {"scale_a": scales[0], "scale_b": scales[1], "out_dtype": out}
+        keywords["bias"] = None if out is None else torch.randn(48, generator=generator).to(out)
+        there = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in keywords.items()}
+        product = torch._scaled_mm(x.to("tpu"), weight.to("tpu"), **there)
+        expected = torch._scaled_mm(x, weight, **keywords)
+        assert product.dtype is expected.dtype and product.stride() == expected.stride()
+        torch.testing.assert_close(product.cpu().float(), expected.float(), rtol=0.01, atol=1e-4)
 
 
 WRONG_PRODUCTS: dict[str, Callable[[str], Any]] = {

@@ -54,18 +54,18 @@ def test_the_error_is_the_hooks(hook: Callable[..., None]) -> None:
 def test_on_a_thread_that_recorded_nothing() -> None:
     w = torch.ones(3).to("tpu").requires_grad_()
     w.register_hook(stop)
-    loss, found = (w * 2).sum(), []
+    loss, errors = (w * 2).sum(), []
 
     def run() -> None:
         try:
             loss.backward()
         except Stop as error:
-            found.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert len(found) == 1
+    assert len(errors) == 1
 
 
 def test_an_error_of_the_cpus_backward_is_left_alone() -> None:

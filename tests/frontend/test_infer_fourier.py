@@ -16,8 +16,8 @@ def test_strides_as_on_the_cpu(order: tuple[int, ...]) -> None:
     complex_ = torch.empty(3, 4, 5, dtype=torch.complex64).permute(order)
     on_tpu = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="tpu") for t in (real, complex_)]
     for dim in DIMS:
-        found = [f(t, dim=dim).stride() for t in on_tpu for f in functions(t)]
-        assert found == [f(t, dim=dim).stride() for t in (real, complex_) for f in functions(t)], dim
+        strides = [f(t, dim=dim).stride() for t in on_tpu for f in functions(t)]
+        assert strides == [f(t, dim=dim).stride() for t in (real, complex_) for f in functions(t)], dim
 
 
 def functions(t: torch.Tensor) -> list:
@@ -26,6 +26,6 @@ def functions(t: torch.Tensor) -> list:
 
 def test_values_follow_the_strides() -> None:
     x = torch.arange(60.0).reshape(3, 4, 5).permute(2, 0, 1)
-    found = torch.fft.rfftn(x.to("tpu"), dim=(0, 2))
-    torch.testing.assert_close(found.cpu(), torch.fft.rfftn(x, dim=(0, 2)))
-    assert found.flatten()[:3].shape == (3,)
+    result = torch.fft.rfftn(x.to("tpu"), dim=(0, 2))
+    torch.testing.assert_close(result.cpu(), torch.fft.rfftn(x, dim=(0, 2)))
+    assert result.flatten()[:3].shape == (3,)

@@ -14,10 +14,10 @@ FORMATS = (torch.contiguous_format, torch.channels_last)
 
 
 def same(make: Callable[[str], Any]) -> None:
-    for got, wanted in zip(make("tpu"), make("cpu"), strict=True):
-        assert (got.dtype, got.shape, got.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
-        coarse = wanted.dtype is torch.bfloat16  # the CPU rounds the statistics before it uses them
-        torch.testing.assert_close(got.cpu(), wanted, **({"rtol": 2e-2, "atol": 1e-2} if coarse else {}))
+    for got, expected in zip(make("tpu"), make("cpu"), strict=True):
+        assert (got.dtype, got.shape, got.stride()) == (expected.dtype, expected.shape, expected.stride())
+        coarse = expected.dtype is torch.bfloat16  # the CPU rounds the statistics before it uses them
+        torch.testing.assert_close(got.cpu(), expected, **({"rtol": 2e-2, "atol": 1e-2} if coarse else {}))
 
 
 def batch(device: str, dtype: torch.dtype, parameters: torch.dtype) -> tuple[torch.Tensor, ...]:

@@ -18,17 +18,17 @@ def test_gamma_samples_have_gradients() -> None:
 def test_the_gradient_is_the_cpus() -> None:
     alpha, sample = (torch.rand(3, 4, dtype=torch.float64).t() + 0.5 for _ in range(2))
     expected = gradient(alpha, sample)
-    found = gradient(alpha.to("tpu"), sample.to("tpu"))
-    assert found.stride() == expected.stride()
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-5)
+    result = gradient(alpha.to("tpu"), sample.to("tpu"))
+    assert result.stride() == expected.stride()
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("first", "second"), [(torch.float32, torch.float64), (torch.int32, torch.int32)])
 def test_dtypes_are_refused_as_on_the_cpu(first: torch.dtype, second: torch.dtype) -> None:
     operands = torch.ones(3, dtype=first), torch.ones(3, dtype=second)
-    told: list[tuple[type, str]] = []
+    errors: list[tuple[type, str]] = []
     for device in ("cpu", "tpu"):
         with pytest.raises((RuntimeError, NotImplementedError)) as refused:
             gradient(*(x.to(device) for x in operands))
-        told.append((refused.type, str(refused.value)))
-    assert told[0] == told[1]
+        errors.append((refused.type, str(refused.value)))
+    assert errors[0] == errors[1]

@@ -40,9 +40,9 @@ def under_windows(x: Tensor) -> Tensor:
 
 
 def swapping_rows(x: Tensor) -> None:
-    kept = x[0].clone()
+    row = x[0].clone()
     x[0].copy_(x[1])
-    x[1].copy_(kept)
+    x[1].copy_(row)
 
 
 def foreach_views(x: Tensor) -> None:
@@ -169,8 +169,8 @@ def outcome(case: Callable[[Tensor], Any], device: str) -> Any:
         result = case(x)
     except RuntimeError as error:
         return type(error), str(error)
-    found = [x] if result is None else [x, result]
-    return [(t.dtype, t.stride(), t.tolist()) for t in found]
+    tensors = [x] if result is None else [x, result]
+    return [(t.dtype, t.stride(), t.tolist()) for t in tensors]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

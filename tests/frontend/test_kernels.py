@@ -38,14 +38,14 @@ def activated() -> None:
 def test_names_of_a_kernel_and_of_its_arguments_do_not_clash(op: Any) -> None:
     (function,) = ast.parse(source(op)).body
     assert isinstance(function, ast.FunctionDef)
-    given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+    parameters = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
     names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
-    made = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    assert {codegen.safe(a.name) for a in op._schema.arguments} == given
-    assert not any(name.startswith("_") for name in given), "a kernel's own names do"
-    assert not given & kernels._NAMESPACE.keys(), "an argument hides no helper"
+    assigned = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    assert {codegen.safe(a.name) for a in op._schema.arguments} == parameters
+    assert not any(name.startswith("_") for name in parameters), "a kernel's own names do"
+    assert not parameters & kernels._NAMESPACE.keys(), "an argument hides no helper"
     builtins = {"type", "float", "int", "tuple", "map", "BaseException", "RuntimeError", "AttributeError", "_error"}
-    assert names <= given | made | kernels._NAMESPACE.keys() | builtins | {"KERNEL", "NAME", "DEFAULTS"}
+    assert names <= parameters | assigned | kernels._NAMESPACE.keys() | builtins | {"KERNEL", "NAME", "DEFAULTS"}
 
 
 def test_arguments_keep_their_defaults_and_keywords() -> None:
@@ -91,10 +91,10 @@ def test_random_numbers_do_not_depend_on_where_a_trace_is_cut() -> None:
             torch.normal(x, torch.ones(3).to("tpu"))
         return (x + torch.empty_like(x).uniform_()).tolist()
 
-    wanted = draws()
+    expected = draws()
     with lazytpu.options(trace_limit=2), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert draws() == wanted
+        assert draws() == expected
 
 
 def test_a_traceback_shows_the_lines_of_a_kernel() -> None:

@@ -126,11 +126,11 @@ def strides(x: Tensor) -> tuple[int, ...]:
     return tuple(t if n > 1 and x.numel() else 0 for n, t in zip(x.shape, x.stride(), strict=True))
 
 
-def same(got: Any, wanted: Any) -> None:
-    if not isinstance(wanted, list):
-        assert got == wanted
+def same(got: Any, reference: Any) -> None:
+    if not isinstance(reference, list):
+        assert got == reference
         return
-    for (*metadata, values), (*expected, right) in zip(got, wanted, strict=True):
+    for (*metadata, values), (*expected, right) in zip(got, reference, strict=True):
         assert metadata == expected
         torch.testing.assert_close(values, right, rtol=1e-4, atol=1e-5, equal_nan=True)
 
@@ -153,16 +153,16 @@ def test_ops_of_one_tensor(data: st.DataObject) -> None:
 def test_ops_of_two_tensors(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from(SHAPES))
     op, pair = TWO[data.draw(st.sampled_from(sorted(TWO)))], [data.draw(layouts(shape)) for _ in range(2)]
-    got, wanted = (outcome(lambda d=d: op(*(laid_out(shape, p, d) for p in pair))) for d in ("tpu", "cpu"))
-    same(got, wanted)
+    got, reference = (outcome(lambda d=d: op(*(laid_out(shape, p, d) for p in pair))) for d in ("tpu", "cpu"))
+    same(got, reference)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 2, 1, 0)], ids=str)
 @pytest.mark.parametrize("name", IMAGES)
 def test_ops_of_images(name: str, order: tuple[int, ...]) -> None:
     shape = (2, 3, 4, 4)
-    got, wanted = (outcome(lambda d=d: IMAGES[name](laid_out(shape, (order, 1, -1), d))) for d in ("tpu", "cpu"))
-    same(got, wanted)
+    got, reference = (outcome(lambda d=d: IMAGES[name](laid_out(shape, (order, 1, -1), d))) for d in ("tpu", "cpu"))
+    same(got, reference)
 
 
 POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -180,6 +180,6 @@ def test_strides_of_pointwise_results_are_exact(shape: tuple[int, ...], name: st
     orders = [tuple(range(len(shape))), (*range(1, len(shape)), 0), tuple(reversed(range(len(shape))))]
     for first in orders:
         for second in orders:
-            made = [[laid_out(shape, (order, 1, -1), d) for order in (first, second)] for d in ("tpu", "cpu")]
-            got, wanted = (POINTWISE[name](*pair) for pair in made)
-            assert got.stride() == wanted.stride()
+            pairs = [[laid_out(shape, (order, 1, -1), d) for order in (first, second)] for d in ("tpu", "cpu")]
+            got, reference = (POINTWISE[name](*pair) for pair in pairs)
+            assert got.stride() == reference.stride()

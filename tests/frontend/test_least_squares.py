@@ -46,15 +46,15 @@ def test_empty(shape: tuple[int, ...], driver: str) -> None:
 def test_gradients_and_no_cut() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(2, 5, 3), torch.randn(2, 5, 2)
-    found: list[list[torch.Tensor]] = []
+    gradients: list[list[torch.Tensor]] = []
     before = lazytpu.metrics()["steps"]
     for device in ("tpu", "cpu"):
         x, y = (t.clone().to(device).requires_grad_() for t in (a, b))
         lstsq(x, y).solution.square().sum().backward()
         if device == "tpu":
             assert lazytpu.metrics()["steps"] == before
-        found.append([t.grad.cpu() for t in (x, y) if t.grad is not None])
-    for got, want in zip(*found, strict=True):
+        gradients.append([t.grad.cpu() for t in (x, y) if t.grad is not None])
+    for got, want in zip(*gradients, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 

@@ -30,13 +30,13 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
 def test_values_and_gradients(name: str, flipped: bool) -> None:
     torch.manual_seed(1)
     whole, rhs = torch.randn(2, 4, 4), torch.randn(2, 4, 3)
-    found: dict[str, list[torch.Tensor]] = {}
+    results: dict[str, list[torch.Tensor]] = {}
     for device in ("cpu", "tpu"):
         a, b = (x.clone().to(device).requires_grad_() for x in (whole, rhs))
         result = OPS[name](a.mT if flipped else a, b)
         result.pow(2).sum().backward()
-        found[device] = [t.detach().cpu() for t in (result, a.grad, b.grad) if t is not None]
-    for got, want in zip(found["tpu"], found["cpu"], strict=True):
+        results[device] = [t.detach().cpu() for t in (result, a.grad, b.grad) if t is not None]
+    for got, want in zip(results["tpu"], results["cpu"], strict=True):
         torch.testing.assert_close(got, want, rtol=2e-3, atol=2e-3)
 
 
@@ -65,9 +65,9 @@ def test_what_a_matrix_has_to_be_is_said_when_the_result_is_read(name: str) -> N
     with pytest.raises(RuntimeError) as refusal:
         REFUSED[name](x)
     result: Any = REFUSED[name](x.to("tpu"))
-    with pytest.raises(RuntimeError) as found:
+    with pytest.raises(RuntimeError) as error:
         (result if isinstance(result, torch.Tensor) else result[0]).cpu()
-    assert found.type is refusal.type
+    assert error.type is refusal.type
 
 
 def test_a_batch_of_vectors_is_column_major() -> None:
@@ -121,9 +121,9 @@ def test_what_the_cpu_refuses_is_refused_at_the_call(name: str) -> None:
     op, x = AT_ONCE[name]
     with pytest.raises(RuntimeError) as refusal:
         op(x)
-    with pytest.raises(RuntimeError) as found:
+    with pytest.raises(RuntimeError) as error:
         op(x.to("tpu"))
-    assert found.type is refusal.type
+    assert error.type is refusal.type
 
 
 def test_a_tpu_has_no_general_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ def test_ops_without_a_gradient_take_no_lines_from_those_that_have_one() -> None
     tokens = torch.arange(4).to("tpu")
     lazytpu.sync()
     with lazytpu.mode("lazy"):
-        found, line = table(tokens), line_here()
+        rows, line = table(tokens), line_here()
         mask = tokens.flip(0) > 1
-        scaled = found * 3
+        scaled = rows * 3
         middle = line_here() - 1
         flags = mask.sum() + tokens.max()
         scaled.sum().backward()

@@ -27,7 +27,7 @@ CASES = {
 def test_values(name: str) -> None:
     indices, values = CASES[name]
     for accumulate in (False, True):
-        found = []
+        results = []
         for device in ("cpu", "tpu"):
             x = X.clone().to(device)
             where = [None if i is None else i.to(device) for i in indices]
@@ -35,20 +35,20 @@ def test_values(name: str) -> None:
             before = lazytpu.metrics()["steps"]
             torch.ops.aten.index_put_(x, where, values.to(device), accumulate)
             assert lazytpu.metrics()["steps"] == before
-            found.append(x.cpu())
-        assert torch.equal(*found)
+            results.append(x.cpu())
+        assert torch.equal(*results)
 
 
 def test_gradients() -> None:
-    found = []
+    results = []
     for device in ("cpu", "tpu"):
         x, values = X.clone().to(device).requires_grad_(), torch.arange(5.0).to(device).requires_grad_()
         y = x * 2
         y[MASK.to(device)] = values
         (y * y).sum().backward()
         assert x.grad is not None and values.grad is not None
-        found.append((x.grad.cpu(), values.grad.cpu()))
-    for got, want in zip(*found, strict=True):
+        results.append((x.grad.cpu(), values.grad.cpu()))
+    for got, want in zip(*results, strict=True):
         assert torch.equal(got, want)
 
 

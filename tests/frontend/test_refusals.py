@@ -107,10 +107,10 @@ TARGETS: dict[str, tuple[Callable[..., object], torch.dtype, torch.dtype]] = {
 @pytest.mark.parametrize("size", [3, 3_000_000], ids=["small", "large"])
 @pytest.mark.parametrize("name", TARGETS)
 def test_targets_of_another_dtype(name: str, size: int) -> None:
-    op, given, target = TARGETS[name]
+    op, operands, target = TARGETS[name]
     errors: list[tuple[type[BaseException], str]] = []
     for device in ("cpu", "tpu"):
-        x, out = torch.ones(size, dtype=given, device=device), torch.ones(size, dtype=target, device=device)
+        x, out = torch.ones(size, dtype=operands, device=device), torch.ones(size, dtype=target, device=device)
         with pytest.raises(Exception) as error:
             op(x, out=out)
         errors.append((error.type, str(error.value)))

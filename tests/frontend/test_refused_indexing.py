@@ -116,15 +116,15 @@ def test_results_in_tensors_of_other_dtypes(name: str) -> None:
         "add": lambda x, out: torch.add(x, 1, out=out),
     }
     for dtype in (torch.float64, torch.int32):
-        found: list[Any] = []
+        results: list[Any] = []
         for device in ("cpu", "tpu"):
             out = torch.empty(0, dtype=dtype, device=device)
             try:
                 calls[name](X.to(device), out)
-                found.append(out.tolist())
+                results.append(out.tolist())
             except (RuntimeError, TypeError) as error:
-                found.append(type(error))
-        assert found[0] == found[1]
+                results.append(type(error))
+        assert results[0] == results[1]
 
 
 def test_as_strided_of_views() -> None:
@@ -133,13 +133,13 @@ def test_as_strided_of_views() -> None:
     for device in ("cpu", "tpu"):
         view = memory.clone().to(device)[:, ::2]
         assert torch.as_strided_copy(view, (2, 2), (7, 1), 3).tolist() == [[3.0, 4.0], [10.0, 11.0]]
-        made = torch.as_strided_scatter(view, torch.full((2, 2), -1.0, device=device), (2, 2), (6, 1), 2)
-        assert made.stride() == (6, 2)
-        assert made.tolist()[:2] == [[0.0, -1.0, 4.0], [6.0, -1.0, 10.0]]
+        result = torch.as_strided_scatter(view, torch.full((2, 2), -1.0, device=device), (2, 2), (6, 1), 2)
+        assert result.stride() == (6, 2)
+        assert result.tolist()[:2] == [[0.0, -1.0, 4.0], [6.0, -1.0, 10.0]]
         assert view.tolist()[0] == [0.0, 2.0, 4.0]
-        made = torch.slice_scatter(view, torch.zeros(2, 3, device=device), 0, 1, 3)
-        assert made.stride() == (6, 2)
-        assert made.tolist() == [[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]]
+        result = torch.slice_scatter(view, torch.zeros(2, 3, device=device), 0, 1, 3)
+        assert result.stride() == (6, 2)
+        assert result.tolist() == [[0.0, 2.0, 4.0], [0.0] * 3, [0.0] * 3, [18.0, 20.0, 22.0]]
 
 
 OVERLAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
@@ -163,12 +163,12 @@ OVERLAPS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("name", OVERLAPS)
 def test_overlaps(name: str) -> None:
-    found: list[Any] = []
+    results: list[Any] = []
     for device in ("cpu", "tpu"):
         x = torch.arange(6.0).to(device)
         try:
             OVERLAPS[name](x, torch.arange(6).to(device))
-            found.append(x.tolist())
+            results.append(x.tolist())
         except RuntimeError as error:
-            found.append(str(error).split(".")[0])
-    assert found[0] == found[1]
+            results.append(str(error).split(".")[0])
+    assert results[0] == results[1]

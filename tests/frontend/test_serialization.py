@@ -177,20 +177,20 @@ def test_safetensors_of_models_with_tied_weights(tmp_path: Path) -> None:
         assert torch.equal(loaded.other.weight.cpu(), model.one.weight.cpu())
 
 
-def _double(given: Any, answers: Any) -> None:
+def _double(questions: Any, answers: Any) -> None:
     """In a process of its own."""
-    x, model = given.get()
+    x, model = questions.get()
     answers.put((x * 2, model(x).tolist(), str(x.device)))
 
 
 def test_tensors_go_to_other_processes_by_value() -> None:
     context = torch.multiprocessing.get_context("spawn")
-    given, answers = context.Queue(), context.Queue()
+    questions, answers = context.Queue(), context.Queue()
     model = nn.Linear(3, 1).to("tpu")
-    process = context.Process(target=_double, args=(given, answers))
+    process = context.Process(target=_double, args=(questions, answers))
     process.start()
     x = made()[1]
-    given.put((x, model))
+    questions.put((x, model))
     doubled, result, device = answers.get(timeout=120)
     process.join()
     assert doubled.device.type == "tpu"

@@ -22,8 +22,8 @@ def sparse(device: str, seed: int, *, coalesced: bool, hybrid: bool) -> Tensor:
     indices = torch.randint(0, 4, (2, 6), generator=generator)
     indices[:, 1] = indices[:, 0]
     dense = (2,) if hybrid else ()
-    made = torch.sparse_coo_tensor(indices, torch.randn(6, *dense, generator=generator), (4, 5, *dense))
-    return (made.coalesce() if coalesced else made).to(device)
+    tensor = torch.sparse_coo_tensor(indices, torch.randn(6, *dense, generator=generator), (4, 5, *dense))
+    return (tensor.coalesce() if coalesced else tensor).to(device)
 
 
 def host(value: Any) -> Any:
@@ -62,11 +62,11 @@ def columns(x: Tensor) -> Tensor:
 
 
 def parts(x: Tensor, y: Tensor) -> list[Any]:
-    found = x.coalesce()
+    coalesced = x.coalesce()
     return [
-        found.indices(),
-        found.values(),
-        found._nnz(),
+        coalesced.indices(),
+        coalesced.values(),
+        coalesced._nnz(),
         x.sparse_dim(),
         x.dense_dim(),
         x.is_coalesced(),
@@ -179,18 +179,18 @@ def embedded(d: str) -> list[Any]:
         table(torch.tensor([1, 4, 4, 2], device=d)).square().sum().backward()
     gradient = table.weight.grad
     assert gradient is not None
-    found = [gradient.is_sparse, gradient.coalesce(), gradient.to_dense()]
+    results = [gradient.is_sparse, gradient.coalesce(), gradient.to_dense()]
     table.zero_grad(set_to_none=False)
-    return [*found, table.weight.grad]
+    return [*results, table.weight.grad]
 
 
 def in_bags(d: str) -> list[Any]:
-    found: list[Any] = []
+    results: list[Any] = []
     for mode in ("sum", "mean"):
         table = nn.EmbeddingBag(10, 3, sparse=True, mode=mode, _weight=torch.arange(30.0).reshape(10, 3)).to(d)
         table(torch.tensor([1, 4, 4, 2], device=d), torch.tensor([0, 3], device=d)).square().sum().backward()
-        found.append(table.weight.grad)
-    return found
+        results.append(table.weight.grad)
+    return results
 
 
 def gathered(d: str) -> Any:
@@ -210,12 +210,12 @@ def through_values(d: str) -> list[Any]:
         lambda x: x.values(),
         lambda x: (x * 2).neg().to_dense() + x,
     ]
-    made = torch.sparse_coo_tensor(indices, v, (2, 3))
-    found = [torch.autograd.grad(made.to_dense().square().sum(), v)]
+    tensor = torch.sparse_coo_tensor(indices, v, (2, 3))
+    results = [torch.autograd.grad(tensor.to_dense().square().sum(), v)]
     for loss in losses:
         x = torch.sparse_coo_tensor(indices, v, (2, 3)).coalesce()
-        found.append(torch.autograd.grad(loss(x).square().sum(), [v, w], allow_unused=True))
-    return found
+        results.append(torch.autograd.grad(loss(x).square().sum(), [v, w], allow_unused=True))
+    return results
 
 
 def of_leaves(d: str) -> list[Any]:

@@ -125,12 +125,12 @@ def test_save_and_load_share_storage() -> None:
 
 
 def test_loaded_tensors_have_their_natural_layout() -> None:
-    kept = torch.randn(2, 3, 4, 5).to("tpu").to(memory_format=torch.channels_last)
-    loaded = torch.load(saved([kept, kept.bfloat16(), torch.tensor(3).to("tpu")]))
+    original = torch.randn(2, 3, 4, 5).to("tpu").to(memory_format=torch.channels_last)
+    loaded = torch.load(saved([original, original.bfloat16(), torch.tensor(3).to("tpu")]))
     kinds = [held(t).layout for t in loaded]
     assert [k.dtype for k in kinds] == [torch.float32, torch.bfloat16, torch.int64]
     assert all((k.shape, k.stride) == (tuple(t.shape), t.stride()) for k, t in zip(kinds, loaded, strict=True))
-    assert torch.equal(loaded[0].cpu(), kept.cpu())
+    assert torch.equal(loaded[0].cpu(), original.cpu())
 
 
 @pytest.mark.parametrize("weights_only", [True, False])

@@ -17,28 +17,28 @@ from lazytpu.frontend.recording import miss, tensors
 
 def in_thread(function: Callable[[], Any]) -> Any:
     """What `function` returns, or raises, on another thread."""
-    found: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(function())
+            results.append(function())
         except BaseException as error:  # noqa: BLE001  (raised again below)
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]
 
 
 def test_another_threads_pending_value_is_computed_when_it_is_used() -> None:
     x = torch.arange(4.0).to("tpu")
     pending = x * 3
     assert in_thread(lambda: (pending + x).tolist()) == [0.0, 4.0, 8.0, 12.0]
-    made = in_thread(lambda: x.exp())
-    torch.testing.assert_close((made + pending).cpu(), torch.arange(4.0).exp() + torch.arange(4.0) * 3)
+    produced = in_thread(lambda: x.exp())
+    torch.testing.assert_close((produced + pending).cpu(), torch.arange(4.0).exp() + torch.arange(4.0) * 3)
 
 
 def test_in_place_writes_by_two_threads_in_turn() -> None:
@@ -86,14 +86,14 @@ def test_sync_runs_what_other_threads_recorded() -> None:
 
 
 def test_recorders_end_with_their_threads() -> None:
-    kept = in_thread(lambda: torch.ones(2).to("tpu") + 1)
+    held = in_thread(lambda: torch.ones(2).to("tpu") + 1)
     gc.collect()
     before = len(tensors.recorders())
     for _ in range(5):
         in_thread(lambda: (torch.ones(2).to("tpu") * 3).tolist())
     gc.collect()
     assert len(tensors.recorders()) == before
-    assert kept.tolist() == [2.0, 2.0], "what a dead thread left pending is still computed"
+    assert held.tolist() == [2.0, 2.0], "what a dead thread left pending is still computed"
 
 
 def test_a_failed_op_is_undone_before_another_thread_records(monkeypatch: pytest.MonkeyPatch) -> None:

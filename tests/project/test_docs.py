@@ -159,9 +159,9 @@ def test_adding_an_op_takes_three_lines(checkout: Path):
     lines = code[code.index("@rule") :].split("\n\n")[0].splitlines()
     assert len(lines) == 3
     (checkout / "block.py").write_text(code.replace("\n".join(lines), ""))
-    with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as told:
+    with pytest.raises(AssertionError, match=r"NotImplementedError: 'shop\.softsign\.default'") as error:
         run("python block.py", checkout)
-    assert f"{lines[0]}\n" in str(told.value) and lines[1] in str(told.value)
+    assert f"{lines[0]}\n" in str(error.value) and lines[1] in str(error.value)
 
 
 def test_the_table_of_settings_is_complete():

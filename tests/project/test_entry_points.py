@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_torch_finds_the_backend():
-    found = {e.name: e.value for e in entry_points(group="torch.backends")}
-    assert found.get("lazytpu") == "lazytpu.wiring:register", "install the checkout: pip install -e ."
+    backends = {e.name: e.value for e in entry_points(group="torch.backends")}
+    assert backends.get("lazytpu") == "lazytpu.wiring:register", "install the checkout: pip install -e ."
 
 
 def test_xdsl_finds_the_dialect_and_the_passes():

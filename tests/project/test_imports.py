@@ -98,8 +98,8 @@ def circles(graph: nx.DiGraph[str]) -> list[str]:
 
 
 def test_the_table_names_every_room():
-    found = {room(name) for name in modules()}
-    assert found == MAY_IMPORT.keys()
+    names = {room(name) for name in modules()}
+    assert names == MAY_IMPORT.keys()
 
 
 def test_the_table_has_no_circle():
@@ -162,11 +162,11 @@ def test_imports_by_name_stay_in_the_room(module: str):
     ],
 )
 def test_a_room_does_not_know_a_library(name: str, library: str):
-    found = {
+    known = {
         f"{path.relative_to(ROOT)}:{line}: {imported_name}"
         for module, path in modules().items()
         if room(module) == name
         for line, imported_name in imported(ast.parse(path.read_text()))
         if imported_name.split(".")[0] == library
     }
-    assert not found, "\n" + "\n".join(sorted(found))
+    assert not known, "\n" + "\n".join(sorted(known))

@@ -17,14 +17,14 @@ from tests import zygote
 
 
 def test_defaults():
-    made = Options({})
-    assert (made.mode, made.debug, made.dump, made.verify) == ("fused", 0, None, False)
-    assert (made.bounds_check, made.trace_limit, made.platform) == (True, 50_000, None)
-    assert (made.cache_dir, made.cache_limit) == (Path("~/.cache/lazytpu"), 10_000_000_000)
+    settings = Options({})
+    assert (settings.mode, settings.debug, settings.dump, settings.verify) == ("fused", 0, None, False)
+    assert (settings.bounds_check, settings.trace_limit, settings.platform) == (True, 50_000, None)
+    assert (settings.cache_dir, settings.cache_limit) == (Path("~/.cache/lazytpu"), 10_000_000_000)
 
 
 def test_environment_is_read(tmp_path: Path):
-    made = Options(
+    settings = Options(
         {
             "LAZYTPU_MODE": "lazy",
             "LAZYTPU_DEBUG": "3",
@@ -36,8 +36,8 @@ def test_environment_is_read(tmp_path: Path):
             "HOME": "/elsewhere",
         }
     )
-    assert (made.mode, made.debug, made.dump, made.verify) == ("lazy", 3, tmp_path, True)
-    assert (made.bounds_check, made.trace_limit, made.platform) == (False, 1_000, "cpu")
+    assert (settings.mode, settings.debug, settings.dump, settings.verify) == ("lazy", 3, tmp_path, True)
+    assert (settings.bounds_check, settings.trace_limit, settings.platform) == (False, 1_000, "cpu")
 
 
 def test_an_empty_variable_is_the_default():
@@ -78,14 +78,14 @@ ODD_PATHS = ("~nobody/x", "/etc/passwd", "x" * 5000)
 def test_a_wrong_variable_waits_for_the_first_use(name: str):
     """`import torch` reads the variables in every program: whatever they hold, nothing is raised there."""
     for value in ODD + ODD_PATHS:
-        made = Options({f"LAZYTPU_{name.upper()}": value})
-        if made._wrong:
+        settings = Options({f"LAZYTPU_{name.upper()}": value})
+        if settings._wrong:
             with pytest.raises(ValueError) as raised:
-                made.check()
+                settings.check()
             assert str(raised.value).startswith(f"LAZYTPU_{name.upper()} is {value.strip()!r}; allowed: ")
-            assert getattr(made, name) == SETTINGS[name].default
-        setattr(made, name, SETTINGS[name].default)
-        made.check()
+            assert getattr(settings, name) == SETTINGS[name].default
+        setattr(settings, name, SETTINGS[name].default)
+        settings.check()
 
 
 def test_all_wrong_variables_are_told_at_once():
@@ -116,9 +116,9 @@ print((torch.ones(2, device="tpu") + 1).tolist())
 
 def test_other_programs_do_not_meet_a_wrong_variable():
     done = zygote.run(["-c", FIRST_USE], env={**os.environ, "LAZYTPU_MODE": "eager", "LAZYTPU_MOED": "lazy"})
-    imported, *told, right = done.stdout.splitlines()
+    imported, *lines, right = done.stdout.splitlines()
     assert imported == "tensor([2., 2.]) tpu True"
-    assert len(told) == 4 and all(line.startswith("LAZYTPU_MODE is 'eager'; allowed: debug, strict") for line in told)
+    assert len(lines) == 4 and all(line.startswith("LAZYTPU_MODE is 'eager'; allowed: debug, strict") for line in lines)
     assert right == "[2.0, 2.0]"
     assert "LAZYTPU_MOED is no setting of lazytpu; did you mean LAZYTPU_MODE?" in done.stderr
 
@@ -159,12 +159,12 @@ def test_bad_values_name_the_setting_and_what_is_allowed(name: str):
     value, allowed = BAD[name]
     with pytest.raises(ValueError, match=rf"^LAZYTPU_{name.upper()} is '{value}'; allowed: .*{allowed}"):
         Options({f"LAZYTPU_{name.upper()}": value}).check()
-    made = Options({})
+    settings = Options({})
     with pytest.raises(ValueError, match=rf"^lazytpu.options.{name} is '{value}'; allowed: .*{allowed}"):
-        setattr(made, name, value)
+        setattr(settings, name, value)
     with pytest.raises(ValueError, match=rf"^lazytpu.options\({name}\) is '{value}'"):
-        made(**{name: value})  # pyright: ignore[reportArgumentType]
-    assert getattr(made, name) == SETTINGS[name].default
+        settings(**{name: value})  # pyright: ignore[reportArgumentType]
+    assert getattr(settings, name) == SETTINGS[name].default
 
 
 def test_a_dump_folder_must_not_be_a_file(tmp_path: Path):
@@ -180,27 +180,27 @@ def test_a_bool_is_no_debug_text():
 
 
 def test_context_manager_restores_also_after_an_error_and_when_nested():
-    made = Options({})
-    with made(debug=2, dump="graphs") as inside:
-        assert inside is made
-        assert (made.debug, made.dump) == (2, Path("graphs"))
-        with made(debug=4):
-            assert made.debug == 4
-        assert made.debug == 2
-    with pytest.raises(KeyError), made(verify=True):
+    settings = Options({})
+    with settings(debug=2, dump="graphs") as inside:
+        assert inside is settings
+        assert (settings.debug, settings.dump) == (2, Path("graphs"))
+        with settings(debug=4):
+            assert settings.debug == 4
+        assert settings.debug == 2
+    with pytest.raises(KeyError), settings(verify=True):
         raise KeyError
-    assert (made.debug, made.dump, made.verify) == (0, None, False)
+    assert (settings.debug, settings.dump, settings.verify) == (0, None, False)
 
 
 def test_one_override_can_be_entered_within_itself():
-    made = Options({})
-    override = made(debug=1)
+    settings = Options({})
+    override = settings(debug=1)
     with override:
-        made.debug = 3
+        settings.debug = 3
         with override:
-            assert made.debug == 1
-        assert made.debug == 3
-    assert made.debug == 0
+            assert settings.debug == 1
+        assert settings.debug == 3
+    assert settings.debug == 0
 
 
 def test_unknown_names_list_the_known_ones():

@@ -56,12 +56,12 @@ def reached(tree: ast.AST) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_private_names_stay_at_home(path: Path):
     tree = ast.parse(path.read_text())
-    found = {
+    reached_elsewhere = {
         f"{path.relative_to(ROOT)}:{line}: {name}; import it from {HOME[name.split('.')[0]].relative_to(ROOT)}"
         for line, name in (*imported(tree), *reached(tree))
         if private(name) and path != HOME[name.split(".")[0]]
     }
-    assert not found, "\n" + "\n".join(sorted(found))
+    assert not reached_elsewhere, "\n" + "\n".join(sorted(reached_elsewhere))
 
 
 @pytest.mark.parametrize(("library", "version"), [("torch", "2.13"), ("jax", "0.10.2"), ("jaxlib", "0.10.2")])

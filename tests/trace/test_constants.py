@@ -56,13 +56,19 @@ class Session:
         return self.answers[key]
 
     def record(
-        self, name: str, *given: Value, number: Any = None, layout: Layout = FOUR, rng: bool = False, result: Any = True
+        self,
+        name: str,
+        *values: Value,
+        number: Any = None,
+        layout: Layout = FOUR,
+        rng: bool = False,
+        result: Any = True,
     ) -> Any:
         r = self.recorder
         parent = r.state
-        empty = {id(v): v.buffer is EMPTY for v in given}
-        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in given)
-        arguments: dict[str, Any] = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(given)}
+        empty = {id(v): v.buffer is EMPTY for v in values}
+        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in values)
+        arguments: dict[str, Any] = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(values)}
         if number is not None:
             arguments["number"] = Number(len(r.numbers), type(number))
             r.numbers.append(number)
@@ -71,11 +77,11 @@ class Session:
         key: tuple[Any, ...] = (name, tokens, type(number), rng, layout, result)
         state = parent.next.get(key)
         if state is None:
-            new = [v for v in dict.fromkeys(given) if v.slot >= parent.slots]
+            new = [v for v in dict.fromkeys(values) if v.slot >= parent.slots]
             admitted = tuple((v.slot, v.layout, empty[id(v)]) for v in new)
             outs, slots = ((layout,), (r.slots,)) if result else ((), ())
-            made = Record(name, arguments, outs, slots, {}, admitted, "line", first)
-            state = State(parent, made, layout, r.slots + len(outs), len(r.buffers), len(r.numbers))
+            record = Record(name, arguments, outs, slots, {}, admitted, "line", first)
+            state = State(parent, record, layout, r.slots + len(outs), len(r.buffers), len(r.numbers))
             parent.add(key, state)
         r.state = state
         return r.produce(layout) if result else None
@@ -92,19 +98,19 @@ def test_a_read_of_a_constant_cuts_nothing() -> None:
     session = Session()
     r = session.recorder
     x = session.record("model", resident(FOUR, Memory()))
-    made = session.record("fill", resident(FOUR, EMPTY), number=2.0)
-    asked = session.record("all", made)
-    y = session.record("more", x, made)
+    filled = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    condition = session.record("all", filled)
+    y = session.record("more", x, filled)
     state = r.state
-    r.read(asked)
+    r.read(condition)
     assert session.computed == [(["fill", "all"], 2)], "by itself"
-    assert asked.buffer.host == "answer 0"
+    assert condition.buffer.host == "answer 0"
     assert (r.state, len(session.traces), list(r.cuts)) == (state, 0, [])
-    assert (x.buffer, made.buffer, y.buffer) == (None, None, None)
-    assert r.values[asked.slot]() is None, "the trace's program need not compute it"
+    assert (x.buffer, filled.buffer, y.buffer) == (None, None, None)
+    assert r.values[condition.slot]() is None, "the trace's program need not compute it"
     r.cut()
     assert names(session.traces[0].state) == ["model", "fill", "all", "more"]
-    assert asked.buffer.host == "answer 0", "it keeps what was read"
+    assert condition.buffer.host == "answer 0", "it keeps what was read"
 
 
 def test_what_was_read_is_an_input_of_what_follows_and_still_a_constant() -> None:
@@ -127,8 +133,8 @@ def test_the_second_time_it_is_known() -> None:
     session = Session()
     r = session.recorder
     for number in (2.0, 3.0, 2.0, 3.0, 2):
-        asked = session.record("fill", resident(FOUR, EMPTY), number=number)
-        r.read(asked)
+        constant = session.record("fill", resident(FOUR, EMPTY), number=number)
+        r.read(constant)
         r.cut()
     assert len(session.computed) == 3, "numbers count by their types and values"
 
@@ -137,20 +143,20 @@ def test_the_second_time_it_is_known() -> None:
 def test_what_is_no_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     r = session.recorder
-    made = session.record("fill", resident(FOUR, EMPTY), number=2.0, layout=LARGE if why == "large" else FOUR)
+    value = session.record("fill", resident(FOUR, EMPTY), number=2.0, layout=LARGE if why == "large" else FOUR)
     if why == "input":
-        made = session.record("add", made, resident(FOUR, Memory()))
+        value = session.record("add", value, resident(FOUR, Memory()))
     if why == "random":
-        made = session.record("draw", made, rng=True)
+        value = session.record("draw", value, rng=True)
     if why == "check":
-        session.record("check", made, result=False)
+        session.record("check", value, result=False)
     for _ in range(constants.RECORDS if why == "many" else 0):
-        made = session.record("step", made)
+        value = session.record("step", value)
     for _ in range(constants.REACH if why == "far" else 0):
         session.record("other", resident(FOUR, Memory()))
     if why == "much":
         monkeypatch.setattr(constants, "ELEMENTS", 6)
-    r.read(made)
+    r.read(value)
     assert session.computed == []
     assert [cut.cause for cut in r.cuts] == ["host read"]
 
@@ -159,11 +165,11 @@ def test_a_step_that_is_over_stays_pending() -> None:
     session = Session()
     r = session.recorder
     x = session.record("model", resident(FOUR, Memory()))
-    asked = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    constant = session.record("fill", resident(FOUR, EMPTY), number=2.0)
     r.end()
     ended = r.state
-    r.read(asked)
-    assert asked.buffer.host and x.buffer is None and r.state is ended
+    r.read(constant)
+    assert constant.buffer.host and x.buffer is None and r.state is ended
 
 
 def test_parts_of_different_traces_are_computed_alike() -> None:
@@ -177,61 +183,61 @@ def test_parts_of_different_traces_are_computed_alike() -> None:
 
 def test_numbers_count_by_their_bits() -> None:
     session = Session()
-    found = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
-    assert found
+    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert known
     payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
     numbers = [0.0, -0.0, math.nan, payload, 0, False, complex(0.0, -0.0), complex(0.0, 0.0)]
-    keys = [key_of(found, [], [number]) for number in numbers]
+    keys = [key_of(known, [], [number]) for number in numbers]
     assert len(set(keys)) == len(numbers)
-    assert key_of(found, [], [math.nan]) == keys[2]
+    assert key_of(known, [], [math.nan]) == keys[2]
     one, two = Memory("a"), Memory("a")
-    assert key_of(found, [one], []) != key_of(found, [two], []), "and inputs by who they are"
+    assert key_of(known, [one], []) != key_of(known, [two], []), "and inputs by who they are"
 
 
 def test_a_loop_that_nothing_else_cuts_is_cut_by_its_reads() -> None:
     session = Session()
-    found = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
-    assert found
-    asked: dict[Any, int] = {}
-    assert not cuts(found, asked, 5)
-    assert not cuts(found, asked, 5 + LOOP), "as where layers look at the same mask"
-    assert cuts(found, asked, 6 + LOOP)
+    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    assert known
+    first_reads: dict[Any, int] = {}
+    assert not cuts(known, first_reads, 5)
+    assert not cuts(known, first_reads, 5 + LOOP), "as where layers look at the same mask"
+    assert cuts(known, first_reads, 6 + LOOP)
 
 
 def test_of_one_trace_a_few_are_computed() -> None:
     session = Session()
     r = session.recorder
-    made = resident(FOUR, EMPTY)
+    value = resident(FOUR, EMPTY)
     for _ in range(constants.WAYS):
-        made = session.record("step", made)
-        r.read(session.record("sum", made))
+        value = session.record("step", value)
+        r.read(session.record("sum", value))
     assert len(session.computed) == constants.WAYS and not r.cuts
-    made = session.record("step", made)
-    r.read(session.record("sum", made))
+    value = session.record("step", value)
+    r.read(session.record("sum", value))
     assert len(session.computed) == constants.WAYS and len(r.cuts) == 1
-    assert made.buffer is not None and made.buffer.host is None, "the loop goes on with what it has"
-    r.read(session.record("sum", session.record("step", made)))
+    assert value.buffer is not None and value.buffer.host is None, "the loop goes on with what it has"
+    r.read(session.record("sum", session.record("step", value)))
     assert len(session.computed) == constants.WAYS and len(r.cuts) == 2
 
 
 def test_a_failure_leaves_the_trace_as_it_was() -> None:
     session = Session()
     r = session.recorder
-    asked = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    read = session.record("fill", resident(FOUR, EMPTY), number=2.0)
     session.failure = RuntimeError("failed")
     with pytest.raises(RuntimeError, match="failed"):
-        r.read(asked)
+        r.read(read)
     session.failure = None
-    assert asked.buffer is None and asked.epoch == r.epoch
-    r.read(asked)
-    assert asked.buffer.host
+    assert read.buffer is None and read.epoch == r.epoch
+    r.read(read)
+    assert read.buffer.host
 
 
 def test_what_cannot_be_computed_by_itself_is_read_like_anything_else() -> None:
     session = Session()
     r = session.recorder
-    asked = session.record("fill", resident(FOUR, EMPTY), number=2.0)
+    read = session.record("fill", resident(FOUR, EMPTY), number=2.0)
     session.impossible = True
-    r.read(asked)
-    assert asked.buffer is not None and asked.buffer.host is None
+    r.read(read)
+    assert read.buffer is not None and read.buffer.host is None
     assert [cut.cause for cut in r.cuts] == ["host read"]

@@ -8,11 +8,11 @@ from lazytpu.trace.trie import State
 
 def extend(state: State, *keys: str) -> State:
     for key in keys:
-        found = state.next.get((key,))
-        if found is None:
-            found = State(state, None, None, 0, 0, 0)
-            state.add((key,), found)
-        state = found
+        child = state.next.get((key,))
+        if child is None:
+            child = State(state, None, None, 0, 0, 0)
+            state.add((key,), child)
+        state = child
     return state
 
 

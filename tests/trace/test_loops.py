@@ -71,8 +71,8 @@ def test_traces_end_where_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "FIRST", 32)
     state = State(None, None, None, 0, 0, 0)
     ends = []
-    for each in [*START, *chain.from_iterable(repeat(STEP, 12))]:
-        state = State(state, each, None, 0, 0, 0)
+    for name in [*START, *chain.from_iterable(repeat(STEP, 12))]:
+        state = State(state, name, None, 0, 0, 0)
         loops.watch(state)
         if state.ends:
             ends.append(state.depth)

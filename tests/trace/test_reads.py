@@ -27,10 +27,10 @@ class Program:
         self.slots += 1
         return self.slots - 1
 
-    def op(self, name: str, *given: int) -> int:
-        new = [slot for slot in dict.fromkeys(given) if slot not in self.known]
+    def op(self, name: str, *operands: int) -> int:
+        new = [slot for slot in dict.fromkeys(operands) if slot not in self.known]
         self.known.update(new, [self.slots])
-        arguments = {f"x{i}": Operand(slot, None) for i, slot in enumerate(given)}
+        arguments = {f"x{i}": Operand(slot, None) for i, slot in enumerate(operands)}
         admitted = tuple((slot, FOUR, False) for slot in new)
         self.records.append(Record(name, arguments, (FOUR,), (self.slots,), {}, admitted, "line"))
         self.slots += 1
@@ -51,9 +51,9 @@ class Program:
         return state
 
     def taken_apart(self, slot: int, left: int = 0, boundary: int = 0) -> tuple[list[str], list[str]]:
-        found = split(self.state(), slot, left, boundary)
-        assert found is not None
-        return names(found.first.state), names(found.rest.state)
+        parts = split(self.state(), slot, left, boundary)
+        assert parts is not None
+        return names(parts.first.state), names(parts.rest.state)
 
 
 def names(state: State) -> list[str]:
@@ -72,12 +72,12 @@ def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -
     b = program.op("b", y)
     c = program.op("c", a, x)
     program.op("d", a, b)
-    found = split(program.state(), c, 0, 0)
-    assert found is not None
-    assert (names(found.first.state), names(found.rest.state)) == (["a", "c"], ["b", "d"])
-    assert (found.first.inputs, found.rest.inputs) == ((x,), (y, a))
-    assert found.computed == ((1, found.first.slots[a], FOUR),)
-    assert found.shared == ()
+    parts = split(program.state(), c, 0, 0)
+    assert parts is not None
+    assert (names(parts.first.state), names(parts.rest.state)) == (["a", "c"], ["b", "d"])
+    assert (parts.first.inputs, parts.rest.inputs) == ((x,), (y, a))
+    assert parts.computed == ((1, parts.first.slots[a], FOUR),)
+    assert parts.shared == ()
 
 
 def test_a_prefix_is_the_state_that_is_there(program: Program) -> None:
@@ -86,11 +86,11 @@ def test_a_prefix_is_the_state_that_is_there(program: Program) -> None:
     b = program.op("b", a)
     program.op("c", a, x)
     state = program.state()
-    found = split(state, b, 0, 0)
-    assert found is not None
-    assert state.parent is found.first.state
-    assert names(found.rest.state) == ["c"]
-    assert found.shared == (0,)
+    parts = split(state, b, 0, 0)
+    assert parts is not None
+    assert state.parent is parts.first.state
+    assert names(parts.rest.state) == ["c"]
+    assert parts.shared == (0,)
 
 
 def test_what_an_earlier_read_left_runs_with_it(program: Program) -> None:
@@ -166,17 +166,17 @@ class Session:
         if self.failure:
             raise self.failure
 
-    def record(self, name: str, *given: Value) -> Value:
+    def record(self, name: str, *operands: Value) -> Value:
         r = self.recorder
         parent = r.state
-        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in given)
+        tokens = tuple(v.slot if v.epoch == r.epoch else r.admit(v) for v in operands)
         key: tuple[Any, ...] = (name, *tokens)
         state = parent.next.get(key)
         if state is None:
             admitted = tuple((s, FOUR, False) for s in range(parent.slots, r.slots))
-            arguments = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(given)}
-            made = Record(name, arguments, (FOUR,), (r.slots,), {}, admitted, "line")
-            state = State(parent, made, FOUR, r.slots + 1, len(r.buffers), 0)
+            arguments = {f"x{i}": Operand(v.slot, None) for i, v in enumerate(operands)}
+            record = Record(name, arguments, (FOUR,), (r.slots,), {}, admitted, "line")
+            state = State(parent, record, FOUR, r.slots + 1, len(r.buffers), 0)
             parent.add(key, state)
         r.state = state
         return r.produce(FOUR)
@@ -205,18 +205,18 @@ def test_the_recorder_goes_on_with_the_rest() -> None:
 def test_the_same_reads_meet_the_same_states() -> None:
     session = Session()
     r = session.recorder
-    kept = total = resident(FOUR, Memory())
+    held = total = resident(FOUR, Memory())
     ends: list[tuple[State, Split | None]] = []
     for _ in range(5):
         x = session.record("model", resident(FOUR, Memory()))
         total = session.record("total", total, x)
-        asked = session.record("loss", x)
+        loss = session.record("loss", x)
         end = r.state
-        r.read(asked)
+        r.read(loss)
         ends.append((end, r.state))
     assert len({id(end) for end, _ in ends[2:]}) == 1
     assert len({id(rest) for _, rest in ends}) == 1
-    assert kept is not total
+    assert held is not total
 
 
 def test_a_value_that_only_the_rest_needs_keeps_its_buffer() -> None:

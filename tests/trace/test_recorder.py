@@ -42,10 +42,10 @@ class Session:
                 for s in range(parent.slots, r.slots)
                 if (v := r.values[s]()) is not None
             )
-            made = Record(
+            record = Record(
                 name, {"x": Operand(value.slot, None)}, (value.layout,), (r.slots,), {}, admitted, "test.py:1"
             )
-            state = State(parent, made, value.layout, r.slots + 1, len(r.buffers), len(r.numbers))
+            state = State(parent, record, value.layout, r.slots + 1, len(r.buffers), len(r.numbers))
             parent.add(key, state)
         r.state = state
         return r.produce(state.outs)

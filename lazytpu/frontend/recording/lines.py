@@ -13,10 +13,11 @@ import torch
 
 from lazytpu.frontend.torch_private import current_node, sequence_number
 
-# The folders of torch and lazytpu, whose frames are not the user's.
 _OURS = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep for path in (torch.__file__, sys.modules["lazytpu"].__file__ or "")
+    os.path.dirname(os.path.abspath(path)) + os.sep
+    for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "__init__.py"))
 )
+_OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
 _FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first
 
 

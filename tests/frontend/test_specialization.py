@@ -29,9 +29,9 @@ def programs(step: Callable[[Any], Any], values: Sequence[Any]) -> list[int]:
     """How many programs there are after each step with one of `values`."""
     before, counts = made(), []
     for value in values:
-        kept = step(value)
+        result = step(value)
         lazytpu.mark_step()
-        del kept
+        del result
         counts.append(made() - before)
     return counts
 
@@ -126,16 +126,16 @@ def test_run_time_numbers_give_the_bits_that_static_ones_do(name: str, monkeypat
         chain = chain * 1  # a state of its own for each value, so that none is seen to vary
         static.append(function(chain, value))
         assert not taken_at_run_time()
-    expected = [each.cpu() for each in static]
+    expected = [reference.cpu() for reference in static]
     on_tpu = x.to("tpu")
     for value in values[:2]:
         function(on_tpu, value).cpu()
-    for value, each in zip(values, expected, strict=True):
+    for value, reference in zip(values, expected, strict=True):
         result = function(on_tpu, value)
         assert taken_at_run_time()
-        found = result.cpu()
-        torch.testing.assert_close(found, each, rtol=0, atol=0, equal_nan=True)
-        assert bool(((found.signbit() == each.signbit()) | each.isnan()).all())
+        actual = result.cpu()
+        torch.testing.assert_close(actual, reference, rtol=0, atol=0, equal_nan=True)
+        assert bool(((actual.signbit() == reference.signbit()) | reference.isnan()).all())
 
 
 def test_gradients() -> None:
@@ -224,9 +224,9 @@ def test_a_promotion_is_explained() -> None:
         return x.sinh().pow(p)
 
     programs(step, [2.5, 3.5])
-    found = lazytpu.explain()[-1]
-    assert (found.code, found.hint, found.recompile) == ("static-scalar", "promoted", 0)
-    assert "was 2.5, is <float> (a number that changes: from now on it is an argument of the program)" in found.text
+    explained = lazytpu.explain()[-1]
+    assert (explained.code, explained.hint, explained.recompile) == ("static-scalar", "promoted", 0)
+    assert "was 2.5, is <float> (a number that changes: from now on it is an argument of the program)" in explained.text
 
 
 def test_strict_mode() -> None:
