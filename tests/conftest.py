@@ -22,8 +22,9 @@ if not _WORKER:
 os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
 
 OPTIMIZED = (
-    *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace", "training"),
+    *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace"),
     "frontend/test_float8.py",
+    "training/test_steps.py",
 )
 """Tests that get XLA as users do: what they look for (donated memory, chains of programs, the same bits in all modes,
 what is fused and what must not be, the smallest numbers) depends on its optimizations."""

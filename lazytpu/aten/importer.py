@@ -298,7 +298,7 @@ def _flatten(values: Any) -> list[Any]:
 
 
 def location_of(line: Any) -> LocationAttr:
-    """The location of a record's source line (see `lazytpu.ir.location.Line`), with a short path."""
+    """The location of a record's source line (see `lazytpu.ir.location.ScriptLine`), with a short path."""
     if line is None:
         return UNKNOWN_LOC
     path = os.path.relpath(line.file)

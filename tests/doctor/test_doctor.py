@@ -33,6 +33,7 @@ def checks(path: Path) -> dict[str, dict[str, Any]]:
     return {f"{each['family']}.{each['name']}": each for each in json.loads(path.read_text())["checks"]}
 
 
+@pytest.mark.long
 def test_a_report_of_the_cpu(tmp_path: Path) -> None:
     """Of the family that is about processes; the checks of the others are run by test_checks.py."""
     path = tmp_path / "report.json"

@@ -17,6 +17,7 @@ from lazytpu.lowering.templates.attention_blocks import Extra, How
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
+from tests.compiling import QUICK
 from tests.lowering.harness import module_of
 
 
@@ -102,7 +103,7 @@ def test_the_two_passes_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> Non
         names = {"bool": "i1", "uint64": "ui64", "float32": "f32", "float64": "f64"}
         module = module_of(build, *[(names[str(x.dtype)], x.shape) for x in arrays])
         run_pipeline(module, passes=passes, verify=True)
-        program = Program.compile(emit(module))
+        program = Program.compile(emit(module), options=QUICK)
         results.append([client.to_host(x) for x in program.run([client.to_device(x) for x in arrays])])
     for got, want in zip(*results, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
