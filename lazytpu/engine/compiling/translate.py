@@ -63,7 +63,7 @@ def translate(
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. With `parts` the program is taken apart, too.
+    when that is not where programs of this process do. With `parts` the program is also taken apart.
     `memory_limit` are the bytes of HBM that it may take, 0 for what there is. Raises ImportFailure, PassError or
     LoweringError.
     """

@@ -172,7 +172,7 @@ def _laid_out(tensor: wording.TensorArgument) -> str:
 
 def _only(old: Old, new: New, index: int, sizes: set[tuple[int, int]], only: str) -> str:
     """Where traces of the same ops and lines differ, besides what follows from it: "there", or in all inputs that have
-    "that size"; "" when they differ elsewhere, too."""
+    "that size"; "" when they also differ elsewhere."""
     for before, after in zip(old.records[index + 1 :], new.records[index + 1 :], strict=True):
         if before is after or not (before.admitted or after.admitted):
             continue
