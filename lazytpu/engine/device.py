@@ -60,8 +60,8 @@ def _number(path: Path) -> int | None:
 def _listed(name: str) -> int | None:
     """Bytes of an entry of Linux's list, None where there is none."""
     listed = Path("/proc/meminfo")
-    found = re.search(rf"^{name}:\s+(\d+) kB", listed.read_text(), re.MULTILINE) if listed.exists() else None
-    return 1024 * int(found[1]) if found else None
+    match = re.search(rf"^{name}:\s+(\d+) kB", listed.read_text(), re.MULTILINE) if listed.exists() else None
+    return 1024 * int(match[1]) if match else None
 
 
 def limit() -> int:

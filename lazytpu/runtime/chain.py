@@ -86,10 +86,10 @@ class Chain:
         return run_error(self.name, where, lost)
 
     def __repr__(self) -> str:
-        found = self.signature
+        signature = self.signature
         return (
             f"<Chain {self.name}: {len(self.plan.calls)} calls of {len(self.programs)} programs, "
-            f"{len(found.arguments)} arguments, {len(found.donated)} donated, {len(found.results)} results>"
+            f"{len(signature.arguments)} arguments, {len(signature.donated)} donated, {len(signature.results)} results>"
         )
 
 
@@ -122,9 +122,9 @@ def _levels(programs: Sequence[Program], plan: Plan, arguments: Sequence[int]) -
     for call in plan.calls:
         program = programs[call.program]
         memory = program.memory
-        made = [nbytes(spec) for spec in program.signature.results]
+        results = [nbytes(spec) for spec in program.signature.results]
         yield live, live + memory.temporaries + memory.outputs - memory.aliased
         taken = {call.inputs[i] for i in program.signature.donated}
         freed = sum(sizes[i] for i in call.dead if i >= len(arguments) or i in taken)
-        live += sum(made) - freed
-        sizes.extend(made)
+        live += sum(results) - freed
+        sizes.extend(results)

@@ -208,8 +208,8 @@ def topology() -> str:
     features of its instruction set that XLA may use."""
     kinds = sorted({str(device.device_kind) for device in devices()})
     try:
-        found = xla_client.get_topology_for_devices(devices())
-        return f"{', '.join(kinds)} {found.fingerprint():016x}"
+        described = xla_client.get_topology_for_devices(devices())
+        return f"{', '.join(kinds)} {described.fingerprint():016x}"
     except XlaError:  # a platform without descriptions of topologies
         return f"{', '.join(kinds)} x{len(client().devices())}"
 

@@ -45,9 +45,9 @@ def _wrap_main(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> lis
     inner = main_function(module)
     kind = inner.type
     expected = [(element_dtype(t), tuple(t.shape)) for t in map(ir.RankedTensorType, kind.inputs)]
-    given = [(a.dtype, a.shape) for a in arrays]
-    if expected != given:
-        raise ValueError(f"@main takes {expected}; got {given}")
+    shapes = [(a.dtype, a.shape) for a in arrays]
+    if expected != shapes:
+        raise ValueError(f"@main takes {expected}; got {shapes}")
     dtypes = [element_dtype(ir.RankedTensorType(t)) for t in kind.results]
     inner.attributes["sym_name"] = ir.StringAttr.get("wrapped")
     inner.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -67,12 +67,12 @@ def _wrap_main(module: ir.Module, arrays: Sequence[np.ndarray[Any, Any]]) -> lis
     return dtypes
 
 
-def _rebuild(pending: list[ir.Value], wanted: ir.RankedTensorType) -> ir.Value:
+def _rebuild(pending: list[ir.Value], kind: ir.RankedTensorType) -> ir.Value:
     """The next argument of the original function, made of the next one or two of the wrapper."""
-    dtype = element_dtype(wanted)
+    dtype = element_dtype(kind)
     if dtype in _REAL:
         return stablehlo.complex(pending.pop(0), pending.pop(0))
-    return stablehlo.bitcast_convert(wanted, pending.pop(0)) if dtype in _AS_BITS else pending.pop(0)
+    return stablehlo.bitcast_convert(kind, pending.pop(0)) if dtype in _AS_BITS else pending.pop(0)
 
 
 def _take_apart(value: ir.Value) -> list[ir.Value]:

@@ -23,10 +23,10 @@ def set_options(module: ir.Module, options: Mapping[str, Option]) -> None:
 
 def options_of(module: ir.Module) -> dict[str, Option]:
     """The options that a module asks for."""
-    found = module.operation.attributes
-    if OPTIONS not in found:
+    attributes = module.operation.attributes
+    if OPTIONS not in attributes:
         return {}
-    return {each.name: _option(each.attr) for each in ir.DictAttr(found[OPTIONS])}
+    return {each.name: _option(each.attr) for each in ir.DictAttr(attributes[OPTIONS])}
 
 
 def set_replicas(module: ir.Module, replicas: int) -> None:
@@ -36,8 +36,8 @@ def set_replicas(module: ir.Module, replicas: int) -> None:
 
 def replicas_of(module: ir.Module) -> int:
     """On how many devices a module runs at once, each with values of its own."""
-    found = module.operation.attributes
-    return ir.IntegerAttr(found[REPLICAS]).value if REPLICAS in found else 1
+    attributes = module.operation.attributes
+    return ir.IntegerAttr(attributes[REPLICAS]).value if REPLICAS in attributes else 1
 
 
 def _attribute(option: Option) -> ir.Attribute:

@@ -39,16 +39,16 @@ def without_half_arithmetic() -> Iterator[None]:
     """Inside, a first client of XLA uses no instructions for half precision. XLA reads XLA_FLAGS once, when a process
     makes its first client, so they hold one flag more for that time. A cap of the user's own stays, and so does the
     name of a file of flags."""
-    given = os.environ.get("XLA_FLAGS")
-    file = given is not None and given.strip() != "" and not given.lstrip().startswith("-")
-    if file or not has_half_arithmetic() or FLAG in (given or ""):
+    before = os.environ.get("XLA_FLAGS")
+    file = before is not None and before.strip() != "" and not before.lstrip().startswith("-")
+    if file or not has_half_arithmetic() or FLAG in (before or ""):
         yield
         return
-    os.environ["XLA_FLAGS"] = f"{given or ''} {FLAG}={MOST}".strip()
+    os.environ["XLA_FLAGS"] = f"{before or ''} {FLAG}={MOST}".strip()
     try:
         yield
     finally:
-        if given is None:
+        if before is None:
             del os.environ["XLA_FLAGS"]
         else:
-            os.environ["XLA_FLAGS"] = given
+            os.environ["XLA_FLAGS"] = before

@@ -65,10 +65,10 @@ class Program:
             CompileError: XLA refused the module.
         """
         with module.context:
-            found = signature(module)
+            of_module = signature(module)
             options = {**options_of(module), **(options or {})}
         executable = client.compile_module(module, name=name, device=device, options=options)
-        return cls(executable, found, name=name, device=device, key=key)
+        return cls(executable, of_module, name=name, device=device, key=key)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Runs the program; the arrays at `signature.donated` are gone afterwards. They must lie as `layouts` says:
@@ -117,8 +117,8 @@ class Program:
         return run_error(self.name, reason)
 
     def __repr__(self) -> str:
-        found = self.signature
+        main = self.signature
         return (
-            f"<Program {self.name}: {len(found.arguments)} arguments, {len(found.donated)} donated, "
-            f"{len(found.results)} results>"
+            f"<Program {self.name}: {len(main.arguments)} arguments, {len(main.donated)} donated, "
+            f"{len(main.results)} results>"
         )

@@ -49,14 +49,14 @@ class Signature:
     executable says; a trace knows nothing of it, so signatures that differ in this alone are equal."""
 
 
-def to_json(found: Signature) -> dict[str, Any]:
+def to_json(main: Signature) -> dict[str, Any]:
     """The signature as JSON, element types by their MLIR names."""
     names = {dtype: name for name, dtype in _DTYPES.items()}
     return {
-        "arguments": [[names[dtype], list(shape)] for dtype, shape in found.arguments],
-        "results": [[names[dtype], list(shape)] for dtype, shape in found.results],
-        "donated": list(found.donated),
-        "laid": [list(each) for each in found.laid],
+        "arguments": [[names[dtype], list(shape)] for dtype, shape in main.arguments],
+        "results": [[names[dtype], list(shape)] for dtype, shape in main.results],
+        "donated": list(main.donated),
+        "laid": [list(each) for each in main.laid],
     }
 
 
@@ -114,7 +114,7 @@ def signature(module: ir.Module) -> Signature:
 def _laid(main: func.FuncOp, which: str) -> tuple[int, ...]:
     if which not in main.attributes:
         return ()
-    return tuple(i for i, each in enumerate(ir.ArrayAttr(main.attributes[which])) if LAYOUT in ir.DictAttr(each))
+    return tuple(i for i, named in enumerate(ir.ArrayAttr(main.attributes[which])) if LAYOUT in ir.DictAttr(named))
 
 
 def _spec(kind: ir.Type) -> TensorSpec:

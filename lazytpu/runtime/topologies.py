@@ -113,5 +113,5 @@ def _compiled(
 
 def _dumped(dump: Path, which: str) -> bytes:
     """The largest file of that kind; programs that the compiler adds for itself are smaller."""
-    found = sorted(dump.rglob(f"*{which}"), key=lambda path: path.stat().st_size)
-    return found[-1].read_bytes() if found else b""
+    files = sorted(dump.rglob(f"*{which}"), key=lambda path: path.stat().st_size)
+    return files[-1].read_bytes() if files else b""

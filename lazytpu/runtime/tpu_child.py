@@ -36,19 +36,19 @@ def _answer(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         topologies.aim_at(request["topology"])
         with mlir_context():
-            given = (folder / MODULE).read_bytes()
-            module = ir.Module.parse(given)
+            text = (folder / MODULE).read_bytes()
+            module = ir.Module.parse(text)
             start = process_time()
-            made = topologies.compile_scheduled(
+            scheduled = topologies.compile_scheduled(
                 module,
                 name=request["name"],
                 partitions=request["partitions"],
-                shardy=b"sdy" in given,
+                shardy=b"sdy" in text,
                 options=request["options"],
                 dump=folder / DUMP,
             )
-            seconds, proto = process_time() - start, base64.b64encode(made.proto).decode()
-            return {**asdict(made), "seconds": seconds, "proto": proto}
+            seconds, proto = process_time() - start, base64.b64encode(scheduled.proto).decode()
+            return {**asdict(scheduled), "seconds": seconds, "proto": proto}
     except PlatformError as error:
         return {"refused": "topology", "reason": str(error)}
     except (CompileError, ir.MLIRError) as error:

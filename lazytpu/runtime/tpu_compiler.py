@@ -64,8 +64,8 @@ class Topology:
     def parse(cls, text: str) -> Topology:
         """The topology of a name; that of a generation alone, "v6e", stands for its smallest. Raises ValueError that
         says what a topology is called."""
-        found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", full_name(text))
-        generation, shape = (found[1], tuple(map(int, found[2].split("x")))) if found else ("", ())
+        match = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", full_name(text))
+        generation, shape = (match[1], tuple(map(int, match[2].split("x")))) if match else ("", ())
         dimensions, largest, _ = _GENERATIONS.get(generation, (0, 0, 0))
         if len(shape) != dimensions or not 1 <= prod(shape) <= largest:
             raise ValueError(
@@ -149,8 +149,8 @@ def compile_for_tpu(
         CompileError: the compiler refused the module, died, or took too long; `name` is what the message calls it.
     """
     wanted = Topology.parse(topology)
-    told, replicas = _devices_of(stablehlo, name)
-    partitions = told if partitions is None else partitions
+    own, replicas = _devices_of(stablehlo, name)
+    partitions = own if partitions is None else partitions
     devices = partitions * replicas
     if not 1 <= devices <= wanted.devices:
         raise ValueError(f"{name} is for {devices} devices, and {topology} has {wanted.devices}")
@@ -158,13 +158,13 @@ def compile_for_tpu(
     module = stablehlo.encode() if isinstance(stablehlo, str) else stablehlo
     request: dict[str, Any] = {"topology": str(target), "partitions": partitions, "options": dict(options or {})}
     key = _key(module, request)
-    kept = _kept(key, wanted, devices)
-    if kept is not None:
-        return kept
+    stored = _kept(key, wanted, devices)
+    if stored is not None:
+        return stored
     with store().locked(KIND, key):
-        kept = _kept(key, wanted, devices) if store().has(KIND, key) else None  # from the process that had the lock
-        if kept is not None:
-            return kept
+        stored = _kept(key, wanted, devices) if store().has(KIND, key) else None  # from the process that had the lock
+        if stored is not None:
+            return stored
         answer = _compiled(module, {**request, "name": name}, limit)
         payload = zlib.compress(json.dumps(answer).encode(), 6)
         store().put(KIND, key, payload, {"name": f"{name} for {target}"})
@@ -178,21 +178,21 @@ def _devices_of(module: str | bytes, name: str) -> tuple[int, int]:
             parsed = ir.Module.parse(module)
         except ir.MLIRError as error:
             raise CompileError(name, str(error)) from error
-        found = parsed.operation.attributes
-        partitions = ir.IntegerAttr(found[PARTITIONS]).value if PARTITIONS in found else 1
+        attributes = parsed.operation.attributes
+        partitions = ir.IntegerAttr(attributes[PARTITIONS]).value if PARTITIONS in attributes else 1
         return partitions, replicas_of(parsed)
 
 
 def _key(module: bytes, request: Mapping[str, Any]) -> str:
     """The digest of all that goes in. Raises PlatformError without libtpu."""
-    made = {
+    parts = {
         **request,
         "version": VERSION,
         "libtpu": libtpu(),
         "jaxlib": metadata.version("jaxlib"),
         "flags": [flags("XLA_FLAGS"), flags("LIBTPU_INIT_ARGS")],
     }
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode() + b"\n" + module).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode() + b"\n" + module).hexdigest()
 
 
 def libtpu() -> str:
@@ -237,7 +237,7 @@ def _compiled(module: bytes, request: Mapping[str, Any], limit: float) -> dict[s
         (folder / MODULE).write_bytes(module)
         (folder / REQUEST).write_text(json.dumps(request))
         command = [sys.executable, str(CHILD), temporary]
-        path = os.pathsep.join(each or os.getcwd() for each in sys.path)
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         environment = {**os.environ, **ALONE, "PYTHONPATH": path}
         with (folder / "said").open("wb") as said:
             try:

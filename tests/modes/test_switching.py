@@ -92,7 +92,7 @@ def test_a_block_is_not_entered_when_what_was_pending_fails(x: torch.Tensor, mon
         raise RuntimeError("no program today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_select", fail)
+        patch.setattr(engine.cutter, "_select", fail)
         with pytest.raises(RuntimeError, match="no program today"), lazytpu.mode("strict"):
             pytest.fail("the block ran")
     with pytest.raises(RuntimeError, match="no program today"):

@@ -63,7 +63,7 @@ def translate(
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. With `parts` the program is taken apart, too.
+    when that is not where programs of this process do. With `parts` the program is also taken apart.
     `memory_limit` are the bytes of HBM that it may take, 0 for what there is. Raises ImportFailure, PassError or
     LoweringError.
     """
@@ -77,15 +77,15 @@ def translate(
         observer=debug.observer(name),
     )
     packs = len(imported.packer.packs)
-    kept, aliased = drop_unused_arguments(imported.module)
+    used, aliased = drop_unused_arguments(imported.module)
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
     binding = Binding(
         packer=imported.packer,
-        packs=tuple(i for i in kept if i < packs),
-        inputs=tuple(i - packs for i in kept if i >= packs),
-        donated=frozenset([kept[i] - packs for i in aliased]),
+        packs=tuple(i for i in used if i < packs),
+        inputs=tuple(i - packs for i in used if i >= packs),
+        donated=frozenset([used[i] - packs for i in aliased]),
         live=tuple(live),
         checks=imported.checks,
     )
@@ -114,10 +114,10 @@ def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:
     """
     function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
     block, attributes = function.body.block, list(function.arg_attrs or ())
-    kept = [i for i, argument in enumerate(block.args) if argument.uses]
+    used = [i for i, argument in enumerate(block.args) if argument.uses]
     for argument in [a for a in block.args if not a.uses]:
         block.erase_arg(argument)
-    attributes = [attributes[i] for i in kept]
+    attributes = [attributes[i] for i in used]
     function.arg_attrs = ArrayAttr(attributes)
     function.function_type = FunctionType.from_lists([a.type for a in block.args], list(function.function_type.outputs))
-    return kept, [i for i, a in enumerate(attributes) if "lazytpu.alias" in a.data]
+    return used, [i for i, a in enumerate(attributes) if "lazytpu.alias" in a.data]

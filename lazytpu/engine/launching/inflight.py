@@ -177,7 +177,7 @@ class Inflight:
         try:
             while len(runs) < count:
                 runs.append(self.runs.popleft())
-        except IndexError:  # there are no more: another thread may settle runs, too
+        except IndexError:  # there are no more: another thread may settle runs as well
             return runs
         return runs
 

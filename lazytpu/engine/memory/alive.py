@@ -50,8 +50,8 @@ class LiveValue:
     def __str__(self) -> str:
         kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         what = f"{self.category} {self.name}" if self.name else self.category
-        made = f", made by {self.op}" if self.op else ""
-        return f"{size(self.nbytes):>10}  {kind} ({what}){made}" + (f" at {short(self.line)}" if self.line else "")
+        maker = f", made by {self.op}" if self.op else ""
+        return f"{size(self.nbytes):>10}  {kind} ({what}){maker}" + (f" at {short(self.line)}" if self.line else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class MemoryReport:
 
     def by_category(self) -> dict[str, Amount]:
         """Bytes and values of each category that has any, in the order of `CATEGORIES`."""
-        found = _grouped(self.values, lambda value: value.category)
-        return {name: found[name] for name in CATEGORIES if name in found}
+        amounts = _grouped(self.values, lambda value: value.category)
+        return {name: amounts[name] for name in CATEGORIES if name in amounts}
 
     def by_line(self) -> dict[str, Amount]:
         """Bytes and values by the source line ("file:line") that made them, most bytes first; by the op where there is
         no line, as for gradients that autograd adds up."""
-        found = _grouped(self.values, lambda value: value.line or f"({value.op or 'unknown'})")
-        return dict(sorted(found.items(), key=lambda item: -item[1].nbytes))
+        amounts = _grouped(self.values, lambda value: value.line or f"({value.op or 'unknown'})")
+        return dict(sorted(amounts.items(), key=lambda item: -item[1].nbytes))
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain numbers, strings, lists and dicts, fit for JSON."""
@@ -141,19 +141,19 @@ class MemoryReport:
 def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) -> MemoryReport:
     """What is alive now. Counts every buffer once, whoever shares it; needs no device and waits for nothing."""
     objects: dict[type, list[Any]] = {}
-    for each in gc.get_objects():
-        objects.setdefault(type(each), []).append(each)
+    for thing in gc.get_objects():
+        objects.setdefault(type(thing), []).append(thing)
     owned = owners(objects)
     buffers = [*objects.get(Buffer, ()), *objects.get(ConstantBuffer, ())]
     live = [(buffer, buffer.array) for buffer in buffers]
-    found = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
+    values = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]
-    found += [_value(b, b.existing, owned.get(id(b))) for b in custom]
-    unseen = MEMORY.live - sum(value.nbytes for value in found)
+    values += [_value(b, b.existing, owned.get(id(b))) for b in custom]
+    unseen = MEMORY.live - sum(value.nbytes for value in values)
     if gc.get_freeze_count() and unseen > 0:
-        found.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
-    found.sort(key=lambda value: -value.nbytes)
-    return MemoryReport(tuple(found), MEMORY.peak, free, total, beside)
+        values.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
+    values.sort(key=lambda value: -value.nbytes)
+    return MemoryReport(tuple(values), MEMORY.peak, free, total, beside)
 
 
 def short(line: str) -> str:
@@ -183,7 +183,7 @@ def _value(buffer: Buffer, array: Any, owner: Any) -> LiveValue:
 
 
 def _grouped(values: Iterable[LiveValue], key: Callable[[LiveValue], str]) -> dict[str, Amount]:
-    found: dict[str, list[int]] = {}
+    sizes_of: dict[str, list[int]] = {}
     for value in values:
-        found.setdefault(key(value), []).append(value.nbytes)
-    return {name: Amount(sum(sizes), len(sizes)) for name, sizes in found.items()}
+        sizes_of.setdefault(key(value), []).append(value.nbytes)
+    return {name: Amount(sum(sizes), len(sizes)) for name, sizes in sizes_of.items()}

@@ -84,8 +84,10 @@ def of_cut(
 ) -> OutOfMemoryError:
     """The error of a cut whose live values are `held`. `names` are those of the trace's slots that have one; `compiled`
     is what was run, None when XLA refused to compile it."""
-    made = origins(trace.state.records(), [slot for slot, _ in held], error.program)
-    results = [_value(value, RESULT, names.get(slot), origin) for (slot, value), origin in zip(held, made, strict=True)]
+    made_by = origins(trace.state.records(), [slot for slot, _ in held], error.program)
+    results = [
+        _value(value, RESULT, names.get(slot), origin) for (slot, value), origin in zip(held, made_by, strict=True)
+    ]
     if compiled is None:
         return OutOfMemoryError(error, "run" if isinstance(error, RunError) else "compile", before, results=results)
     donated = sum(trace.buffers[i].nbytes for i in compiled.binding.donated)
@@ -107,8 +109,8 @@ def _kept(trace: Trace, names: dict[int, str]) -> list[LiveValue]:
     overwritten = set(predecessors.values())
     named = {root_of(slot, predecessors): name for slot, name in names.items()}
     inputs = (slot for record in trace.state.records() for slot, _, empty in record.admitted if not empty)
-    found = zip(trace.buffers, (trace.values[slot]() for slot in inputs), strict=True)
-    alive = [(buffer, value) for buffer, value in found if value is not None and value.slot in overwritten]
+    pairs = zip(trace.buffers, (trace.values[slot]() for slot in inputs), strict=True)
+    alive = [(buffer, value) for buffer, value in pairs if value is not None and value.slot in overwritten]
     return [_value(value, "overwritten", named.get(value.slot), buffer.origin) for buffer, value in alive]
 
 
@@ -157,42 +159,42 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
     before, memory = error.before.by_category(), error.memory
     results = sum(value.nbytes for value in error.results)
     enough = max(1, (memory.peak if memory is not None else error.before.allocated + results) // 20)
-    found: list[str] = []
+    advice: list[str] = []
 
     def alive(category: str) -> int:
         return before[category].nbytes if category in before else 0
 
     blocked = sum(value.nbytes for value in kept)
     if blocked >= enough:
-        found.append(
+        advice.append(
             f"{size(blocked)} are overwritten but cannot give their memory to the results, since other tensors of the "
             f"script still hold the old contents: drop them ({_where(kept)})."
         )
     if alive("gradients") >= enough:
-        found.append(
+        advice.append(
             f"gradients of an earlier step take {size(alive('gradients'))}: call optimizer.zero_grad() right after "
             "optimizer.step(), so that the next step starts without them."
         )
     if alive("activations") >= enough:
-        found.append(
+        advice.append(
             f"activations of an earlier forward pass take {size(alive('activations'))}: drop the tensors that hold its "
             "graph (a kept loss or output; keep loss.detach()), or run it under torch.no_grad()."
         )
     unnamed = [value for value in error.results if value.name is None]
     extra = sum(value.nbytes for value in unnamed)
     if extra >= enough:
-        found.append(
+        advice.append(
             f"{len(unnamed)} results of {size(extra)} belong to no module or optimizer, and are computed because "
             f"tensors of the script or the graph of autograd hold them ({_where(unnamed)}): what is dropped before the "
             "step ends takes no memory."
         )
     if memory is None or memory.temporaries >= enough:
         much = "" if memory is None else f"temporaries take {size(memory.temporaries)}: "
-        found.append(
+        advice.append(
             f"{much}a smaller batch (with gradient accumulation), torch.utils.checkpoint for what the backward pass "
             'keeps, or torch.autocast("tpu") for half of it.'
         )
-    return found or ["a smaller batch or model: nothing here could be freed."]
+    return advice or ["a smaller batch or model: nothing here could be freed."]
 
 
 def _where(values: Sequence[LiveValue]) -> str:

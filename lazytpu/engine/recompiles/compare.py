@@ -102,7 +102,7 @@ def _changes(
     says little: traces that begin with the same records share them, with the lines that had them first."""
     if old.op is not new.op:
         return None
-    found: list[ArgumentChange] = []
+    changes: list[ArgumentChange] = []
     for i, argument in enumerate(old.op._schema.arguments):
         name = argument.name
         was = wording.described(old.arguments.get(name, argument.default_value), before)
@@ -112,9 +112,9 @@ def _changes(
             pairs = [(j + 1, a, b) for j, (a, b) in enumerate(zip(was, now, strict=True))]
         for element, a, b in pairs:
             if a != b:
-                found.append(ArgumentChange(_code(a, b), i + 1, name, a, b, element))
+                changes.append(ArgumentChange(_code(a, b), i + 1, name, a, b, element))
     was, now = dict(old.settings), dict(new.settings)
-    found.extend(
+    changes.extend(
         ArgumentChange(code, 0, name, was[name], now[name])
         for name, code in SWITCHES.items()
         if name in was and name in now and was[name] != now[name]
@@ -124,10 +124,10 @@ def _changes(
         if empty.get(slot, is_empty) != is_empty:
             words = {True: "memory that nothing had written", False: "a tensor with values"}
             what = wording.array(layout.dtype, layout.shape)
-            found.append(ArgumentChange("new-trace-path", 0, what, words[not is_empty], words[is_empty]))
-    if not found and old.line != new.line:
+            changes.append(ArgumentChange("new-trace-path", 0, what, words[not is_empty], words[is_empty]))
+    if not changes and old.line != new.line:
         return None
-    return tuple(sorted(found, key=lambda change: _WEIGHT[change.code]))
+    return tuple(sorted(changes, key=lambda change: _WEIGHT[change.code]))
 
 
 # Which change of a record is told first: what a shape or a dtype entails follows from it.

@@ -45,11 +45,11 @@ class Made:
     milliseconds: float = 0.0
     "Wall time until it was there: import, passes, lowering and XLA."
 
-    def explain(self, found: Reason, recompile: int) -> None:
+    def explain(self, reason: Reason, recompile: int) -> None:
         """Fill in the reason."""
-        self.code, self.hint, self.fix, self.diff = found.code, found.hint, found.fix, found.diff
-        self.text = sentence(found, self.nearest)
-        self.line = place(found.line)
+        self.code, self.hint, self.fix, self.diff = reason.code, reason.hint, reason.fix, reason.diff
+        self.text = sentence(reason, self.nearest)
+        self.line = place(reason.line)
         self.recompile = recompile
 
     def __str__(self) -> str:

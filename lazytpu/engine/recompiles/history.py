@@ -101,7 +101,7 @@ class Recompiles:
         near = self._nearest(sketch, new, trace.state)
         other_mode = self._other_mode(sketch, new) if near is None or near[0].setting.mode != setting.mode else None
         if near is None or (other_mode is not None and near[1].share < 1):
-            found, family = reasons.first(new, other_mode), Family()
+            reason, family = reasons.first(new, other_mode), Family()
         else:
             known, how, old_records = near
             old = Old(
@@ -115,20 +115,20 @@ class Recompiles:
                 known.end() is trace.state,
                 known.is_first,
             )
-            found, family = reasons.reason(old, new, self._ops), known.family
+            reason, family = reasons.reason(old, new, self._ops), known.family
             entry.nearest = known.number
-        entry.explain(found, family.recompiles + (entry.nearest is not None and not found.expected))
+        entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
         self._count += 1
         self._listed.append(entry)
         if entry.recompile > family.recompiles:
             with making:
-                policy.apply(entry.text, found.line, entry.recompile)
+                policy.apply(entry.text, reason.line, entry.recompile)
         family.recompiles = entry.recompile
         self._remember(records, sketch, setting.mode)
         end = weakref.ref(trace.state)
         is_first = entry.nearest is None
         making.known = EarlierProgram(
-            entry.number, sketch, end, live, frozenset(dead), setting, found.growth, family, is_first
+            entry.number, sketch, end, live, frozenset(dead), setting, reason.growth, family, is_first
         )
         self._keep(making.known)
 
@@ -145,10 +145,10 @@ class Recompiles:
         same = [known for known in self._known if known.end() is state]
         if same:  # the trace itself had a program, for other results
             return min(same, key=lambda k: _distance(k, new)), Near(1.0, len(sketch), 0, len(sketch)), new.records
-        found = nearest(sketch, ((k, k.sketch) for k in reversed(self._known) if k.end() is not None))
-        if found is None or found[1].before + found[1].after < NEAR * len(sketch):
+        best = nearest(sketch, ((k, k.sketch) for k in reversed(self._known) if k.end() is not None))
+        if best is None or best[1].before + best[1].after < NEAR * len(sketch):
             return None
-        known, near = found
+        known, near = best
         end = known.end()
         return None if end is None else (known, near, end.records())
 

@@ -85,7 +85,7 @@ def nearest(sketch: TraceSketch, candidates: Iterable[tuple[Any, TraceSketch]]) 
     ends with the same op and line."""
     best: tuple[Any, Near] | None = None
     alike = 0
-    for found, other in candidates:
+    for candidate, other in candidates:
         if sketch.first != other.first and sketch.last != other.last:
             continue  # nothing in common at the ends
         if sketch.path == other.path:
@@ -97,5 +97,5 @@ def nearest(sketch: TraceSketch, candidates: Iterable[tuple[Any, TraceSketch]]) 
             continue
         near = nearness(sketch, other)
         if best is None or (near.share, near.layouts) > (best[1].share, best[1].layouts):
-            best = found, near
+            best = candidate, near
     return best

@@ -146,8 +146,8 @@ def _sentence(change: ArgumentChange, record: Record, new: New) -> str:
         return f"an input {change.name} of {wording.at(record)} was {change.was}, is {change.now}"
     was, now = _pair(change)
     name = f"`{change.name}`" if change.element is None else f"`{change.name}`[{change.element - 1}]"
-    if isinstance(change.now, wording.TensorArgument) and (given := new.names().get(change.now.slot)):
-        name += f", {given}"
+    if isinstance(change.now, wording.TensorArgument) and (named := new.names().get(change.now.slot)):
+        name += f", {named}"
     return f"argument {change.position} ({name}) of {wording.at(record)} was {was}, is {now}"
 
 
@@ -172,7 +172,7 @@ def _laid_out(tensor: wording.TensorArgument) -> str:
 
 def _only(old: Old, new: New, index: int, sizes: set[tuple[int, int]], only: str) -> str:
     """Where traces of the same ops and lines differ, besides what follows from it: "there", or in all inputs that have
-    "that size"; "" when they differ elsewhere, too."""
+    "that size"; "" when they also differ elsewhere."""
     for before, after in zip(old.records[index + 1 :], new.records[index + 1 :], strict=True):
         if before is after or not (before.admitted or after.admitted):
             continue
@@ -280,11 +280,11 @@ def _still_needed(old: Old, new: New, taken: list[int]) -> Reason:
 
 
 def _makers(records: Sequence[Record]) -> dict[int, Record]:
-    found: dict[int, Record] = {}
+    makers: dict[int, Record] = {}
     for record in records:
         for slots in (record.out_slots, *record.written.values(), [s for s, _, _ in record.admitted]):
-            found.update(dict.fromkeys(slots, record))
-    return found
+            makers.update(dict.fromkeys(slots, record))
+    return makers
 
 
 def _tensor_of(slot: int, known: Mapping[int, Any], names: Mapping[int, str], maker: Record | None) -> str:
@@ -294,11 +294,11 @@ def _tensor_of(slot: int, known: Mapping[int, Any], names: Mapping[int, str], ma
     return text if maker is None else f"{text}, the result of {wording.at(maker)},"
 
 
-def sentence(found: Reason, nearest: int | None) -> str:
+def sentence(reason: Reason, nearest: int | None) -> str:
     """The whole message: what, the hint, the nearest program, and the fix."""
-    text = f"{found.what} {found.note}".rstrip()
-    if nearest is not None and found.only:
-        text += f"; nearest program #{nearest} differs only {found.only}"
-    elif nearest is not None and f"#{nearest}" not in found.what:
+    text = f"{reason.what} {reason.note}".rstrip()
+    if nearest is not None and reason.only:
+        text += f"; nearest program #{nearest} differs only {reason.only}"
+    elif nearest is not None and f"#{nearest}" not in reason.what:
         text += f"; nearest program is #{nearest}"
-    return text + (f"; fix: {found.fix}" if found.fix else "")
+    return text + (f"; fix: {reason.fix}" if reason.fix else "")

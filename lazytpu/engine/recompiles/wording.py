@@ -83,17 +83,17 @@ def at(record: Record) -> str:
 
 def layouts(records: Sequence[Record]) -> dict[int, Layout]:
     """The layout of every slot that these records, the first of a trace, know."""
-    found: dict[int, Layout] = {}
+    by_slot: dict[int, Layout] = {}
     for record in records:
         for slot, layout, _ in record.admitted:
-            found[slot] = layout
+            by_slot[slot] = layout
         present = [o for o in record.outs if o is not None]
-        found.update(zip(record.out_slots, present, strict=False))
+        by_slot.update(zip(record.out_slots, present, strict=False))
         for name, slots in record.written.items():
             given = record.arguments[name]
             for operand, slot in zip(given if isinstance(given, list) else [given], slots, strict=True):
-                found[slot] = found[operand.slot]
-    return found
+                by_slot[slot] = by_slot[operand.slot]
+    return by_slot
 
 
 def described(value: Any, known: Mapping[int, Layout]) -> Any:
@@ -137,6 +137,6 @@ def line_of(record: Record, known: Mapping[int, Layout]) -> str:
         for name, value in record.arguments.items()
         if name not in _UNTOLD and (name not in defaults or value != defaults[name])
     ]
-    made = [array(o.dtype, o.shape) for o in record.outs if o is not None]
-    results = f" -> {', '.join(made)}" if made else ""
+    outs = [array(o.dtype, o.shape) for o in record.outs if o is not None]
+    results = f" -> {', '.join(outs)}" if outs else ""
     return f"{op_name(record)}({', '.join(shown)}){results}  {place(record.line)}".rstrip()

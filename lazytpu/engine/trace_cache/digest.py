@@ -33,16 +33,16 @@ def canonical(records: Iterable[Record]) -> str:
 
 
 def _record(record: Record) -> str:
-    given: list[str] = []
+    arguments: list[str] = []
     for name, value in record.arguments.items():
         try:
-            given.append(f"{name}={_value(value)}")
+            arguments.append(f"{name}={_value(value)}")
         except NotCanonical as error:
             raise NotCanonical(f"argument '{name}' of {record.op}: {error}") from None
-    parts = [f"{record.op}({';'.join(given)})"]
+    parts = [f"{record.op}({';'.join(arguments)})"]
     slots = iter(record.out_slots)
     parts.extend("_" if layout is None else f"%{next(slots)}:{_layout(layout)}" for layout in record.outs)
-    parts.extend(f"{name}->{_integers(found)}" for name, found in record.written.items())
+    parts.extend(f"{name}->{_integers(written)}" for name, written in record.written.items())
     parts.extend(
         f"{'empty' if empty else 'input'} %{slot}:{_layout(layout)}" for slot, layout, empty in record.admitted
     )

@@ -32,15 +32,15 @@ def remembered(name: str, make: Callable[[], list[str]]) -> list[str]:
             return _checked(json.loads(entry.payload))
         except ValueError as error:
             store().reject(KIND, key, str(error))
-    made = make()
-    store().put(KIND, key, json.dumps(made, separators=(",", ":")).encode(), {"name": name, "made_for": made_for})
-    return made
+    texts = make()
+    store().put(KIND, key, json.dumps(texts, separators=(",", ":")).encode(), {"name": name, "made_for": made_for})
+    return texts
 
 
-def _checked(given: Any) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+def _checked(texts: Any) -> list[str]:
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError("it is no list of texts")
-    return given
+    return texts
 
 
 def recall_rules() -> None:

@@ -71,18 +71,18 @@ def main(arguments: Sequence[str]) -> int:
 def _compile(path: Path, into: Store) -> str:
     """Compile one program; a line that says how it went."""
     try:
-        told: dict[str, Any] = json.loads(path.read_text())
+        fields: dict[str, Any] = json.loads(path.read_text())
         text = path.with_suffix(".stablehlo.mlir").read_text()
-        if told["translators"] != translation.translators():
+        if fields["translators"] != translation.translators():
             return f"{path.stem}: not compiled: another lazytpu, or other libraries under it, wrote it"
-        if told["stablehlo"] != hashlib.sha256(text.encode()).hexdigest():
+        if fields["stablehlo"] != hashlib.sha256(text.encode()).hexdigest():
             return f"{path.stem}: not compiled: its StableHLO is not what was written with it"
-        name, about = str(told["name"]), (told["content"], told["records"], told["entry"])
+        name, about = str(fields["name"]), (fields["content"], fields["records"], fields["entry"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{path.stem}: not compiled: it is no dump of lazytpu's ({error!r})"
     with client.mlir_context():
         module = ir.Module.parse(text)
-        found = signature(module)
+        described = signature(module)
     key = programs.program_key(module)
     start = time.perf_counter()
     try:
@@ -90,7 +90,7 @@ def _compile(path: Path, into: Store) -> str:
     except CompileError as error:
         return f"{path.stem}: not compiled: {error.reason.splitlines()[0]}"
     elapsed = 1e3 * (time.perf_counter() - start)
-    into.put(programs.KIND, key, payload, programs.describe(name, found, (), elapsed))
+    into.put(programs.KIND, key, payload, programs.describe(name, described, (), elapsed))
     content, records, entry = about
     data = json.dumps({**entry, "program": key}, separators=(",", ":")).encode()
     into.put(translation.KIND, translation.trace_key(content), data, translation.describe(name, records, key))

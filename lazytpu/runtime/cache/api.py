@@ -31,7 +31,7 @@ class Cache:
         executable; 0 for a kind there was nothing of), `evicted`, and `waited`, the seconds spent waiting for other
         processes' compilations."""
         counted = self._store.stats
-        return {each.name: copy(getattr(counted, each.name)) for each in fields(counted)}
+        return {counter.name: copy(getattr(counted, counter.name)) for counter in fields(counted)}
 
     def entries(self, kind: str | None = None) -> list[Listed]:
         """What is in it (of one kind), the one not used for longest first."""
@@ -44,8 +44,8 @@ class Cache:
     def evict(self, limit: int | None = None) -> int:
         """Remove the entries not used for longest until at most `limit` bytes (by default `options.cache_limit`) are
         left, and say how many went. Raises OSError."""
-        wanted = options.cache_limit if limit is None else limit
-        return self._store.evict(wanted) if wanted or limit == 0 else 0
+        target = options.cache_limit if limit is None else limit
+        return self._store.evict(target) if target or limit == 0 else 0
 
     def verify(self) -> list[Listed]:
         """Read every entry whole, remove the damaged ones, and give these: `damage` says what is wrong. Raises

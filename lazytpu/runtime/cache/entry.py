@@ -89,9 +89,9 @@ def hits_of(data: bytes) -> int:
 def describe(header: bytes, kind: str, key: str) -> tuple[Mapping[str, Any], float]:
     """(`about`, when it was made) as the header of an entry says. Raises BadEntry when it is another's."""
     try:
-        found = json.loads(header)
-        about, created = found["about"], float(found["created"])
-        name = (found["kind"], found["key"])
+        fields = json.loads(header)
+        about, created = fields["about"], float(fields["created"])
+        name = (fields["kind"], fields["key"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadEntry(f"its header cannot be read: {error!r}") from error
     if name != (kind, key) or not isinstance(about, dict):
@@ -100,7 +100,7 @@ def describe(header: bytes, kind: str, key: str) -> tuple[Mapping[str, Any], flo
 
 
 def _digest(fixed: bytes, header: bytes, payload: bytes) -> bytes:
-    made = hashlib.sha256(fixed)
-    made.update(header)
-    made.update(payload)
-    return made.digest()
+    digest = hashlib.sha256(fixed)
+    digest.update(header)
+    digest.update(payload)
+    return digest.digest()

@@ -86,12 +86,12 @@ def _written(beside: Path, path: Path, parts: list[bytes]) -> bool:
 def listed(found: Found) -> Listed:
     """An entry as its header describes it."""
     key, _, kind = found.path.name.partition(".")
-    made = Listed(kind, key, found.size, found.used)
+    entry = Listed(kind, key, found.size, found.used)
     try:
         with open(found.path, "rb") as file:
             fixed = file.read(HEADER_AT)
             length, _ = lengths(fixed)
             about, created = describe(file.read(length), kind, key)
     except (BadEntry, OSError) as error:
-        return replace(made, damage=str(error))
-    return replace(made, about=about, created=created, hits=hits_of(fixed))
+        return replace(entry, damage=str(error))
+    return replace(entry, about=about, created=created, hits=hits_of(fixed))

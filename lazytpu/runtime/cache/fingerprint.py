@@ -26,7 +26,7 @@ _CPU |= {"Features", "CPU implementer", "CPU architecture", "CPU variant", "CPU 
 def environment() -> Mapping[str, str]:
     """What a program was compiled for and by, in words: programs of two processes may be exchanged when all of it is
     equal. Flags are those of the process's start, as for XLA itself."""
-    found = {
+    described = {
         "lazytpu": VERSION,
         "jaxlib": metadata.version("jaxlib"),
         "platform": client.platform(),
@@ -34,15 +34,15 @@ def environment() -> Mapping[str, str]:
         "topology": client.topology(),
         "xla_flags": flags("XLA_FLAGS"),
     }
-    if found["platform"] == "cpu":
+    if described["platform"] == "cpu":
         # The number of cores decides into how many parts XLA cuts a loop.
-        found["host"] = f"{host_processor()}, {len(os.sched_getaffinity(0))} cores"
-    if found["platform"] == "tpu":
-        found["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
-        found["libtpu"] = _libtpu()
+        described["host"] = f"{host_processor()}, {len(os.sched_getaffinity(0))} cores"
+    if described["platform"] == "tpu":
+        described["libtpu_init_args"] = flags("LIBTPU_INIT_ARGS")
+        described["libtpu"] = _libtpu()
     for name, path in sorted(plugins().items()):  # their clients all say the same version, that of the C API
-        found[f"plugin {name}"] = library(path)
-    return found
+        described[f"plugin {name}"] = library(path)
+    return described
 
 
 def _libtpu() -> str:
@@ -57,28 +57,28 @@ def library(path: str) -> str:
     """Which file a path is now: another build of a library is another."""
     if not os.path.isfile(path):
         return path
-    found = os.stat(path)
-    return f"{path} {found.st_size} {found.st_mtime_ns}"
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 @cache
 def environment_digest() -> str:
     """`environment()` in 64 hexadecimal digits."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(environment().items()):
-        made.update(f"{name}={value}\n".encode())
-    return made.hexdigest()
+        digest.update(f"{name}={value}\n".encode())
+    return digest.hexdigest()
 
 
 @cache
 def source_digest() -> str:
     """A digest of all of lazytpu's own Python files: what turns a trace into a module. 10 ms, once."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     root = Path(__file__).parents[2]
     for path in sorted(root.rglob("*.py")):
-        made.update(f"{path.relative_to(root)}\n".encode())
-        made.update(path.read_bytes())
-    return made.hexdigest()
+        digest.update(f"{path.relative_to(root)}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def flags(variable: str) -> str:
@@ -89,6 +89,6 @@ def flags(variable: str) -> str:
 def host_processor() -> str:
     """The kind of this machine's processor: its name, and a digest of all it can do."""
     facts = processor.facts()
-    kept = [f"{name}={facts[name]}" for name in facts if name in _CPU]
-    digest = hashlib.sha256("\n".join([host.machine(), *kept]).encode()).hexdigest()
+    kinds = [f"{name}={facts[name]}" for name in facts if name in _CPU]
+    digest = hashlib.sha256("\n".join([host.machine(), *kinds]).encode()).hexdigest()
     return f"{facts.get('model name', host.machine())} {digest[:16]}"

@@ -40,12 +40,12 @@ def check(root: Path) -> str | None:
         UnsafeFolder: it is another user's, or open to others and not only the cache's.
         OSError: it cannot be looked at, or is no folder.
     """
-    found = os.stat(root)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.stat(root)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{root} is not a folder")
-    if found.st_uid != os.geteuid():
-        raise UnsafeFolder(f"{root} belongs to user {found.st_uid}, and programs are only run from your own folder")
-    mode = stat.S_IMODE(found.st_mode)
+    if status.st_uid != os.geteuid():
+        raise UnsafeFolder(f"{root} belongs to user {status.st_uid}, and programs are only run from your own folder")
+    mode = stat.S_IMODE(status.st_mode)
     if mode & ~PRIVATE == 0:
         return None
     others = {entry.name for entry in os.scandir(root)} - {ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG}

@@ -29,18 +29,18 @@ class Found:
 
 def walk(root: Path) -> list[Found]:
     """All entries there are, the one not used for longest first."""
-    found: list[Found] = []
+    entries: list[Found] = []
     try:
         with os.scandir(root / ENTRIES) as inside:
-            for each in inside:
+            for file in inside:
                 try:
-                    status = each.stat(follow_symlinks=False)
+                    status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:  # another process has just removed it
                     continue
-                found.append(Found(status.st_mtime, status.st_size, Path(each.path)))
+                entries.append(Found(status.st_mtime, status.st_size, Path(file.path)))
     except FileNotFoundError:
         return []
-    return sorted(found, key=lambda each: (each.used, each.path.name))
+    return sorted(entries, key=lambda file: (file.used, file.path.name))
 
 
 def account(root: Path, added: int, limit: int) -> int:
@@ -54,7 +54,7 @@ def account(root: Path, added: int, limit: int) -> int:
         total, writes = max(0, total + added), writes + 1
         evicted = 0
         if writes >= RECOUNT:
-            total, writes = sum(each.size for each in walk(root)), 0
+            total, writes = sum(entry.size for entry in walk(root)), 0
         if limit and total > limit:
             evicted, total = evict(root, int(FILL * limit))
             writes = 0
@@ -68,13 +68,13 @@ def evict(root: Path, target: int) -> tuple[int, int]:
     """Removes the entries not used for longest until the rest has at most `target` bytes, and what killed writers left.
     Returns (how many entries went, bytes of those that stay). Raises OSError."""
     sweep(root)
-    found = walk(root)
-    total, evicted = sum(each.size for each in found), 0
-    for each in found:
+    entries = walk(root)
+    total, evicted = sum(entry.size for entry in entries), 0
+    for entry in entries:
         if total <= target:
             break
-        each.path.unlink(missing_ok=True)
-        total -= each.size
+        entry.path.unlink(missing_ok=True)
+        total -= entry.size
         evicted += 1
     return evicted, total
 
@@ -84,8 +84,8 @@ def sweep(root: Path) -> None:
     OSError."""
     for name in (TEMPORARY, LOCKS):
         if (root / name).is_dir():
-            for each in list((root / name).iterdir()):
-                remove_if_free(each)
+            for file in list((root / name).iterdir()):
+                remove_if_free(file)
 
 
 def _read(opened: int) -> tuple[int, int]:

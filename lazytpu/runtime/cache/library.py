@@ -53,12 +53,11 @@ class Unpacked:
     def __str__(self) -> str:
         usable = self.stored + self.present
         lines = [f"{usable:,} entries can be used here ({self.present:,} of them were in the cache already)"]
-        for each in self.refused:
-            shown = ", ".join(each.names[:3]) + (", ..." if len(each.names) > 3 else "")
-            lines.append(f"{len(each.names):,} are for another environment ({shown}), and were refused:")
-            lines.extend(
-                f"  {name}: {_line(theirs)} there, {_line(ours)} here" for name, (theirs, ours) in each.differs.items()
-            )
+        for foreign in self.refused:
+            shown = ", ".join(foreign.names[:3]) + (", ..." if len(foreign.names) > 3 else "")
+            lines.append(f"{len(foreign.names):,} are for another environment ({shown}), and were refused:")
+            for name, (theirs, ours) in foreign.differs.items():
+                lines.append(f"  {name}: {_line(theirs)} there, {_line(ours)} here")
         return "\n".join(lines)
 
 
@@ -78,7 +77,7 @@ def pack(store: Store, path: Path, kinds: Sequence[str] = KINDS) -> int:
     try:
         with os.fdopen(opened, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for listed in sorted(entries, key=lambda each: (each.kind, each.key)):
+                for listed in sorted(entries, key=lambda item: (item.kind, item.key)):
                     entry = store.get(listed.kind, listed.key)
                     if entry is None:  # damaged, which was warned about, or evicted
                         continue
@@ -138,18 +137,18 @@ def _entries(path: Path) -> Iterator[Entry]:
     try:
         with zipfile.ZipFile(path) as archive:
             described = _manifest(archive)
-            listed = {_member(each["kind"], each["key"]): each for each in described}
+            listed = {_member(about["kind"], about["key"]): about for about in described}
             if sorted([*listed, MANIFEST]) != sorted(archive.namelist()):
                 raise BadLibrary("what is in it is not what its manifest says")
-            for name, each in listed.items():
-                if each["kind"] not in KINDS or not _KEY.fullmatch(each["key"]):
+            for name, about in listed.items():
+                if about["kind"] not in KINDS or not _KEY.fullmatch(about["key"]):
                     raise BadLibrary(f"{name} is no name of an entry")
-                if archive.getinfo(name).file_size != each["bytes"]:
+                if archive.getinfo(name).file_size != about["bytes"]:
                     raise BadLibrary(f"{name} is not of the size that its manifest says")
                 data = archive.read(name)
-                if hashlib.sha256(data).hexdigest() != each["sha256"]:
+                if hashlib.sha256(data).hexdigest() != about["sha256"]:
                     raise BadLibrary(f"{name} does not have the digest that its manifest says")
-                yield decode(data, each["kind"], each["key"])
+                yield decode(data, about["kind"], about["key"])
     except BadLibrary as error:
         raise BadLibrary(f"{path} is no library that can be used: {error}") from None
     except (zipfile.BadZipFile, BadEntry, KeyError, TypeError, ValueError, zlib.error, EOFError, RuntimeError) as error:
@@ -157,9 +156,9 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def _manifest(archive: zipfile.ZipFile) -> list[dict[str, Any]]:
-    found = json.loads(archive.read(MANIFEST))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    manifest = json.loads(archive.read(MANIFEST))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BadLibrary(f"its manifest is not that of a {FORMAT}")
-    if found.get("version") != VERSION:
-        raise BadLibrary(f"it is of version {found.get('version')}; this lazytpu reads version {VERSION}")
-    return list(found["entries"])
+    if manifest.get("version") != VERSION:
+        raise BadLibrary(f"it is of version {manifest.get('version')}; this lazytpu reads version {VERSION}")
+    return list(manifest["entries"])

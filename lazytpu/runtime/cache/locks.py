@@ -52,7 +52,7 @@ def release(path: Path, opened: int) -> None:
     try:
         path.unlink(missing_ok=True)  # while it is locked, so that it is ours
     finally:
-        # Closing alone is not enough when the process has forked meanwhile: the child has the file open, too.
+        # Closing alone is not enough when the process has forked meanwhile: the child has the file open as well.
         fcntl.flock(opened, fcntl.LOCK_UN)
         os.close(opened)
 

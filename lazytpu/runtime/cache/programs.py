@@ -63,10 +63,10 @@ def program_key(module: ir.Module) -> str:
 
     About 1 ms for 500 ops.
     """
-    made = hashlib.sha256(f"{VERSION} {environment_digest()}".encode())
-    made.update(client.options_bytes(OPTIONS))
-    made.update(canonical(module))
-    return made.hexdigest()
+    digest = hashlib.sha256(f"{VERSION} {environment_digest()}".encode())
+    digest.update(client.options_bytes(OPTIONS))
+    digest.update(canonical(module))
+    return digest.hexdigest()
 
 
 def canonical(module: ir.Module) -> bytes:
@@ -84,10 +84,10 @@ def canonical(module: ir.Module) -> bytes:
 def _remove_names(function: func.FuncOp) -> None:
     for which in ("arg_attrs", "res_attrs"):
         if which in function.attributes:
-            before = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes[which])]
-            rest = [{named.name: named.attr for named in each if named.name != "lazytpu.name"} for each in before]
+            before = [ir.DictAttr(names) for names in ir.ArrayAttr(function.attributes[which])]
+            rest = [{named.name: named.attr for named in names if named.name != "lazytpu.name"} for names in before]
             if any(rest):
-                function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in rest])
+                function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(names) for names in rest])
             else:
                 del function.attributes[which]
 
@@ -134,13 +134,13 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
             raise LoadError(f"it was compiled for {entry.about.get('made_for')}; here is {dict(environment())}")
         if not host_functions.available(entry.about["functions"]):
             return None  # as good as ever, for processes that have registered them
-        found = from_json(entry.about["signature"])
+        signature = from_json(entry.about["signature"])
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
         return None
     TRAFFIC.note(hit=True)
-    return Program(executable, found, name=name or str(entry.about.get("name")), device=device, key=key)
+    return Program(executable, signature, name=name or str(entry.about.get("name")), device=device, key=key)
 
 
 def save(program: Program, key: str, functions: Sequence[str], compile_ms: float) -> bool:
@@ -157,7 +157,7 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
     return store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
 
 
-def describe(name: str, found: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:
+def describe(name: str, signature: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:
     """What the entry of a program says of it: compiled in this environment, in so many milliseconds; it calls these
     `functions` of its process."""
     return {
@@ -165,6 +165,6 @@ def describe(name: str, found: Signature, functions: Sequence[str], compile_ms: 
         "environment": environment_digest(),
         "made_for": dict(environment()),
         "compile_ms": round(compile_ms, 1),
-        "signature": to_json(found),
+        "signature": to_json(signature),
         "functions": list(functions),
     }

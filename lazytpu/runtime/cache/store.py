@@ -163,12 +163,12 @@ class Store:
         if not self._access.readable():
             return []
         assert self.root is not None
-        listed = [files.listed(found) for found in ledger.walk(self.root)]
-        return [each for each in listed if kind in (None, each.kind)]
+        listed = [files.listed(entries) for entries in ledger.walk(self.root)]
+        return [entry for entry in listed if kind in (None, entry.kind)]
 
     def size(self) -> int:
         """Bytes of all entries."""
-        return sum(found.size for found in ledger.walk(self.root)) if self.root and self._access.readable() else 0
+        return sum(file.size for file in ledger.walk(self.root)) if self.root and self._access.readable() else 0
 
     def remove(self, kind: str, key: str) -> bool:
         """Removes an entry; whether there was one. Raises OSError."""
@@ -185,12 +185,12 @@ class Store:
         if not self._access.readable():
             return 0
         assert self.root is not None
-        found = ledger.walk(self.root)
-        for each in found:
-            each.path.unlink(missing_ok=True)
+        entries = ledger.walk(self.root)
+        for entry in entries:
+            entry.path.unlink(missing_ok=True)
         ledger.sweep(self.root)
         (self.root / folder.LEDGER).unlink(missing_ok=True)
-        return len(found)
+        return len(entries)
 
     def evict(self, limit: int) -> int:
         """Removes the entries not used for longest until the rest has at most `limit` bytes; says how many went.
@@ -207,16 +207,16 @@ class Store:
             return []
         assert self.root is not None
         damaged: list[Listed] = []
-        for found in ledger.walk(self.root):
-            listed = files.listed(found)
+        for file in ledger.walk(self.root):
+            listed = files.listed(file)
             try:
-                decode(files.read(found.path), listed.kind, listed.key)
+                decode(files.read(file.path), listed.kind, listed.key)
             except FileNotFoundError:  # evicted since
                 continue
             except BadEntry as error:
                 damaged.append(replace(listed, damage=str(error)))
                 if remove:
-                    found.path.unlink(missing_ok=True)
+                    file.path.unlink(missing_ok=True)
         return damaged
 
     # -- the folder
@@ -253,9 +253,9 @@ def _name(kind: str, key: str) -> str:
 
 
 @cache
-def _store(given: Path | None) -> Store:
+def _store(root: Path | None) -> Store:
     try:
-        return Store(None if given is None else folder.located(given))
+        return Store(None if root is None else folder.located(root))
     except OSError as error:
         warn(f"programs are cached in memory only: {said(error)}")
         return Store(None)

@@ -36,10 +36,10 @@ def environment() -> Mapping[str, str]:
 @cache
 def environment_digest() -> str:
     """`environment()` in 64 hexadecimal digits."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(environment().items()):
-        made.update(f"{len(name)} {name}={len(value)} {value}\n".encode())
-    return made.hexdigest()
+        digest.update(f"{len(name)} {name}={len(value)} {value}\n".encode())
+    return digest.hexdigest()
 
 
 def trace_key(content: str) -> str:
