@@ -161,6 +161,9 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check --editable .
 	@touch $@
 
+# pip would compile the 15,000 files of its packages on one core, which takes most of a minute. Some of them are templates
+# for other versions of Python: they cannot be compiled, and need not be.
 $(TESTED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile --editable '.[test]'
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@ $(INSTALLED)

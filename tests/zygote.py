@@ -28,8 +28,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# What a first training step imports, with what these import. None of them makes a device, or a thread.
-IMPORTS = ("lazytpu.wiring", "torch._dynamo", "networkx", "rich", "jaxlib.mlir.dialects.mhlo")
+# What a first training step imports, with what these import. None of them makes a device, or a thread. jax comes first:
+# it says how much jaxlib logs.
+IMPORTS = ("jax", "lazytpu.wiring", "torch._dynamo", "networkx", "rich", "jaxlib.mlir.dialects.mhlo")
 ROOMS = "aten engine frontend.ops frontend.patches frontend.recording frontend.sparse lowering passes".split()
 LIMIT = 1 << 20  # bytes of a request
 # Read when torch, jax or Python start: a fork cannot follow them.

@@ -19,6 +19,8 @@ from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.mlir import ir
 from tests import zygote
 
+pytestmark = pytest.mark.xdist_group("ahead")  # they look at the same dump
+
 SCRIPT = """
 import torch
 import lazytpu

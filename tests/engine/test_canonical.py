@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
+from tests import zygote
 
 FLOATS = Layout(torch.float32, (2, 3), (3, 1))
 ADD = Record(
@@ -151,14 +152,12 @@ print(canonical((state.parent if state.record is None else state).records()))
 
 
 def test_the_text_is_the_same_in_every_process() -> None:
-    def text(seed: int) -> str:
-        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
-        done = subprocess.run([sys.executable, "-c", RECORDING], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    first = text(1)
-    assert text(2) == first
+    forked = zygote.run(["-c", RECORDING])  # with a hash seed that Python drew
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    fresh = subprocess.run([sys.executable, "-c", RECORDING], env=environment, capture_output=True, text=True)
+    assert (forked.returncode, fresh.returncode) == (0, 0), forked.stderr + fresh.stderr
+    first = forked.stdout
+    assert fresh.stdout == first
     lines = first.splitlines()
     assert lines[0].startswith(
         "aten.addmm.default(self=%0;mat1=%1;mat2=%2[4,3;1,4;0;torch.float32]) %3:torch.float32[2,3;3,1]"

@@ -53,7 +53,7 @@ SHORTENED = {
 
 
 # What takes longest, though it is shortened; tests/examples and tests/conformance run the same programs.
-LONG = ("make demo", "make conformance")
+LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python -m tools.conformance sweep")
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.

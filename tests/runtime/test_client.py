@@ -55,6 +55,12 @@ def test_a_plugin_that_is_not_there(variable):
     assert f"or unset {variable}" in result.stderr
 
 
+def test_a_client_is_made_in_silence_whatever_was_imported_first():
+    """jax says how much the C++ code of jaxlib logs, when it is imported before jaxlib."""
+    code = "import lazytpu.runtime.mlir; from lazytpu.runtime import client; client.devices()"
+    assert python(code, LAZYTPU_PLATFORM="cpu").stderr == ""
+
+
 def test_the_cpu_can_be_asked_for():
     result = python("from lazytpu.runtime import client; print(client.platform())", LAZYTPU_PLATFORM="cpu")
     assert result.stdout.strip() == "cpu", result.stderr
