@@ -36,6 +36,7 @@ class Process:
         self._answers = read
         self._received = b""
         self._begun = False
+        self._heard = 0  # bytes of its output that belong to earlier answers
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "lazytpu.doctor.child", str(write), *modules],
@@ -64,9 +65,10 @@ class Process:
 
     def _answer(self, limit: float) -> dict[str, Any]:
         """Its next answer, or how it ended."""
-        start, before = monotonic(), self._size()
+        start = monotonic()
         line = self._line(start + limit + GRACE)
-        first = max(before, self._size() - READ)
+        size = self._size()  # a check flushes its output before it answers
+        first, self._heard = max(self._heard, size - READ), size
         said = os.pread(self._said.fileno(), READ, first).decode(errors="replace")
         if line:
             return {**json.loads(line), "said": said[-KEPT:]}

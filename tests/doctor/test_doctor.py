@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lazytpu.doctor.__main__ import main
 from lazytpu.doctor.check import load
+from lazytpu.doctor.process import Process
 from lazytpu.doctor.report import ALL_WORKS, EXITS, NO_DEVICE, SOMETHING_BROKEN, WRONG_COMMAND
 
 pytestmark = pytest.mark.xdist_group("doctor")  # beside each other, children would wait for the cores
@@ -68,6 +71,22 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
     assert "killed after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
     assert _ended(int(found["hangs"]["said"].split()[1]))
     assert "crashed  aborts" in report and "hung     hangs" in report
+
+
+def test_output_belongs_to_the_check_that_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the check has ended before its parent looks."""
+    process = Process(os.environ, ["tests.doctor.injected"])
+    stdin = process._child.stdin
+    assert stdin is not None
+    flush = stdin.flush
+    try:
+        with monkeypatch.context() as patch:
+            slow = SimpleNamespace(write=stdin.write, flush=lambda: (flush(), sleep(0.2)))
+            patch.setattr(process._child, "stdin", slow)
+            answers = [process.ask(f"injected.{name}", 30) for name in ("works", "refuses", "works")]
+    finally:
+        process.leave()
+    assert [answer["said"] for answer in answers] == ["said on the way\n", "", "said on the way\n"]
 
 
 def _ended(process: int) -> bool:
