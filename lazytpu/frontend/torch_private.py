@@ -8,7 +8,7 @@ import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch.utils import _pytree as pytree
-from torch.utils import checkpoint
+from torch.utils import _python_dispatch, checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 __all__ = ["pytree", "tensor_str"]
@@ -68,6 +68,10 @@ INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+
+GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
+without_modes = _python_dispatch._disable_current_modes
+without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func

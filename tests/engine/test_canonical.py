@@ -147,7 +147,7 @@ y = torch.nn.functional.dropout(norm(layer(x)).clamp(min=-float("inf")), 0.25)
 y.to(torch.bfloat16).t().contiguous().float().pow(2.5).sum((0, 1), keepdim=True).backward()
 optimizer.step()
 state = recorder().state
-print(canonical((state.parent if state.record is None else state).records()))
+print(canonical((state.parent if not state.recorded else state).records()))
 """
 
 

@@ -1,8 +1,7 @@
-"""`torch.compile` on the device: a captured graph runs through the recorder, op by op, like eager code.
+"""Which graphs of `torch.compile` come here: those that touch the device, with the default backend and with "tpu".
 
-The default backend, inductor, generates C++ and Triton, which cannot reach the device. XLA compiles whole steps here
-anyway, so a graph that touches the device is returned as it was captured: results, gradients and programs are those of
-the same code without `torch.compile`. Graphs elsewhere go to inductor as before. Nothing here imports dynamo.
+The default backend, inductor, generates C++ and Triton, which cannot reach the device. Graphs elsewhere go to inductor
+as before. Nothing here imports dynamo.
 """
 
 from __future__ import annotations
@@ -37,9 +36,11 @@ def _is_on_device(value: Any) -> bool:
     return isinstance(value, torch.device) and value.type == "tpu"
 
 
-def as_captured(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """The dynamo backend "tpu": the captured graph itself, whose ops are recorded as it runs."""
-    return graph.forward
+def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The dynamo backend "tpu". `options` are inductor's, which mean nothing here."""
+    from lazytpu.dynamo.backend import compile_graph
+
+    return compile_graph(graph, inputs)
 
 
 def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +48,7 @@ def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
 
     def route(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if isinstance(graph, torch.fx.GraphModule) and touches_device(graph, inputs):
-            return as_captured(graph, inputs)
+            return compiled(graph, inputs)
         return compile(graph, inputs, *args, **kwargs)
 
     return route
@@ -59,7 +60,8 @@ def _wrap_inductor(module: ModuleType) -> None:
 
 def _register_backend(module: ModuleType) -> None:
     """`torch.compile(backend="tpu")`, which transformers asks for on a device of this name."""
-    module.register_backend(as_captured, name="tpu")
+    for name in ("tpu", "lazytpu"):
+        module.register_backend(compiled, name=name)
 
 
 def _describe_device(module: Any) -> None:
@@ -87,7 +89,7 @@ def install() -> None:
 
     def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
         if touches_device(graph, inputs):  # decided here, inductor is not even imported
-            return as_captured(graph, inputs)
+            return compiled(graph, inputs)
         return native(self, graph, inputs, **kwargs)
 
     native = inductor.__call__
