@@ -23,7 +23,7 @@ from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.keys import exact
 from lazytpu.frontend.recording.lines import call_site
-from lazytpu.frontend.recording.required_cuts import CutRequired
+from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
 from lazytpu.frontend.torch_private import transforms
 from lazytpu.trace.cuts import THREAD
@@ -107,6 +107,7 @@ class CompiledGraph:
     def _miss(
         self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[int], values: list[Value]
     ) -> Plan:
+        check_required_cuts(r.state, key, r.mode == "fused")
         structure = _structure(r, args)
         captured = self.captures.get(structure)
         if captured is None:

@@ -10,7 +10,7 @@ import torch
 
 from lazytpu.dynamo.capture import Capture, Fresh, Input, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
-from lazytpu.frontend.recording.required_cuts import check_required_cuts, note_idle, note_start
+from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
@@ -75,11 +75,10 @@ def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capt
     """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
     the graph's numbers appended. `differentiated` says whether a backward graph belongs to it.
 
-    Raises CutRequired when the trace has to be cut before.
+    Raises CutRequired when a step begins with the graph.
     """
     parent = r.state
     fused = r.mode == "fused"
-    check_required_cuts(parent, key, fused)
     in_step = parent.in_step or differentiated or belongs_to_step(args)
     if fused and in_step and not parent.in_step:
         note_start(parent, key)
