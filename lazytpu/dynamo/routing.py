@@ -83,6 +83,17 @@ def _skip_lazytpu(module: Any) -> None:
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
 
 
+def _register_fakes(module: Any) -> None:
+    """Fake tensors of the device ask `lazytpu.dynamo.fakes`, which is imported when the first one is computed."""
+
+    def fake(mode: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        from lazytpu.dynamo.fakes import fake_results
+
+        return fake_results(mode, op, args, kwargs)
+
+    module.register_op_impl(lambda op: True)(fake)
+
+
 def install() -> None:
     """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
     inductor: Any = private.InductorBackend
@@ -98,3 +109,4 @@ def install() -> None:
     when_imported(private.DYNAMO_BACKENDS, _register_backend)
     when_imported(private.DYNAMO_INTERFACES, _describe_device)
     when_imported(private.DYNAMO_RULES, _skip_lazytpu)
+    when_imported(private.FAKE_RULES, _register_fakes)

@@ -68,6 +68,7 @@ INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
 
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
