@@ -7,7 +7,7 @@ value, or computes on another device, is not one record: `NotOneRecord`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,10 +16,9 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from lazytpu.dynamo.node_lines import line_of
+from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import default_generator
-from lazytpu.frontend.recording.lines import replaying
 from lazytpu.frontend.recording.recomputing import recomputing
 from lazytpu.frontend.recording.tensors import STASH, is_natural, recorder, value_of, wrap
 from lazytpu.trace.recorder import Recorder
@@ -111,13 +110,25 @@ class Static:
 
 
 @dataclass(frozen=True, slots=True)
+class RandomState:
+    """The state of the device's generator before draw `index` of a forward graph; or, in a backward graph, the state
+    that is its argument `index`."""
+
+    index: int
+
+
+Result = Input | Fresh | Unwritten | Static | RandomState
+
+
+@dataclass(frozen=True, slots=True)
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
     `inputs` maps a slot to the argument that has it, `written` an argument to the slot of its storage's new value.
     `values` has the layout of each slot that a storage holds afterwards and that is no input; `slots` is the number of
-    all. `numbers` are the run-time numbers. They are constants of the graph, except that at each index in `draws` there
-    are the seed and the offset of a random op. `results` is what the graph returns.
+    all. `numbers` are the run-time numbers. They are constants of the graph, except for the seed and the offset of each
+    random op. `draws` has their indices, and where they come from: None for the generator, or the number of an argument
+    that is a generator's state, and how many draws after it. `results` is what the graph returns.
     """
 
     records: tuple[Record, ...]
@@ -126,26 +137,33 @@ class Capture:
     values: dict[int, Layout]
     slots: int
     numbers: tuple[Any, ...]
-    draws: tuple[int, ...]
-    results: tuple[Input | Fresh | Unwritten | Static, ...]
+    draws: tuple[tuple[int, tuple[int, int] | None], ...]
+    results: tuple[Result, ...]
 
 
-def capture(graph: fx.GraphModule, args: Sequence[Any], constants: dict[str, torch.Tensor], backward: bool) -> Capture:
+def capture(
+    graph: fx.GraphModule,
+    args: Sequence[Any],
+    constants: dict[str, torch.Tensor],
+    states: Collection[int],
+    backward: bool,
+) -> Capture:
     """The records of `graph` on `args`, tensors of the device and Python values, of which only the layouts matter.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
-    Raises NotOneRecord, NewConstants, and what the graph's ops raise.
+    `states` are the indices of those that are states of generators. Raises NotOneRecord, NewConstants, and what the graph's ops raise.
     """
     outer = recorder()
     inner = CaptureRecorder(outer)
     with _apart(inner, outer):
-        stand_ins = _stand_ins(args)
+        stand_ins = [RandomState(i) if i in states else t for i, t in enumerate(_stand_ins(args))]
         before = [value_of(t) if isinstance(t, torch.Tensor) else None for t in stand_ins]
         first = len(args) - len(constants)
         known = dict(zip(constants, stand_ins[first:], strict=True))
-        results = _Run(graph, known, stand_ins, backward).run(*stand_ins[:first])
+        run = _Run(graph, known, inner, backward)
+        results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]
-        return _Summary(inner, stand_ins, before).of(before, results)
+        return _Summary(inner, stand_ins, before).of(before, results, run.sources)
 
 
 @contextmanager
@@ -155,7 +173,7 @@ def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     private.stash_in_thread(STASH, inner)
     try:
         with ExitStack() as stack:
-            for context in (private.without_modes(), private.without_autocast(), torch.no_grad(), replaying()):
+            for context in (private.without_modes(), private.without_autocast(), torch.no_grad()):
                 stack.enter_context(context)
             yield
     finally:
@@ -168,7 +186,7 @@ def _stand_ins(args: Sequence[Any]) -> list[Any]:
     values: dict[int, torch.Tensor] = {}
     stand_ins: list[Any] = []
     for arg in args:
-        if not isinstance(arg, torch.Tensor):
+        if not isinstance(arg, torch.Tensor) or arg.device.type != "tpu":
             stand_ins.append(arg)
             continue
         value = value_of(arg)
@@ -193,24 +211,22 @@ def viewed(base: torch.Tensor, view: View) -> torch.Tensor:
     )
 
 
-class _Run(fx.Interpreter):
-    """Runs a graph node by node, each at the source line it was traced at."""
+class _Run(GraphRun):
+    """The run of a graph on placeholders. `constants` are those of its nodes that are inputs."""
 
-    def __init__(
-        self, graph: fx.GraphModule, constants: dict[str, torch.Tensor], inputs: Sequence[Any], backward: bool
-    ):
-        super().__init__(graph, garbage_collect_values=False)
-        self.extra_traceback = False
+    def __init__(self, graph: fx.GraphModule, constants: dict[str, torch.Tensor], inner: Recorder, backward: bool):
+        super().__init__(graph, backward)
         self.constants = constants
-        self.inputs = [t for t in inputs if isinstance(t, torch.Tensor)]
-        self.backward = backward
+        self.inner = inner
         self.new_constants: dict[str, torch.Tensor] = {}
-        self.again = ExitStack()  # the recomputation that is open, if any
+        self.sources: dict[int, tuple[int, int]] = {}
+        self.recomputation = ExitStack()
         self.recomputes = False
 
-    def run(self, *args: Any) -> Any:
-        with replaying() as self.replayed, self.again:
-            results = super().run(*args)
+    def run(self, *args: Any, **options: Any) -> Any:
+        self.saved = tuple([t for t in args if isinstance(t, torch.Tensor)])
+        with self.recomputation:
+            results = super().run(*args, **options)
         if self.new_constants:
             raise NewConstants(self.new_constants)
         return results
@@ -220,33 +236,43 @@ class _Run(fx.Interpreter):
         if constant is not None:
             return constant
         if n.op == "call_function":
-            self.replayed.line = line_of(n.meta, self.backward)
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         result = super().run_node(n)
         expected = n.meta.get("val")
         if result is None and isinstance(expected, torch.Tensor):  # a result that only the backward pass of others needs
             result = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype, device=expected.device)
-        if n.op in ("call_function", "get_attr") and isinstance(result, torch.Tensor):
-            self._check(n, result)
+        if n.op in ("call_function", "get_attr") and isinstance(result, torch.Tensor) and self._is_constant(n, result):
+            self.new_constants[n.name] = result
         return result
+
+    def save_state(self) -> Any:
+        return RandomState(len(self._draws()))
+
+    def in_state(self, state: Any, op: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        before = len(self._draws())
+        result = op(*args, **kwargs)
+        for number in range(before, len(self._draws())):
+            self.sources[number] = state.index, number - before
+        return result
+
+    def _draws(self) -> list[Record]:
+        return [record for record in self.inner.state.records() if record.rng is not None]
 
     def _recompute(self, wanted: bool) -> None:
         """Let what is recorded next be a recomputation of what the forward graph has computed, or not."""
         if wanted != self.recomputes:
             self.recomputes = wanted
-            self.again.close()
+            self.recomputation.close()
             if wanted:
-                self.again.enter_context(recomputing(recorder(), tuple(self.inputs)))
+                self.recomputation.enter_context(recomputing(self.inner, self.saved))
 
-    def _check(self, n: fx.Node, result: torch.Tensor) -> None:
+    @staticmethod
+    def _is_constant(n: fx.Node, result: torch.Tensor) -> bool:
+        """Whether a tensor is neither an argument nor computed: an attribute of the graph, or an upload."""
         if result.device.type != "tpu":
-            return
+            return False
         buffer = value_of(result).buffer
-        if buffer is None or buffer is EMPTY or isinstance(buffer, Placeholder):
-            if n.op == "get_attr" and buffer is None:  # pending in the caller's trace
-                self.new_constants[n.name] = result
-            return
-        self.new_constants[n.name] = result
+        return n.op == "get_attr" or not (buffer is None or buffer is EMPTY or isinstance(buffer, Placeholder))
 
 
 class _Summary:
@@ -265,7 +291,9 @@ class _Summary:
                 if value.epoch == inner.epoch:
                     self.inputs.setdefault(value.slot, index)
 
-    def of(self, before: Sequence[Value | None], results: Sequence[Any]) -> Capture:
+    def of(
+        self, before: Sequence[Value | None], results: Sequence[Any], sources: dict[int, tuple[int, int]]
+    ) -> Capture:
         """The capture of a graph that returned `results`; `before` are the values its arguments had."""
         written: dict[int, int] = {}
         for index in self.storages.values():
@@ -274,6 +302,7 @@ class _Summary:
                 written[index] = self._slot(value)
         returned = tuple([self._result(result) for result in results])
         records = tuple(self.inner.state.records())
+        draws = [record.rng for record in records if record.rng is not None]
         return Capture(
             records,
             self.inputs,
@@ -281,7 +310,7 @@ class _Summary:
             self.values,
             self.inner.slots,
             tuple(self.inner.numbers),
-            tuple([record.rng for record in records if record.rng is not None]),
+            tuple([(index, sources.get(number)) for number, index in enumerate(draws)]),
             returned,
         )
 
@@ -292,9 +321,11 @@ class _Summary:
             self.values[value.slot] = value.layout
         return value.slot
 
-    def _result(self, result: Any) -> Input | Fresh | Unwritten | Static:
+    def _result(self, result: Any) -> Result:
         if result is None or isinstance(result, bool | int | float | complex):
             return Static(result)
+        if isinstance(result, RandomState):
+            return result
         if not isinstance(result, torch.Tensor):
             raise NotOneRecord(f"it returns a {type(result).__name__}")
         if result.device.type != "tpu":

@@ -17,8 +17,9 @@ from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
 from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, capture, view_of, viewed
+from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
-from lazytpu.frontend.device.generators import draw, undraw
+from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.keys import exact
@@ -57,6 +58,7 @@ class CompiledGraph:
         self.kind = kind
         self.name = name_of(graph, kind)
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
+        self.states = random_states(graph)
         self.one_by_one = False
         self.captures = _captures.setdefault(self.name, _Captures())
 
@@ -67,7 +69,7 @@ class CompiledGraph:
             r = recorder()
             if self.one_by_one or r.mode == "debug" or transforms() is not None:
                 return self._op_by_op(inputs)
-            drawn: list[int] = []
+            drawn: list[tuple[int, int]] = []
             values: list[Value] = []
             with r.lock:
                 try:
@@ -86,12 +88,12 @@ class CompiledGraph:
                 increment_version(inputs[index])
         if r.eager:
             run_now(r)
-        return _results(plan, inputs, values)
+        return _results(plan, inputs, values, drawn)
 
-    def _record(self, r: Recorder, args: list[Any], drawn: list[int], values: list[Value]) -> Plan:
+    def _record(self, r: Recorder, args: list[Any], drawn: list[tuple[int, int]], values: list[Value]) -> Plan:
         """Take the edge of the graph with these arguments. Offsets drawn are added to `drawn`, new values to
         `values`."""
-        key = _key(self.name, r, args)
+        key = _key(self.name, r, args, self.states)
         parent = r.state
         state = parent.expected
         if state.key != key:
@@ -100,31 +102,33 @@ class CompiledGraph:
                 return self._miss(r, key, args, drawn, values)
             parent.expected = state
         plan = state.outs  # pyright: ignore[reportAttributeAccessIssue]
-        _append_numbers(r, plan, drawn)
+        _append_numbers(r, plan, args, drawn)
         _enter(r, state, plan, args, values)  # pyright: ignore[reportArgumentType]
         return plan
 
     def _miss(
-        self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[int], values: list[Value]
+        self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[tuple[int, int]], values: list[Value]
     ) -> Plan:
         check_required_cuts(r.state, key, r.mode == "fused")
-        structure = _structure(r, args)
+        structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
         if captured is None:
-            captured = self.captures[structure] = capture(self.graph, args, self.constants, self.kind == "backward")
+            captured = self.captures[structure] = capture(
+                self.graph, args, self.constants, self.states, self.kind == "backward"
+            )
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
         parent = r.state
-        _append_numbers(r, captured, drawn)
+        _append_numbers(r, captured, args, drawn)
         state = splice(r, key, args, captured, self.kind == "forward")
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs
 
-    def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[int]) -> None:
+    def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[tuple[int, int]]) -> None:
         """Prepare another attempt after an error, or raise it. The recorder was rolled back and is not locked."""
-        for offset in reversed(drawn):
+        for _, offset in reversed(drawn):
             undraw(None, offset)
         if isinstance(error, PendingElsewhere):
             owner = error.value.recorder
@@ -143,17 +147,18 @@ class CompiledGraph:
 
     def _op_by_op(self, args: list[Any]) -> Sequence[Any]:
         count = len(args) - len(self.constants)
-        return self.graph(*args[:count])
+        results = GraphRun(self.graph, self.kind == "backward").run(*args[:count])
+        return results if isinstance(results, tuple | list) else [results]
 
 
-def _key(name: str, r: Recorder, args: Sequence[Any]) -> tuple[Any, ...]:
+def _key(name: str, r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tuple[Any, ...]:
     """The key of the edge; the loop is that of `operands` in `recording.keys`."""
     e, tokens = r.epoch, [name]
     for t in args:
         try:
             v = t.untyped_storage()._value
         except AttributeError:
-            tokens.append(_static(t))
+            tokens.append("state" if len(tokens) - 1 in states else _static(t))
             continue
         k = v.slot if v.epoch == e else r.admit(v)
         o = v.layout
@@ -172,12 +177,14 @@ def _static(value: Any) -> Any:
     raise NotOneRecord(f"an input is a {type(value).__name__}")
 
 
-def _structure(r: Recorder, args: Sequence[Any]) -> tuple[Any, ...]:
+def _structure(r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tuple[Any, ...]:
     """What a capture depends on: the layouts of the arguments, which of them share storages, and torch's switches."""
     parts: list[Any] = [r.platform, *(switch.read() for switch in ambient.SWITCHES)]
     first: dict[int, int] = {}
     for index, arg in enumerate(args):
-        if isinstance(arg, torch.Tensor):
+        if index in states:
+            parts.append("state")
+        elif isinstance(arg, torch.Tensor):
             if arg.is_conj() or arg.is_neg():
                 raise NotOneRecord("an input is a tensor that is conjugated or negated lazily")
             value = value_of(arg)
@@ -188,12 +195,18 @@ def _structure(r: Recorder, args: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _append_numbers(r: Recorder, plan: Plan | Capture, drawn: list[int]) -> None:
+def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], drawn: list[tuple[int, int]]) -> None:
+    """The graph's run-time numbers; what the generator gives is added to `drawn`."""
     start = len(r.numbers)
     r.numbers.extend(plan.numbers)
-    for index in plan.draws:
-        seed, offset = draw()
-        drawn.append(offset)
+    for index, source in plan.draws:
+        if source is None:
+            seed, offset = draw()
+            drawn.append((seed, offset))
+        else:
+            argument, later = source
+            seed, offset = unpacked(args[argument])
+            offset += later
         r.numbers[start + index : start + index + 2] = seed, offset
 
 
@@ -219,13 +232,16 @@ def _unheld() -> None:
     """In place of the reference to a value inside of a graph: no tensor ever holds it."""
 
 
-def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value]) -> list[Any]:
+def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Sequence[tuple[int, int]]) -> list[Any]:
     """What the graph returns."""
     results: list[Any] = []
     bases: dict[Any, torch.Tensor] = {}  # results that share a storage
     for kind, source, view in plan.results:
         if kind == "static":
             results.append(source)
+            continue
+        if kind == "state":
+            results.append(packed(*drawn[source]) if source < len(drawn) else default_generator.get_state())
             continue
         if kind == "argument":
             base = args[source]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.dynamo.capture import Capture, Fresh, Input, Static, Unwritten, View
+from lazytpu.dynamo.capture import Capture, Fresh, Input, RandomState, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step
@@ -33,7 +33,7 @@ class Plan:
     written: tuple[tuple[int, int], ...]
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
-    draws: tuple[int, ...]
+    draws: tuple[tuple[int, tuple[int, int] | None], ...]
     results: tuple[tuple[str, Any, View | None], ...]
 
 
@@ -55,6 +55,8 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
                 results.append(("shared", capture.inputs[slot], view))
             case Unwritten(number, layout, view):
                 results.append(("unwritten", (number, layout), view))
+            case RandomState(draw):
+                results.append(("state", draw, None))
             case Static(value):
                 results.append(("static", value, None))
     return (
