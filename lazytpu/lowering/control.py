@@ -24,7 +24,7 @@ def _fill(
 
 
 @lowers(ops.IfOp)
-def if_(e: Emission, op: ops.IfOp, condition: ir.Value, *operands: ir.Value) -> list[ir.Value]:
+def if_(e: Emission, op: ops.IfOp, condition: ir.Value, *operands: ir.Value) -> Sequence[ir.Value]:
     """StableHLO's regions of an if have no arguments: they use values from outside."""
     lowered = hlo.IfOp([e.result(op, i) for i in range(len(op.results))], condition)
     for number, region in enumerate((lowered.true_branch, lowered.false_branch)):
@@ -33,7 +33,7 @@ def if_(e: Emission, op: ops.IfOp, condition: ir.Value, *operands: ir.Value) -> 
 
 
 @lowers(ops.WhileOp)
-def while_(e: Emission, op: ops.WhileOp, *operands: ir.Value) -> list[ir.Value]:
+def while_(e: Emission, op: ops.WhileOp, *operands: ir.Value) -> Sequence[ir.Value]:
     """Invariants are carried unchanged, as in JAX's loops: XLA sees that they do not vary."""
     types = [value.type for value in operands]
     lowered = hlo.WhileOp(types, list(operands))

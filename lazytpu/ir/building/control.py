@@ -82,8 +82,11 @@ def _rotated(
         after = _listed(body(inner, *values))
         return [*_listed(cond(inner, *after, *values[count:])), *after]
 
+    def goes(inner: Builder, going: SSAValue, *_: SSAValue) -> SSAValue:
+        return going
+
     first = _listed(cond(b, *carried, *invariants))
-    return build_while(b, [*first, *carried], lambda inner, going, *_: going, step, invariants)[1:]
+    return build_while(b, [*first, *carried], goes, step, invariants)[1:]
 
 
 def build_repeat(
