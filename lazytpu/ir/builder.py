@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from xdsl.dialects.builtin import DictionaryAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir import random, sorting, template
 from lazytpu.ir.building.attention import AttentionMethods
 from lazytpu.ir.building.collectives import CollectiveMethods
 from lazytpu.ir.building.contractions import ContractionMethods
+from lazytpu.ir.building.control import Filling, build_if, build_repeat, build_scan, build_while
 from lazytpu.ir.building.core import flag_prop, integer_prop
 from lazytpu.ir.building.indexing import IndexingMethods
 from lazytpu.ir.building.pointwise import PointwiseMethods
@@ -45,6 +46,58 @@ class Builder(
     def scalar(self, number: Materializable, dtype: str) -> SSAValue:
         """A recorded number as a 0-d tensor: a constant, or an element of the pack of run-time numbers."""
         return number.materialize(self, dtype)
+
+    def nested(self, types: Sequence[Attribute]) -> Builder:
+        """The builder of a region whose block has arguments of these types, for an op that will be appended here."""
+        inner = Builder(Block(arg_types=types))
+        inner.outer, inner.location, inner.precision = self, self.location, self.precision
+        return inner
+
+    def number(self, pack: SSAValue, index: int) -> SSAValue:
+        """Element `index` of a 1-D pack of run-time numbers (0-d). In a region it is read outside and captured."""
+        return super().number(pack, index) if self.outer is None else self.outer.number(pack, index)
+
+    def if_(
+        self, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue] = ()
+    ) -> list[SSAValue]:
+        """What `then(b, *operands)` returns if the condition (0-d i1) is true, else what `orelse(b, *operands)` does.
+
+        Both get the builder of their region and return values of the same types, one or several. Only one of the
+        regions runs. They may also use values that are not among the operands."""
+        return build_if(self, condition, then, orelse, operands)
+
+    def while_(
+        self, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue] = ()
+    ) -> list[SSAValue]:
+        """The carried values after as many iterations as `cond(b, *carried, *invariants)` is true (0-d i1).
+
+        `body(b, *carried, *invariants)` returns the next carried values, of the same types. Both get the builder of
+        their region, and may also use values from outside, which are invariants too."""
+        return build_while(self, carried, cond, body, invariants)
+
+    def repeat(
+        self, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue] = ()
+    ) -> list[SSAValue]:
+        """The carried values after `times` iterations of `body(b, i, *carried, *invariants)`; i, a 0-d i32, counts
+        from 0."""
+        return build_repeat(self, times, carried, body, invariants)
+
+    def scan(
+        self,
+        carried: Sequence[SSAValue],
+        xs: Sequence[SSAValue],
+        body: Filling,
+        outputs: Sequence[tuple[str, Sequence[int]]],
+        length: int,
+        reverse: bool = False,
+        invariants: Sequence[SSAValue] = (),
+    ) -> tuple[list[SSAValue], list[SSAValue]]:
+        """The carried values after `length` steps, and the outputs of all steps, stacked along a new first dimension.
+
+        `body(b, *carried, *rows, *invariants)` gets x[i] of each of xs, and returns the next carried values and then
+        the outputs of the step, whose (dtype, shape) are `outputs`. With `reverse` the steps go from the last row to
+        the first; outputs stay beside their rows."""
+        return build_scan(self, carried, xs, body, outputs, length, reverse, invariants)
 
     def random_bits(self, seed: SSAValue, offset: SSAValue, shape: Sequence[int], dtype: str = "ui32") -> SSAValue:
         """Random bits that depend only on (seed, offset) and the row-major index of each element."""

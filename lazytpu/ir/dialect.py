@@ -11,6 +11,7 @@ from lazytpu.ir import (
     collectives,
     constants,
     contractions,
+    control,
     indexing,
     pointwise,
     random,
@@ -33,6 +34,7 @@ FAMILIES = (
     template,
     attention,
     collectives,
+    control,
 )
 
 
@@ -42,6 +44,6 @@ def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
 
 
 OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}
-"All ops of the dialect by mnemonic."
+"All ops of the dialect by mnemonic, without the terminator of regions."
 
-LAZYTPU = Dialect("lazytpu", list(OPS.values()))
+LAZYTPU = Dialect("lazytpu", [*OPS.values(), control.YieldOp])

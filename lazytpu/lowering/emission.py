@@ -227,4 +227,6 @@ def _is_argument(x: ir.Value) -> bool:
     owner = x.owner
     while not isinstance(owner, ir.Block) and owner.name in _MOVES:
         owner = owner.operands[0].owner
-    return isinstance(owner, ir.Block) and ir.StringAttr(owner.owner.attributes["sym_name"]).value == "main"
+    if not isinstance(owner, ir.Block) or "sym_name" not in owner.owner.attributes:  # a region's argument is computed
+        return False
+    return ir.StringAttr(owner.owner.attributes["sym_name"]).value == "main"

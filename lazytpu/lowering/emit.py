@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute
 
-from lazytpu.ir.location import describe
 from lazytpu.ir.module import options_of, replicas_of
 from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
@@ -17,6 +16,7 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
     collectives,
     constants,
     contractions,
+    control,
     indexing,
     pointwise,
     random,
@@ -25,10 +25,9 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
     sorting,
     template,
 )
+from lazytpu.lowering.blocks import Values, emit_block
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.errors import LoweringError
-from lazytpu.lowering.locations import to_mlir
-from lazytpu.lowering.rules import RULES
 from lazytpu.runtime import module_options
 from lazytpu.runtime.client import mlir_context
 from lazytpu.runtime.mlir import func, ir
@@ -114,55 +113,10 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
         target.arg_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, argument_attrs)))
         target.result_attrs = ir.ArrayAttr.get(list(map(ir.DictAttr.get, result_attrs)))
     entry = target.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
-    values = _Values(zip(block.args, entry.arguments, strict=True))
+    values = Values(zip(block.args, entry.arguments, strict=True))
     with ir.InsertionPoint(entry):
-        _emit_block(e, block, values)
+        emit_block(e, block, values)
         func.ReturnOp([values[v] for v in terminator.arguments])
-
-
-class _Values(dict[SSAValue, ir.Value]):
-    """The MLIR value of each value of a function."""
-
-    def __missing__(self, value: SSAValue) -> ir.Value:
-        owner = value.owner.name if isinstance(value.owner, Operation) else "another function"
-        raise LoweringError(f"an op uses a value of {owner} before its definition, or outside its scope")
-
-
-def _emit_block(e: Emission, block: Block, values: _Values) -> None:
-    locations: dict[int, ir.Location] = {}
-    for op in block.ops:
-        if isinstance(op, ReturnOp):
-            continue
-        # Ops of one source line share one xDSL location.
-        location = locations.get(id(op.location))
-        if location is None:
-            location = locations[id(op.location)] = to_mlir(op.location)
-        with location:
-            lowered = _emit_op(e, op, [values[v] for v in op.operands])
-        if isinstance(lowered, ir.Value):
-            values[op.results[0]] = lowered
-        else:
-            values.update(zip(op.results, lowered, strict=True))
-
-
-def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Value | Sequence[ir.Value]:
-    if isinstance(op, CallOp):
-        return e.call(op.callee.string_value(), operands, [e.type(type_of(result)) for result in op.results])
-    rule = RULES.get(type(op))  # type: ignore[arg-type]
-    if rule is None:
-        raise NotImplementedError(
-            f"{op.name}{_at(op)} has no lowering rule. Add one to the file of its family in "
-            f"lazytpu/lowering: a function rule(emission, op, *operands) decorated with @lowers({type(op).__name__})"
-        )
-    try:
-        return rule(e, op, *operands)
-    except (ir.MLIRError, ValueError, TypeError, RuntimeError, KeyError) as error:
-        raise LoweringError(f"cannot lower {op.name}{_at(op)}: {error}\n{op}") from error
-
-
-def _at(op: Operation) -> str:
-    line = describe(op.location)
-    return f" at {line}" if line else ""
 
 
 def _attributes(dictionaries: Attribute | None, count: int) -> list[dict[str, Attribute]]:

@@ -35,6 +35,7 @@ from lazytpu.passes.patterns import (
     broadcasts,
     choice,
     contractions,
+    control,
     conversions,
     indexing,
     moves,
@@ -44,7 +45,19 @@ from lazytpu.passes.patterns import (
 )
 from lazytpu.passes.patterns.rewriting import Table
 
-FAMILIES = (algebra, choice, conversions, shape, broadcasts, moves, reductions, contractions, indexing, positions)
+FAMILIES = (
+    algebra,
+    choice,
+    control,
+    conversions,
+    shape,
+    broadcasts,
+    moves,
+    reductions,
+    contractions,
+    indexing,
+    positions,
+)
 
 
 @dataclass(frozen=True)

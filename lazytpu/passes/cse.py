@@ -5,7 +5,7 @@
     %2 = lazytpu.add %0, %1
 
 Two ops are equal when they have the same class, operands (in any order for a commutative op), properties, attributes
-and result types. The first one stays, with its source line.
+and result types, and regions that compute the same. The first one stays, with its source line.
 
 Needs: blocks in dataflow order. Guarantees: no two pure ops of a block are equal. Ops are never merged
 
@@ -57,18 +57,16 @@ class _Merger:
         op = block.first_op
         while op is not None:
             following = op.next_op
-            if op.regions:
-                for region in op.regions:
-                    for inner in region.blocks:
-                        self.block(inner)
-            else:
-                pure, commutative = self.traits_of(type(op))
-                if pure:
-                    first = known.setdefault(self.key(op, commutative), op)
-                    if first is not op:
-                        for old, new in zip(op.results, first.results, strict=True):
-                            old.replace_all_uses_with(new)
-                        block.erase_op(op)
+            for region in op.regions:
+                for inner in region.blocks:
+                    self.block(inner)
+            pure, commutative = self.traits_of(type(op))
+            if pure:
+                first = known.setdefault(self.key(op, commutative), op)
+                if first is not op:
+                    for old, new in zip(op.results, first.results, strict=True):
+                        old.replace_all_uses_with(new)
+                    block.erase_op(op)
             op = following
 
     def traits_of(self, kind: type[Operation]) -> tuple[bool, bool]:
@@ -84,7 +82,7 @@ class _Merger:
             values = tuple(sorted(values))
         types = tuple(numbers[result.type] for result in op.results)
         properties = tuple(sorted((name, numbers[value]) for name, value in op.properties.items()))
-        if not op.attributes:
+        if not op.attributes and not op.regions:
             return type(op), values, types, properties
         attributes = tuple(sorted((name, numbers[value]) for name, value in op.attributes.items()))
-        return type(op), values, types, properties, attributes
+        return type(op), values, types, properties, attributes, numbers.regions(op)

@@ -11,9 +11,10 @@ from xdsl.dialects.builtin import (
     i1,
     i32,
 )
-from xdsl.ir import Attribute, Block
+from xdsl.ir import Attribute, Block, Region
 
 from lazytpu.ir.collectives import lists_attr
+from lazytpu.ir.control import YieldOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.literals import scalar
 from lazytpu.ir.types import int_array
@@ -37,13 +38,24 @@ def prop(value: object) -> Attribute:
     raise TypeError(value)
 
 
-def make(name: str, operands: str, results: str, properties: Properties):
+def region(arguments: str, yields: str | None) -> Region:
+    """A region that takes values of these types and yields arguments of it, by number: "f32[2] i1[]", "1 0"."""
+    block = Block(arg_types=[parse_type(t) for t in arguments.split()])
+    if yields is None:
+        block.add_op(OPS["neg"].create(operands=[block.args[0]], result_types=[block.args[0].type]))
+    else:
+        block.add_op(YieldOp.create(operands=[block.args[int(number)] for number in yields.split()]))
+    return Region(block)
+
+
+def make(name: str, operands: str, results: str, properties: Properties, *regions: tuple[str, str | None]):
     """An op from types such as "f32[2] f32[3]", unverified."""
     types = [parse_type(t) for t in operands.split()]
     return OPS[name].create(
         operands=Block(arg_types=types).args,
         result_types=[parse_type(t) for t in results.split()],
         properties={key: prop(value) for key, value in properties.items()},
+        regions=[region(*texts) for texts in regions],
     )
 
 
@@ -356,3 +368,47 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
         "each device as a target at most once",
     ),
 ]
+
+SAME = ("f32[2]", "0")
+GOES, STEP = ("i1[] f32[2]", "0"), ("i1[] f32[2]", "0 1")
+LOOP = "i1[] f32[2]"
+
+REFUSED_REGIONS = [
+    ("if", "", "", {}, [("", ""), ("", "")], "expected a condition, got no operand"),
+    ("if", "i1[2] f32[2]", "f32[2]", {}, [SAME, SAME], "a condition is a 0-d i1, tensor<i1>; got tensor<2xi1>"),
+    ("if", "i32[] f32[2]", "f32[2]", {}, [SAME, SAME], "a condition is a 0-d i1, tensor<i1>; got tensor<i32>"),
+    ("if", "i1[] f32[2]", "f32[2]", {}, [SAME, ("f32[3]", "0")], "the region 'else' takes tensor<3xf32>; expected"),
+    ("if", "i1[] f32[2]", "f32[2]", {}, [("", ""), SAME], "the region 'then' takes none; expected tensor<2xf32>"),
+    ("if", "i1[] f32[2]", "f32[2]", {}, [SAME, ("f32[2]", "")], "yield the same types; got tensor<2xf32> and none"),
+    ("if", "i1[] f32[2]", "f32[3]", {}, [SAME, SAME], "expected result types tensor<2xf32>, got tensor<3xf32>"),
+    (
+        "if",
+        "i1[] f32[2]",
+        "f32[2]",
+        {},
+        [SAME, ("f32[2]", None)],
+        "lazytpu.neg terminates block in single-block region",
+    ),
+    ("while", LOOP, LOOP, {"carried": 3}, [GOES, STEP], "carried is 3; expected 0 <= carried <= 2 (the operands)"),
+    (
+        "while",
+        LOOP,
+        "i1[]",
+        {"carried": 1},
+        [GOES, STEP],
+        "the types of the carried values, tensor<i1>; got tensor<i1>,",
+    ),
+    ("while", LOOP, LOOP, {"carried": 2}, [STEP, STEP], "the region 'while' yields one condition; got 2 values"),
+    ("while", LOOP, LOOP, {"carried": 2}, [("i1[] f32[2]", "1"), STEP], "a condition is a 0-d i1, tensor<i1>; got"),
+    ("while", LOOP, LOOP, {"carried": 2}, [GOES, ("f32[2] i1[]", "1 0")], "the region 'do' takes tensor<2xf32>,"),
+    (
+        "while",
+        LOOP,
+        LOOP,
+        {"carried": 2},
+        [GOES, ("i1[] f32[2]", None)],
+        "lazytpu.neg terminates block in single-block region",
+    ),
+    ("while", LOOP, "i1[]", {"carried": 2}, [GOES, STEP], "expected result types tensor<i1>, tensor<2xf32>, got"),
+]
+"Invalid ops with regions: name, operands, results, properties, regions, message."

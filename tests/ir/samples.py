@@ -99,6 +99,13 @@ _CONV = {"strides": (1, 2), "low": (1, 1), "high": (1, 0), "lhs_dilation": (1, 1
 
 _PAIRS = ((0, 1), (3, 2))
 
+_VECTORS = ("f32[4]", "f32[4]")
+
+
+def _small(b: Builder, x: SSAValue) -> SSAValue:
+    return b.compare("LT", b.reduce("add", x, (0,)), b.constant(9, "f32"))
+
+
 SAMPLES: dict[str, list[Sample]] = {
     **{name: _unary(name) for name, op in OPS.items() if issubclass(op, UnaryOp)},
     **{name: _binary(name) for name, op in OPS.items() if issubclass(op, BinaryOp)},
@@ -303,4 +310,15 @@ SAMPLES: dict[str, list[Sample]] = {
     "reduce_scatter": [Sample(lambda b, x: b.reduce_scatter("add", x, 0, _PAIRS), "f32[2,3]")],
     "all_to_all": [Sample(lambda b, x: b.all_to_all(x, 0, 1, _PAIRS), "f32[2,3]")],
     "collective_permute": [Sample(lambda b, x: b.collective_permute(x, _PAIRS), "f32[2,3]")],
+    "if": [
+        Sample(lambda b, c, x, y: b.if_(c, lambda b, x: b.neg(x), lambda b, x: b.add(x, y), [x]), "i1[]", *_VECTORS),
+        Sample(lambda b, c: b.if_(c, lambda b: (), lambda b: ()), "i1[]"),
+    ],
+    "while": [
+        Sample(lambda b, x, y: b.while_([x], _small, lambda b, x: b.add(x, y)), *_VECTORS),
+        Sample(
+            lambda b, x, y: b.repeat(5, [x], lambda b, i, x: b.repeat(2, [x], lambda b, j, x: b.mul(x, y))), *_VECTORS
+        ),
+        Sample(lambda b: b.while_([], lambda b: b.constant(False, "i1"), lambda b: ())),
+    ],
 }

@@ -68,7 +68,9 @@ def test_round_trip(name: str, sample: Sample):
 def test_one_op_is_one_line_in_the_pretty_form(name: str):
     for sample in SAMPLES[name]:
         module = sample.module()
-        assert len(print_module(module).splitlines()) == len(list(main_of(module).body.block.ops)) + 4
+        regions = sum(len(op.regions) for op in module.walk()) - 2  # a line each that closes it
+        ops = sum(1 for _ in main_of(module).body.walk())
+        assert len(print_module(module).splitlines()) == ops + 4 + regions
         assert '"lazytpu.' not in print_module(module)
 
 
@@ -101,6 +103,48 @@ def test_how_ops_read():
             "xc64", "xcomplex<f32>"
         ),
     ]
+
+
+def test_how_regions_read():
+    def build(b: Builder, c, x, y):
+        with b.at(PLACE):
+            b.if_(c, lambda b, x: b.neg(x), lambda b, x: b.add(x, y), [x])
+        b.while_([x], lambda b, x: b.reduce("and", b.compare("LT", x, y), (0,)), lambda b, x: b.add(x, y))
+
+    place = r' loc("a \22b\22/train.py":41:0)'
+    assert lines_of(build, "i1[]", "f32[2]", "f32[2]") == [
+        "%3 = lazytpu.if %0, %1, %2 : (tensor<i1>, tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32> then(%4, %5) {",
+        f"%6 = lazytpu.neg %4 : tensor<2xf32>{place}",
+        f"lazytpu.yield %6 : tensor<2xf32>{place}",
+        "} else(%7, %8) {",
+        f"%9 = lazytpu.add %7, %8 : tensor<2xf32>{place}",
+        f"lazytpu.yield %9 : tensor<2xf32>{place}",
+        f"}}{place}",
+        "%4 = lazytpu.while %1, %2 carried = 1 : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32> while(%5, %6) {",
+        "%7 = lazytpu.compare LT %5, %6 : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>",
+        "%8 = lazytpu.reduce and %7 dims = [0] : (tensor<2xi1>) -> tensor<i1>",
+        "lazytpu.yield %8 : tensor<i1>",
+        "} do(%9, %10) {",
+        "%11 = lazytpu.add %9, %10 : tensor<2xf32>",
+        "lazytpu.yield %11 : tensor<2xf32>",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("then(%1) {\nlazytpu.yield %1 : tensor<i1>\n}", "Expected 'else'"),
+        ("else(%1) {}", "Expected 'then'"),
+        ("then(%1, %2) {}", "the region 'then' has 2 arguments; expected 1"),
+        ("then(%1) {\nlazytpu.yield %c : tensor<i1>\n} else(%1) {\n}", "values used but not defined: [%c]"),
+    ],
+)
+def test_regions_that_do_not_parse(text: str, message: str):
+    op = f"%0 = lazytpu.if %c, %c : (tensor<i1>, tensor<i1>) -> tensor<i1> {text}"
+    with pytest.raises((ParseError, VerifyException)) as caught:
+        parse_module(f"builtin.module {{\nfunc.func @main(%c : tensor<i1>) {{\n{op}\nfunc.return\n}}\n}}")
+    assert message in str(caught.value)
 
 
 PLACE = FileLineColLoc(StringAttr('a "b"/train.py'), IntAttr(41), IntAttr(0))

@@ -8,9 +8,11 @@ from xdsl.ir import Attribute, Block
 from xdsl.traits import Commutative, is_side_effect_free
 from xdsl.utils.exceptions import VerifyException
 
+from lazytpu.ir.control import YieldOp
 from lazytpu.ir.dialect import LAZYTPU, OPS
+from lazytpu.ir.dominance import misplaced
 from lazytpu.ir.types import tensor_type
-from tests.ir.refusals import REFUSED, Properties, make
+from tests.ir.refusals import REFUSED, REFUSED_REGIONS, Properties, make
 from tests.ir.samples import SAMPLES
 
 
@@ -25,9 +27,33 @@ def test_refused(name: str, operands: str, results: str, properties: Properties,
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "results", "properties", "regions", "message"),
+    REFUSED_REGIONS,
+    ids=[f"{r[0]}-{i}" for i, r in enumerate(REFUSED_REGIONS)],
+)
+def test_refused_regions(name: str, operands: str, results: str, properties: Properties, regions, message: str):
+    with pytest.raises(VerifyException) as caught:
+        make(name, operands, results, properties, *regions).verify()
+    assert message in str(caught.value)
+
+
+def test_regions_use_no_value_from_outside():
+    (op,) = [op for op in SAMPLES["if"][0].module().walk() if op.name == "lazytpu.if"]
+    negation = op.regions[0].block.first_op
+    assert negation is not None
+    negation.operands[0] = op.operands[1]
+    with pytest.raises(VerifyException):
+        op.verify()
+    assert op.parent is not None
+    function = op.parent.parent_op()
+    assert function is not None
+    assert "operand 0 of lazytpu.neg is an argument of another function or region" in str(misplaced(function))
+
+
 def test_every_structured_op_has_a_refusal():
     elementwise = {name for name, op in OPS.items() if hasattr(op, "DOMAIN")}
-    assert OPS.keys() - elementwise <= {row[0] for row in REFUSED}
+    assert OPS.keys() - elementwise <= {row[0] for row in (*REFUSED, *REFUSED_REGIONS)}
 
 
 @pytest.mark.parametrize("name", sorted(name for name, op in OPS.items() if hasattr(op, "DOMAIN")))
@@ -73,12 +99,13 @@ def test_all_ops_are_pure_and_the_symmetric_ones_commutative():
     assert commutative == {"add", "mul", "max", "min", "and", "or", "xor"}
     for samples in SAMPLES.values():
         for op in samples[0].module().walk():
-            assert not op.name.startswith("lazytpu.") or is_side_effect_free(op)
+            assert not op.name.startswith("lazytpu.") or isinstance(op, YieldOp) or is_side_effect_free(op)
 
 
 def test_the_dialect_holds_every_op_class_once():
     assert LAZYTPU.name == "lazytpu"
-    assert len(list(LAZYTPU.operations)) == len(OPS)
+    assert len(list(LAZYTPU.operations)) == len(OPS) + 1  # and the terminator of regions
+    assert YieldOp in LAZYTPU.operations
     for name, op in OPS.items():
         assert op.name == f"lazytpu.{name}"
         assert op.__name__ == "".join(word.capitalize() for word in name.split("_")) + "Op"

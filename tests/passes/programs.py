@@ -70,6 +70,24 @@ class Program:
             return self.b.constant(self.number(dtype_of(x)), dtype_of(x), shape_of(x))
         return self.value(lambda value: value.type == x.type)
 
+    def inside(self, x: SSAValue, counted: bool = False) -> Callable[..., list[SSAValue]]:
+        """A function for a region that yields two values of the type of x."""
+
+        def fill(b: Builder, *arguments: SSAValue) -> list[SSAValue]:
+            inner, outer, values = list(arguments[counted:]), self.b, self.values
+            self.b, self.values = b, [*values, *inner, *inner]
+            for _ in range(self.pick((0, 1, 2))):
+                kept = [v for v in self.values if v.type == x.type]
+                step = self.pick(SIMPLE)
+                value = step(self)
+                self.values.append(value)
+                inner += [value] * (value.type == x.type) + [self.pick(kept)]
+            self.b, self.values = outer, values
+            candidates = [v for v in inner if v.type == x.type]
+            return [self.pick(candidates), self.pick(candidates)]
+
+        return fill
+
     def finish(self) -> ModuleOp:
         results = self.values[len(ARGUMENTS) :][-4:] or self.values[:1]
         self.block.add_op(ReturnOp(*results))
@@ -284,6 +302,28 @@ def _window(p: Program) -> SSAValue:
     return p.b.dynamic_slice(x, start, [max(1, size - 1) for size in shape_of(x)])
 
 
+def _branch(p: Program) -> SSAValue:
+    """A branch whose sides are single steps on values from outside."""
+    x = p.value()
+    condition = p.b.reshape(
+        p.b.slice(p.value(lambda v: dtype_of(v) == "i1" and shape_of(v) == (2, 3)), (0, 1), (1, 2)), ()
+    )
+    if p.pick((True, False, False)):
+        condition = p.b.constant(p.pick((True, False)), "i1")
+    sides = [p.inside(x) for _ in "te"]
+    results = p.b.if_(condition, *sides, [x, p.like(x)])
+    p.values.append(results[1])
+    return results[0]
+
+
+def _loop(p: Program) -> SSAValue:
+    """A loop of few iterations, which carries two values and may keep or swap them."""
+    x = p.value()
+    results = p.b.repeat(p.pick((0, 1, 2, 3)), [x, p.like(x)], p.inside(x, counted=True))
+    p.values.append(results[1])
+    return results[0]
+
+
 STEPS = (
     _unary,
     _binary,
@@ -307,7 +347,11 @@ STEPS = (
     _rows,
     _sort,
     _window,
+    _branch,
+    _loop,
 )
+SIMPLE = (_unary, _binary, _choose, _clamp, _convert, _reshape, _slice, _branch)
+"Steps inside regions."
 
 
 @st.composite

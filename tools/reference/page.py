@@ -9,6 +9,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Attribute
@@ -19,6 +20,7 @@ from lazytpu.ir import attention, base, binary, unary
 from lazytpu.ir.assembly import print_value
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.builder import Builder
+from lazytpu.ir.control import RegionOp
 from lazytpu.ir.dialect import FAMILIES, OPS
 from lazytpu.ir.literals import to_text
 from lazytpu.ir.pointwise import BinaryOp, UnaryOp
@@ -79,6 +81,8 @@ def section(op: type[TensorOp]) -> str:
     lines += [f"- built by: `{call}`" for call in methods().get(op, ())]
     for what, items in (("operands", operands), ("attributes", attributes), ("results", results)):
         lines.append(f"- {what}: {', '.join(items) or 'none'}")
+    if issubclass(op, RegionOp):
+        lines.append(f"- regions: {', '.join(f'`{word}`' for word in op.KEYWORDS)}")
     if refused := rules(op):
         lines += ["- verifier:", *(f"    - {rule}" for rule in refused)]
     return "\n".join([*lines, ""])
@@ -136,15 +140,22 @@ def methods() -> dict[type[TensorOp], list[str]]:
     calls: dict[type[TensorOp], list[str]] = {}
     classes = {op.__name__: op for op in OPS.values()}
     for name, function in inspect.getmembers(Builder, inspect.isfunction):
-        named = {
-            node.id if isinstance(node, ast.Name) else node.attr
-            for statement in body(function)
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name | ast.Attribute)
-        }
-        for class_name in sorted(named & classes.keys()):
+        for class_name in sorted(named_in(function) & classes.keys()):
             calls.setdefault(classes[class_name], []).append(f"b.{name}{parameters(function)}")
     return calls
+
+
+def named_in(function: Any) -> set[str]:
+    """The names in a function, and in those of `lazytpu.ir.building` that it calls."""
+    names = {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for statement in body(function)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
+    called = [function.__globals__.get(name) for name in sorted(names)]
+    building = [f for f in called if inspect.isfunction(f) and f.__name__.startswith("build_")]
+    return names.union(*map(named_in, building))
 
 
 def parameters(function: object) -> str:

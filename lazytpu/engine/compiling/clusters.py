@@ -55,7 +55,7 @@ def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered 
         return None
     run_pipeline(module, passes=PASSES, verify=verify)
     main, *parts = (op for op in module.ops if isinstance(op, FuncOp))
-    if not parts or sum(len(part.body.block.ops) for part in parts) * SPARED > before:
+    if not parts or sum(map(count_ops, parts)) * SPARED > before:
         return None
     done = _wait_for_all(main)
     if done is not None:

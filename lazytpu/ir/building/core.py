@@ -1,15 +1,20 @@
-"""The core of the builder: creates ops, and sets their insertion point and source line."""
+"""The core of the builder: creates ops, and sets their insertion point and source line.
+
+A builder of a region is nested in that of the op: `outer`. Regions are isolated, so a value from outside that an op in
+the region reads becomes an argument of the region, and in time an operand of the op: it is *captured*."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Self
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, AnyTensorType, IntegerAttr, LocationAttr, i1, i64
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.types import int_array
 
 
@@ -20,6 +25,11 @@ class Core:
         self.block = block
         self.before = before
         self.location: LocationAttr = UNKNOWN_LOC
+        self.outer: Self | None = None
+        "The builder of the block around the region that this one fills."
+        self.captured: dict[SSAValue, BlockArgument] = {}
+        "Values from outside the region, and the argument that stands for each."
+        self._copied: dict[SSAValue, SSAValue] = {}
 
     @contextmanager
     def at(self, location: LocationAttr) -> Generator[None]:
@@ -36,10 +46,19 @@ class Core:
         operands: Sequence[SSAValue],
         result_types: Sequence[AnyTensorType],
         properties: Mapping[str, Attribute] = {},
+        regions: Sequence[Region] = (),
     ) -> TensorOp:
         """Build an op of class `kind` from operands, types and properties that are known to be consistent."""
+        if self.outer is not None:
+            operands = [self.local(value) for value in operands]
         # Operation.create with interned types takes 10 us; the keyword constructors of xDSL's op classes take 40.
-        op = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
+        op = kind.create(
+            operands=operands,
+            result_types=result_types,
+            properties=properties,
+            location=self.location,
+            regions=regions,
+        )
         if self.before is None:
             self.block.add_op(op)
         else:
@@ -55,6 +74,22 @@ class Core:
     ) -> SSAValue:
         """Build an op with one result, and return the result."""
         return self.op(kind, operands, (result_type,), properties).results[0]
+
+    def local(self, value: SSAValue) -> SSAValue:
+        """The value as ops in this builder's block may use it: itself, or the argument that stands for a value from
+        outside the region. A constant from outside is repeated inside, where passes can see what it is."""
+        owner = value.owner
+        if self.outer is None or (owner if isinstance(owner, Block) else owner.parent) is self.block:
+            return value
+        if isinstance(owner, ConstantOp | DenseConstantOp):
+            if value not in self._copied:
+                copy = owner.clone()
+                self.block.add_op(copy)
+                self._copied[value] = copy.results[0]
+            return self._copied[value]
+        if value not in self.captured:
+            self.captured[value] = self.block.insert_arg(value.type, len(self.block.args))
+        return self.captured[value]
 
 
 @lru_cache(maxsize=1024)

@@ -127,7 +127,8 @@ def _fingerprint(cluster: Cluster, numbers: AttributeNumbers) -> Hashable:
             (name, marks.setdefault(value, len(marks)) if name == RECOMPUTE else numbers[value])
             for name, value in sorted(op.attributes.items())
         )
-        ops.append((type(op), operands, properties, attributes, tuple(numbers[r.type] for r in op.results)))
+        types = tuple(numbers[r.type] for r in op.results)
+        ops.append((type(op), operands, properties, attributes, types, numbers.regions(op)))
         for result in op.results:
             number_of[result] = len(number_of)
     inputs = tuple(numbers[value.type] for value in cluster.inputs)
@@ -151,7 +152,7 @@ def _function(name: str, equal: Sequence[Cluster], attributes: list[DictionaryAt
             block.add_op(read)
             values[op.result] = read.result
             continue
-        copy = op.clone_without_regions(values, clone_name_hints=False)  # the hints name one of the equal layers
+        copy = op.clone(values, clone_name_hints=False)  # the hints name one of the equal layers
         copy.location = op.location
         block.add_op(copy)
     block.add_op(ReturnOp(*[values[value] for value in cluster.outputs]))

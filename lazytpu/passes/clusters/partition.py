@@ -146,7 +146,7 @@ class _Sorter:
             (name, -1 if name == RECOMPUTE else self.numbers[value]) for name, value in sorted(op.attributes.items())
         ]
         results = tuple(self.numbers[result.type] for result in op.results)
-        key = (type(op), tuple(operands), tuple(properties), tuple(attributes), results)
+        key = (type(op), tuple(operands), tuple(properties), tuple(attributes), results, self.numbers.regions(op))
         return self._by_signature.setdefault(key, len(self._by_signature))
 
 
@@ -168,8 +168,8 @@ def _of_one_line(a: Operation, b: Operation) -> bool:
 
 
 def _communicates(op: Operation) -> bool:
-    """Whether devices exchange values in an op, which then is a cluster by itself."""
-    return isinstance(op, CollectiveOp) and not isinstance(op, GroupRankOp)
+    """Whether devices exchange values in an op or its regions. It then is a cluster by itself."""
+    return any(isinstance(inner, CollectiveOp) and not isinstance(inner, GroupRankOp) for inner in op.walk())
 
 
 def _by_strand(sorter: _Sorter, group: Sequence[Operation]) -> Iterable[Operation]:

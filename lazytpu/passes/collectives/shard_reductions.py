@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter
@@ -38,6 +37,7 @@ from lazytpu.ir.shape import BroadcastInDimOp
 from lazytpu.ir.types import dtype_of, ints, shape_of, tensor_type
 from lazytpu.ir.unary import UnaryOp
 from lazytpu.passes.patterns.rewriting import RECOMPUTE, RewriteBuilder, defined_by, splat
+from lazytpu.passes.regions import blocks
 
 ELEMENTWISE = (UnaryOp, BinaryOp, CompareOp, SelectOp, ConvertOp)
 
@@ -49,10 +49,8 @@ class ShardReductionsPass(ModulePass):
     name = "shard-reductions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.body.block.ops:
-            if isinstance(function, FuncOp) and not function.is_declaration:
-                for reduction in [o for o in function.body.block.ops if isinstance(o, AllReduceOp)]:
-                    _shard(reduction)
+        for reduction in [o for block in blocks(op) for o in block.ops if isinstance(o, AllReduceOp)]:
+            _shard(reduction)
 
 
 def _shard(op: AllReduceOp) -> None:

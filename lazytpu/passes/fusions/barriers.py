@@ -9,6 +9,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.collectives import CollectiveOp
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp
+from lazytpu.ir.control import IfOp, WhileOp
 from lazytpu.ir.indexing import ScatterOp
 from lazytpu.ir.shape import BarrierOp
 from lazytpu.ir.sorting import SortOp
@@ -18,6 +19,7 @@ KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 UNFUSED = (
     *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),
+    *(IfOp, WhileOp),
     *(BarrierOp, ConstantOp, DenseConstantOp),
 )
 "Ops that are never fused into their users: their results are materialized anyway, or take no computation."

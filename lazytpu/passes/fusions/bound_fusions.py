@@ -27,11 +27,12 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import CallOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from lazytpu.ir import binary, unary
+from lazytpu.ir.control import YieldOp
 from lazytpu.ir.module import add_options
 from lazytpu.ir.random import RandomBitsOp
 from lazytpu.ir.shape import BarrierOp, BroadcastInDimOp
@@ -39,6 +40,7 @@ from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, is_complex
 from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
 from lazytpu.passes.graph import Bits
+from lazytpu.passes.regions import blocks
 
 LONG = (
     *(TemplateOp, RandomBitsOp),
@@ -64,9 +66,8 @@ class BoundFusionsPass(ModulePass):
         if self.limit < 1:
             raise ValueError(f"limit is {self.limit}; expected at least 1 op")
         bounded = False
-        for function in op.body.block.ops:
-            if isinstance(function, FuncOp) and not function.is_declaration:
-                bounded |= _bound(function.body.block, self.limit)
+        for block in blocks(op):
+            bounded |= _bound(block, self.limit)
         if bounded:
             add_options(op, KEEP_BARRIERS)
 
@@ -78,7 +79,7 @@ def _bound(block: Block, limit: int) -> bool:
     first_bit = 0
     for op in block.ops:
         operands = tuple(op.operands)
-        if not isinstance(op, (*UNFUSED, CallOp, ReturnOp)):
+        if not isinstance(op, (*UNFUSED, CallOp, ReturnOp, YieldOp)):
             weight = min(limit, _weight(op))
             while (producers := _union(op, fused)).bit_count() + weight > limit:
                 largest = max(op.operands, key=lambda operand: fused.get(operand, 0).bit_count())

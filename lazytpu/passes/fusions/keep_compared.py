@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.dialects.func import CallOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
@@ -32,6 +32,7 @@ from lazytpu.ir.reductions import ArgreduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex, is_float
 from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
+from lazytpu.passes.regions import blocks
 
 _MOVES = (BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp)
 
@@ -43,10 +44,7 @@ class KeepComparedPass(ModulePass):
     name = "keep-compared"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.body.block.ops:
-            if not isinstance(function, FuncOp) or function.is_declaration:
-                continue
-            block = function.body.block
+        for block in blocks(op):
             values = dict.fromkeys(value for inner in block.ops for value in _compared(inner))
             for value in values:
                 set_barrier(block, value)

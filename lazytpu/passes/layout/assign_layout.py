@@ -33,15 +33,17 @@ instead of 61; with AdamW 104.6 instead of 124.7.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp
+from lazytpu.ir.control import IfOp, RegionOp, WhileOp, YieldOp
 from lazytpu.ir.types import bitwidth, dtype_of, numel, shape_of
 from lazytpu.passes.generations import GENERATIONS, Generation
 from lazytpu.passes.layout.tiling import FACTS, best
@@ -124,11 +126,18 @@ class _Origins:
 
     def _walk(self, function: FuncOp) -> list[Origins]:
         block = function.body.block
-        origins: dict[SSAValue, Origins] = {argument: frozenset([i]) for i, argument in enumerate(block.args)}
+        return self._of_block(block, [frozenset([i]) for i in range(len(block.args))])
+
+    def _of_block(self, block: Block, of_arguments: Sequence[Origins]) -> list[Origins]:
+        """The origins of what a block returns or yields, for arguments with these origins."""
+        origins: dict[SSAValue, Origins] = dict(zip(block.args, of_arguments, strict=True))
         for op in block.ops:
-            if isinstance(op, ReturnOp):
+            if isinstance(op, ReturnOp | YieldOp):
                 return [origins[value] for value in op.operands]
-            if isinstance(op, CallOp):
+            if isinstance(op, RegionOp):
+                results = self._of_regions(op, [origins[value] for value in op.entering])
+                origins.update(zip(op.results, results, strict=True))
+            elif isinstance(op, CallOp):
                 for result, result_origins in zip(op.results, self.of(op.callee.string_value()), strict=True):
                     operand_origins = (origins[op.operands[i]] for i in result_origins if i != CONVOLUTION)
                     origins[result] = frozenset[int]().union(result_origins & {CONVOLUTION}, *operand_origins)
@@ -136,6 +145,19 @@ class _Origins:
                 for result in op.results:
                     origins[result] = _through(op, result, origins)
         return []
+
+    def _of_regions(self, op: RegionOp, entering: list[Origins]) -> list[Origins]:
+        """The origins of the results of a branch, or of the values that a loop carries: those of any iteration."""
+        if isinstance(op, IfOp):
+            sides = [self._of_block(region.block, entering) for region in op.regions]
+            return [x | y for x, y in zip(*sides, strict=True)]
+        assert isinstance(op, WhileOp)
+        before: list[Origins] = []
+        while before != entering:
+            before = entering
+            after = self._of_block(op.regions[1].block, before)
+            entering = [x | y for x, y in zip(before, after, strict=False)] + before[op.count :]
+        return entering[: op.count]
 
 
 def _through(op: Operation, result: SSAValue, origins: dict[SSAValue, Origins]) -> Origins:

@@ -22,7 +22,6 @@ from typing import TypeGuard
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
@@ -32,6 +31,7 @@ from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.dce import erase_dead
 from lazytpu.passes.layout.horizontal_fusion import vector_of
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
+from lazytpu.passes.regions import blocks
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,8 @@ class PackScalarsPass(ModulePass):
     "The fewest values worth packing: packing and unpacking take two ops."
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function in op.body.block.ops:
-            if isinstance(function, FuncOp) and not function.is_declaration:
-                _pack(function.body.block, self.least)
+        for block in list(blocks(op)):
+            _pack(block, self.least)
 
 
 def _pack(block: Block, least: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import AnyTensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lazytpu.ir.base import TensorOp
@@ -46,8 +46,15 @@ class RewriteBuilder(Builder):
         operands: Sequence[SSAValue],
         result_types: Sequence[AnyTensorType],
         properties: Mapping[str, Attribute] = {},
+        regions: Sequence[Region] = (),
     ) -> TensorOp:
-        op = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
+        op = kind.create(
+            operands=operands,
+            result_types=result_types,
+            properties=properties,
+            location=self.location,
+            regions=regions,
+        )
         if self.recompute is not None:
             op.attributes[RECOMPUTE] = self.recompute
         return self.rewriter.insert(op)

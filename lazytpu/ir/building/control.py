@@ -1,0 +1,185 @@
+"""Branches and loops, built from functions that fill their regions.
+
+A function gets the builder of its region and the region's values, and returns what the region yields, one value or
+several. It may use any value from outside, which is captured, and it may itself build branches and loops.
+
+A check of values in a region concerns the iterations and branches that run: its result leaves the region as one more
+value. Where the branch is not taken it is true, and in a loop it is true as long as it was in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from xdsl.ir import Region, SSAValue
+
+from lazytpu.ir import control
+from lazytpu.ir.building.core import integer_prop
+from lazytpu.ir.types import dtype_of, shape_of
+
+if TYPE_CHECKING:
+    from lazytpu.ir.builder import Builder
+
+Values: TypeAlias = "SSAValue | Sequence[SSAValue]"
+Filling: TypeAlias = "Callable[..., Values]"
+"""filling(b, *values) -> what the region yields; `b` is the builder of the region."""
+
+COUNTER = "i32"
+"Dtype of the counters of loops: a TPU has no registers for i64."
+
+
+def build_if(
+    b: Builder, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue]
+) -> list[SSAValue]:
+    control.check_condition(condition)
+    regions = [b.nested([v.type for v in operands]) for _ in range(2)]
+    yields = [_fill(inner, filling, inner.block.args) for inner, filling in zip(regions, (then, orelse), strict=True)]
+    count = len(control.if_types(*yields))
+    checks = [check for inner in regions for check in inner.checks]
+    for inner, values in zip(regions, yields, strict=True):
+        passed = {id(check): inner.local(check[0]) for check in inner.checks}
+        values += [passed.get(id(check)) or inner.constant(True, "i1") for check in checks]
+    types, bodies = control.if_types(*yields), _close(regions, yields)
+    op = b.op(control.IfOp, [condition, *operands, *_share_captures(regions)], types, {}, bodies)
+    _pass_on(b, checks, op.results[count:])
+    return list(op.results[:count])
+
+
+def build_while(
+    b: Builder, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
+) -> list[SSAValue]:
+    count, types = len(carried), [v.type for v in (*carried, *invariants)]
+    conditions = b.nested(types)
+    condition = _fill(conditions, cond, conditions.block.args)
+    if conditions.checks:
+        return _rotated(b, carried, cond, body, invariants)
+    bodies = b.nested(types)
+    values = _fill(bodies, body, bodies.block.args)
+    control.while_types(carried, condition, values)
+    checks = bodies.checks
+    for at, (passed, _, _) in enumerate(checks, count):
+        conditions.block.insert_arg(passed.type, at)
+        before = bodies.block.insert_arg(passed.type, at)
+        values.append(bodies.and_(before, passed))
+    start = [*carried, *(b.constant(True, "i1") for _ in checks)]
+    regions = [conditions, bodies]
+    result_types, closed = control.while_types(start, condition, values), _close(regions, [condition, values])
+    entering = [*start, *invariants, *_share_captures(regions)]
+    op = b.op(control.WhileOp, entering, result_types, {"carried": integer_prop(len(start))}, closed)
+    _pass_on(b, checks, op.results[count:])
+    return list(op.results[:count])
+
+
+def _rotated(
+    b: Builder, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
+) -> list[SSAValue]:
+    """The loop with its condition computed ahead, in front of it and at the end of the body: a region that yields a
+    condition cannot yield the checks of its values too."""
+    count = len(carried)
+
+    def step(inner: Builder, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
+        after = _listed(body(inner, *values))
+        return [*_listed(cond(inner, *after, *values[count:])), *after]
+
+    def goes(inner: Builder, going: SSAValue, *_: SSAValue) -> SSAValue:
+        return going
+
+    first = _listed(cond(b, *carried, *invariants))
+    return build_while(b, [*first, *carried], goes, step, invariants)[1:]
+
+
+def build_repeat(
+    b: Builder, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+) -> list[SSAValue]:
+    limit = b.constant(times, COUNTER) if isinstance(times, int) else b.convert(times, COUNTER)
+
+    def cond(inner: Builder, i: SSAValue, *_: SSAValue) -> SSAValue:
+        return inner.compare("LT", i, limit)
+
+    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+        after = _listed(body(inner, i, *values))
+        return [inner.add(i, inner.constant(1, COUNTER)), *after]
+
+    return build_while(b, [b.constant(0, COUNTER), *carried], cond, step, invariants)[1:]
+
+
+def build_scan(
+    b: Builder,
+    carried: Sequence[SSAValue],
+    xs: Sequence[SSAValue],
+    body: Filling,
+    outputs: Sequence[tuple[str, Sequence[int]]],
+    length: int,
+    reverse: bool,
+    invariants: Sequence[SSAValue],
+) -> tuple[list[SSAValue], list[SSAValue]]:
+    lengths = sorted({shape_of(x)[0] if shape_of(x) else -1 for x in xs} | {length})
+    if lengths != [length]:
+        raise ValueError(f"the values scanned over have lengths {lengths}; expected a first dimension of {length}")
+    count = len(carried)
+    stacked = [b.constant(0, dtype, (length, *shape)) for dtype, shape in outputs]
+    if length == 0:
+        return list(carried), stacked
+
+    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+        at = inner.sub(inner.constant(length - 1, COUNTER), i) if reverse else i
+        rest = values[count + len(stacked) :]
+        rows = [_row(inner, x, at) for x in rest[: len(xs)]]
+        results = _listed(body(inner, *values[:count], *rows, *rest[len(xs) :]))
+        expected = [(dtype, tuple(shape)) for dtype, shape in outputs]
+        actual = [(dtype_of(y), shape_of(y)) for y in results[count:]]
+        if actual != expected:
+            raise ValueError(f"a step of the scan returned the outputs {actual}; expected {expected}")
+        buffers = values[count : count + len(stacked)]
+        return [*results[:count], *(_put(inner, *pair, at) for pair in zip(buffers, results[count:], strict=True))]
+
+    final = build_repeat(b, length, [*carried, *stacked], step, [*xs, *invariants])
+    return final[:count], final[count:]
+
+
+def _row(b: Builder, x: SSAValue, at: SSAValue) -> SSAValue:
+    """x[at], for a run-time index."""
+    shape = shape_of(x)
+    zero = b.constant(0, COUNTER)
+    row = b.dynamic_slice(x, [at, *(zero for _ in shape[1:])], (1, *shape[1:]))
+    return b.reshape(row, shape[1:])
+
+
+def _put(b: Builder, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
+    """x with x[at] replaced."""
+    zero = b.constant(0, COUNTER)
+    starts = [at, *(zero for _ in shape_of(row))]
+    return b.dynamic_update_slice(x, b.reshape(row, (1, *shape_of(row))), starts)
+
+
+def _listed(values: Values) -> list[SSAValue]:
+    return [values] if isinstance(values, SSAValue) else list(values)
+
+
+def _fill(inner: Builder, filling: Filling, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+    return [inner.local(value) for value in _listed(filling(inner, *arguments))]
+
+
+def _share_captures(regions: Sequence[Builder]) -> list[SSAValue]:
+    """The values that any region captured, which become the last arguments of all of them, in this order."""
+    captures = list(dict.fromkeys(value for inner in regions for value in inner.captured))
+    for inner in regions:
+        for value in captures:
+            argument = inner.block.insert_arg(value.type, len(inner.block.args))
+            if (old := inner.captured.get(value)) is not None:
+                old.replace_all_uses_with(argument)
+                inner.block.erase_arg(old)
+    return captures
+
+
+def _close(regions: Sequence[Builder], yields: Sequence[Sequence[SSAValue]]) -> list[Region]:
+    for inner, values in zip(regions, yields, strict=True):
+        inner.block.add_op(control.YieldOp.create(operands=list(values), location=inner.location))
+    return [Region(inner.block) for inner in regions]
+
+
+def _pass_on(b: Builder, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
+    """Register the checks of an op's regions with the builder around it."""
+    for (_, message, error), passed in zip(checks, results, strict=True):
+        b.checks.append((passed, message, error))
