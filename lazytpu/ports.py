@@ -7,7 +7,7 @@ cannot be made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, State
+from lazytpu.trace.trie import CutPlan, Record, State
 from lazytpu.trace.value import Layout
 
 
@@ -149,6 +149,11 @@ class EnginePort(Protocol):
         imported. Found at a cut, the error would surface in an unrelated read."""
 
     # -- traces
+
+    @abstractmethod
+    def text_of(self, records: Sequence[Record]) -> str:
+        """A trace as text: equal for equal traces, in every process, and for those alone. Raises TypeError when an
+        argument has no text."""
 
     @abstractmethod
     def plan_of(self, state: State) -> CutPlan:

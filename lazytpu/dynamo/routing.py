@@ -79,7 +79,7 @@ def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
     calls for every module and optimizer, which would break a graph at each call."""
     module.add("lazytpu")
-    for hook in (names.note_module, names.note_optimizer, step_ends.note_end):
+    for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
 
 
@@ -94,8 +94,36 @@ def _register_fakes(module: Any) -> None:
     module.register_op_impl(lambda op: True)(fake)
 
 
+def _record(op: Any) -> None:
+    """Let a branch or loop of torch on the device be recorded by `lazytpu.dynamo.control_flow`."""
+    dense = op.py_kernels[private.Key.CompositeExplicitAutograd]
+
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        from lazytpu.dynamo.control_flow import record
+
+        return record(op, dense, args, kwargs)
+
+    op.py_impl(private.Key.PrivateUse1)(implementation)
+
+
+_refuse_device: Any = None  # torch's own
+
+
+def _accept_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """In place of what raises in flex_attention for devices that inductor has no kernel for."""
+    if query.device.type != "tpu":
+        _refuse_device(query, key, value)
+
+
+def _open_flex_attention(module: Any) -> None:
+    global _refuse_device
+    _refuse_device, module._validate_device = module._validate_device, _accept_device
+
+
 def install() -> None:
     """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
+    for op in private.CONTROL_FLOW:
+        _record(op)
     inductor: Any = private.InductorBackend
 
     def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
@@ -110,3 +138,4 @@ def install() -> None:
     when_imported(private.DYNAMO_INTERFACES, _describe_device)
     when_imported(private.DYNAMO_RULES, _skip_lazytpu)
     when_imported(private.FAKE_RULES, _register_fakes)
+    when_imported(private.FLEX_ATTENTION, _open_flex_attention)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
@@ -30,7 +31,7 @@ from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, State
+from lazytpu.trace.trie import CutPlan, Record, State
 from lazytpu.trace.value import Layout
 
 
@@ -113,6 +114,9 @@ class Engine(EnginePort):
         meaning.check_import(state)
 
     # -- traces
+
+    def text_of(self, records: Sequence[Record]) -> str:
+        return canonical(records)
 
     def plan_of(self, state: State) -> CutPlan:
         return self.traces.ended(state)

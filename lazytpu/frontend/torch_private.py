@@ -7,6 +7,9 @@ from operator import attrgetter
 import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.while_loop import while_loop_op
 from torch.utils import _pytree as pytree
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -68,11 +71,14 @@ INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
 FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
 
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
+
+CONTROL_FLOW = (cond_op, while_loop_op, scan_op)  # higher-order ops, with a `py_impl` for a dispatch key
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
