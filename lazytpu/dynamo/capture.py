@@ -36,7 +36,7 @@ class NotOneRecord(Exception):
 
 
 class NewConstants(Exception):
-    """The graph uses tensors of the device that are neither inputs nor computed: they become inputs."""
+    """The graph has tensors of the device as attributes: they become inputs, since they may be written."""
 
     def __init__(self, constants: dict[str, torch.Tensor]):
         super().__init__("constants of a graph")
@@ -54,9 +54,10 @@ class Placeholder:
 
 
 class CaptureRecorder(Recorder):
-    """Records a graph. Nothing in it can be cut, because nothing runs."""
+    """Records a graph. Nothing in it can be cut, because nothing runs. `uploads` are the values on the device that are
+    no arguments."""
 
-    __slots__ = ()
+    __slots__ = ("uploads",)
 
     def __init__(self, outer: Recorder):
         root = State(None, None, None, 0, 0, 0)
@@ -64,6 +65,13 @@ class CaptureRecorder(Recorder):
         self.own_mode = "lazy"
         self._set_mode("lazy")  # only what the size limit requires cuts there
         self.platform = outer.platform
+        self.uploads: list[Value] = []
+
+    def admit(self, value: Value) -> tuple[Any, ...]:
+        token = super().admit(value)
+        if not (value.buffer is EMPTY or isinstance(value.buffer, Placeholder)):
+            self.uploads.append(value)
+        return token
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
         if self.state is not self.root:
@@ -124,7 +132,8 @@ Result = Input | Fresh | Unwritten | Static | RandomState
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
-    `inputs` maps a slot to the argument that has it, `written` an argument to the slot of its storage's new value.
+    `inputs` maps a slot to the argument that has it, `uploads` to a constant that the graph brings along. `written` maps
+    an argument to the slot of its storage's new value.
     `values` has the layout of each slot that a storage holds afterwards and that is no input; `slots` is the number of
     all. `numbers` are the run-time numbers. They are constants of the graph, except for the seed and the offset of each
     random op. `draws` has their indices, and where they come from: None for the generator, or the number of an argument
@@ -133,6 +142,7 @@ class Capture:
 
     records: tuple[Record, ...]
     inputs: dict[int, int]
+    uploads: dict[int, Value]
     written: dict[int, int]
     values: dict[int, Layout]
     slots: int
@@ -238,11 +248,11 @@ class _Run(GraphRun):
         if n.op == "call_function":
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         result = super().run_node(n)
+        if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
+            self.new_constants[n.name] = result
         expected = n.meta.get("val")
         if result is None and isinstance(expected, torch.Tensor):  # a result that only the backward pass of others needs
             result = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype, device=expected.device)
-        if n.op in ("call_function", "get_attr") and isinstance(result, torch.Tensor) and self._is_constant(n, result):
-            self.new_constants[n.name] = result
         return result
 
     def save_state(self) -> Any:
@@ -265,14 +275,6 @@ class _Run(GraphRun):
             self.recomputation.close()
             if wanted:
                 self.recomputation.enter_context(recomputing(self.inner, self.saved))
-
-    @staticmethod
-    def _is_constant(n: fx.Node, result: torch.Tensor) -> bool:
-        """Whether a tensor is neither an argument nor computed: an attribute of the graph, or an upload."""
-        if result.device.type != "tpu":
-            return False
-        buffer = value_of(result).buffer
-        return n.op == "get_attr" or not (buffer is None or buffer is EMPTY or isinstance(buffer, Placeholder))
 
 
 class _Summary:
@@ -306,6 +308,7 @@ class _Summary:
         return Capture(
             records,
             self.inputs,
+            {value.slot: value for value in self.inner.uploads},
             written,
             self.values,
             self.inner.slots,
@@ -317,6 +320,8 @@ class _Summary:
     def _slot(self, value: Value) -> int:
         if value.epoch != self.inner.epoch:
             raise NotOneRecord("it keeps a constant")
+        if value in self.inner.uploads:
+            raise NotOneRecord("it returns a constant")
         if value.slot not in self.inputs:
             self.values[value.slot] = value.layout
         return value.slot

@@ -20,7 +20,7 @@ from lazytpu.dynamo.capture import Capture, Fresh, Input, NewConstants, NotOneRe
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.recording.tensors import is_dense, layout
+from lazytpu.frontend.recording.tensors import is_dense, layout, wrap
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.trie import Operand
 from lazytpu.trace.value import Layout, row_major
@@ -91,18 +91,23 @@ def subtraces(functions: Sequence[Callable[..., Any]], like: Sequence[torch.Tens
     """
     parts = [_Function(function, {}) for function in functions]
     captures = [part.traced(like) for part in parts]
-    extra = [tensor for part in parts for tensor in part.constants.values()]
+    own = [
+        [*part.constants.values(), *map(wrap, captured.uploads.values())]
+        for part, captured in zip(parts, captures, strict=True)
+    ]
+    extra = [tensor for tensors in own for tensor in tensors]
     arguments = tuple([layout(t.dtype, tuple(t.shape), _dense_stride(t)) for t in (*like, *extra)])
     names: list[str] = []
     first = len(like)
-    for part, captured in zip(parts, captures, strict=True):
-        names.append(_keep(captured, arguments, len(like), first))
-        first += len(part.constants)
+    for tensors, captured in zip(own, captures, strict=True):
+        names.append(_keep(captured, arguments, len(like), first, first + len(tensors)))
+        first += len(tensors)
     return names, extra
 
 
-def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: int) -> str:
-    """The digest of a capture as a subtrace; its arguments from `shared` on are those of all functions from `own`."""
+def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: int, end: int) -> str:
+    """The digest of a capture as a subtrace. Its arguments from `shared` on, and its uploads after them, are arguments
+    `own` to `end` of all functions."""
 
     def place(index: int) -> int:
         return index if index < shared else index - shared + own
@@ -122,6 +127,7 @@ def _keep(captured: Capture, arguments: tuple[Layout, ...], shared: int, own: in
             case _:
                 raise NotOneRecord("a branch or body returns a view of its arguments, or what is no tensor")
     inputs = {slot: place(index) for slot, index in captured.inputs.items()}
+    inputs |= dict(zip(captured.uploads, range(end - len(captured.uploads), end), strict=True))
     function = Subtrace(
         arguments, captured.records, inputs, captured.numbers, len(captured.draws), tuple(results), tuple(outs)
     )

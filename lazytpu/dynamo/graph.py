@@ -6,7 +6,7 @@ import hashlib
 import operator
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -102,6 +102,7 @@ class CompiledGraph:
                 return self._miss(r, key, args, drawn, values)
             parent.expected = state
         plan = state.outs  # pyright: ignore[reportAttributeAccessIssue]
+        _admit(r, plan.uploads)
         _append_numbers(r, plan, args, drawn)
         _enter(r, state, plan, args, values)  # pyright: ignore[reportArgumentType]
         return plan
@@ -120,6 +121,7 @@ class CompiledGraph:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
         parent = r.state
+        _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
         state = splice(r, key, args, captured, self.kind == "forward")
         parent.expected = state
@@ -193,6 +195,13 @@ def _structure(r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tupl
         else:
             parts.append(exact(arg))
     return tuple(parts)
+
+
+def _admit(r: Recorder, uploads: Iterable[Value]) -> None:
+    """Admit a graph's own constants. Whether the trace has them already, its state says, so they are in no key."""
+    for value in uploads:
+        if value.epoch != r.epoch:
+            r.admit(value)
 
 
 def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], drawn: list[tuple[int, int]]) -> None:

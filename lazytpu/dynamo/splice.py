@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,18 +16,19 @@ from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
-from lazytpu.trace.value import EMPTY, Layout
+from lazytpu.trace.value import EMPTY, Layout, Value
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a hit makes of a graph. New slots count from the first that is free after the arguments are admitted.
 
-    `slots` is their number. `values` are (slot, layout) of those that become values: the first ones are written into
+    `uploads` are constants to admit after the arguments. `slots` is the number of new slots. `values` are (slot, layout) of those that become values: the first ones are written into
     the storages of the arguments `written`. `moved` are pairs of arguments of which the first takes the value of the
     second. `numbers` and `draws` are those of the capture. Of each result, `results` has the tensor's source.
     """
 
+    uploads: tuple[Value, ...]
     slots: int
     values: tuple[tuple[int, Layout], ...]
     written: tuple[tuple[int, int], ...]
@@ -41,7 +42,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
     """The plan of a capture, and the number of each of its slots that is no input."""
     ranks: dict[int, int] = {}
     for slot in range(capture.slots):
-        if slot not in capture.inputs:
+        if slot not in capture.inputs and slot not in capture.uploads:
             ranks[slot] = len(ranks)
     order = {slot: index for index, slot in enumerate(capture.values)}
     results: list[tuple[str, Any, View | None]] = []
@@ -61,6 +62,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
                 results.append(("static", value, None))
     return (
         Plan(
+            tuple(capture.uploads.values()),
             len(ranks),
             tuple([(ranks[slot], layout) for slot, layout in capture.values.items()]),
             tuple([(index, order[slot]) for index, slot in capture.written.items() if slot in order]),
@@ -88,9 +90,10 @@ def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capt
     first = r.slots
     slots = {slot: first + rank for slot, rank in ranks.items()}
     slots |= {slot: _slot_of(args[index]) for slot, index in capture.inputs.items()}
+    slots |= {slot: value.slot for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
     flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated}
-    records = [replace(renumber.record(record, capture.inputs), **flags) for record in capture.records]
+    records = [replace(renumber.record(record, ranks), **flags) for record in capture.records]
     admitted = tuple([_admitted(r, slot) for slot in range(parent.slots, first)])
     records[0] = replace(records[0], admitted=(*admitted, *records[0].admitted))
     state = State(parent, tuple(records), plan, first + plan.slots, len(r.buffers), len(r.numbers))
@@ -119,13 +122,13 @@ class _Renumbering:
         self.slots = slots
         self.numbers = numbers
 
-    def record(self, record: Record, inputs: dict[int, int]) -> Record:
+    def record(self, record: Record, own: Container[int]) -> Record:
         return replace(
             record,
             arguments={name: self._argument(value) for name, value in record.arguments.items()},
             out_slots=tuple([self.slots[slot] for slot in record.out_slots]),
             written={name: tuple([self.slots[slot] for slot in slots]) for name, slots in record.written.items()},
-            admitted=tuple([(self.slots[slot], *rest) for slot, *rest in record.admitted if slot not in inputs]),
+            admitted=tuple([(self.slots[slot], *rest) for slot, *rest in record.admitted if slot in own]),
             rng=None if record.rng is None else record.rng + self.numbers,
         )
 
