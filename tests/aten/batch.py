@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from harness import QUICK, TOLERANCE, to_numpy, to_torch
 from torch._ops import OpOverload
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -22,6 +21,7 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
+from tests.aten.harness import QUICK, TOLERANCE, to_numpy, to_torch
 
 
 @dataclass(frozen=True)

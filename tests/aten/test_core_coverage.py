@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from core_samples import SAMPLES, core_overloads, key
 
 import lazytpu
+from tests.aten.core_samples import SAMPLES, core_overloads, key
 
 CORE = {key(op): op for op in core_overloads()}
 # What holds no determined values: dtype, shape and strides are compared, and the range of what is random.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from deferred import check
-from harness import run
 
 from lazytpu.aten import dispatch, registry
+from tests.aten.deferred import check
+from tests.aten.harness import run
 
 SIN = torch.ops.aten.sin.default
 X = torch.tensor([[0.3, -0.7, 1.5], [2.0, 0.1, -2.5]])

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from deferred import check
-from harness import run
 
 from lazytpu.aten import registry
 from lazytpu.aten.prims import SAME
+from tests.aten.deferred import check
+from tests.aten.harness import run
 
 P = torch.ops.prims
 X = torch.tensor([[0.3, -0.7, 1.5, 2.0], [0.1, 0.9, -2.5, 0.4]])
