@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -148,7 +148,7 @@ def _emit_block(e: Emission, block: Block, values: _Values) -> None:
 def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Value | Sequence[ir.Value]:
     if isinstance(op, CallOp):
         return e.call(op.callee.string_value(), operands, [e.type(type_of(result)) for result in op.results])
-    rule = RULES.get(type(op))  # type: ignore[arg-type]
+    rule = RULES.get(type(op))
     if rule is None:
         raise NotImplementedError(
             f"{op.name}{_at(op)} has no lowering rule. Add one to the file of its family in "
@@ -165,11 +165,9 @@ def _at(op: Operation) -> str:
     return f" at {line}" if line else ""
 
 
-def _attributes(dictionaries: Attribute | None, count: int) -> list[dict[str, Attribute]]:
+def _attributes(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
     """The attributes of each argument or result."""
-    if dictionaries is None:
-        return [{} for _ in range(count)]
-    return [dict(a.data) if isinstance(a, DictionaryAttr) else {} for a in dictionaries]  # type: ignore[union-attr]
+    return [dict(a.data) for a in dictionaries] if dictionaries is not None else [{} for _ in range(count)]
 
 
 def _name_attribute(attributes: dict[str, Attribute]) -> dict[str, ir.Attribute]:

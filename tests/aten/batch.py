@@ -78,7 +78,7 @@ class Importer:
             return self.block.insert_arg(kind, len(self.block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [self._operand(op, name, v) for v in value]
-        varying = found.numbers | found.promotable if found else frozenset()
+        varying = found.numbers | found.specialized if found else frozenset()
         if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
             if not (self.numbers and name in varying and (type(value) is not bool or name in found.numbers)):
                 return Scalar(KINDS[type(value)], value)

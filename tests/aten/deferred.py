@@ -127,7 +127,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     expected = fresh + tensors([after[name] for name in s.written])
     test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
     found = registry.load().get(str(op))
-    for numbers in (False, True) if found and (found.numbers or found.promotable) else (False,):
+    for numbers in (False, True) if found and (found.numbers or found.specialized) else (False,):
         program = _programs.setdefault(numbers, Program(numbers))
         program.expect(bound, fresh, Pending(op, *untouched, expected, rtol, atol, test))
         if len(program.pending) >= MOST:

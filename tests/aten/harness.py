@@ -82,7 +82,7 @@ def run(
             return block.insert_arg(tensor_type(dtypes.name(value.dtype), tuple(value.shape)), len(block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [operand(name, v) for v in value]
-        varying = found.numbers | found.promotable if found else frozenset()
+        varying = found.numbers | found.specialized if found else frozenset()
         if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
             if numbers and name in varying and (type(value) is not bool or name in found.numbers):
                 values.append(value)
@@ -134,7 +134,7 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + tensors([after[name] for name in s.written])
     found = registry.load().get(str(op))
-    for numbers in (False, True) if found and (found.numbers or found.promotable) else (False,):
+    for numbers in (False, True) if found and (found.numbers or found.specialized) else (False,):
         got = run(op, *args, outs=fresh, numbers=numbers, **kwargs)
         assert len(got) == len(expected), f"{op}: {len(got)} results, expected {len(expected)}"
         for g, e in zip(got, expected, strict=True):

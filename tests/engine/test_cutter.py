@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -179,7 +180,7 @@ def test_a_failing_rule_names_op_and_line_and_loses_only_its_own_trace(monkeypat
     kept = x * 2
     lazytpu.mark_step()
     rule = registry.RULES["aten.atanh.default"]
-    monkeypatch.setitem(registry.RULES, "aten.atanh.default", registry.Rule(rule.name, broken, frozenset(), False))
+    monkeypatch.setitem(registry.RULES, "aten.atanh.default", replace(rule, function=broken))
     lost = (x / 2).atanh()
     with pytest.raises(RuntimeError, match=r"aten.atanh.default at .*test_cutter.py:\d+.*no such thing"):
         lazytpu.mark_step()
@@ -251,7 +252,7 @@ def test_errors_keep_no_memory_alive(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("no such thing")
 
     rule = registry.RULES["aten.atanh.default"]
-    monkeypatch.setitem(registry.RULES, "aten.atanh.default", registry.Rule(rule.name, broken, frozenset(), False))
+    monkeypatch.setitem(registry.RULES, "aten.atanh.default", replace(rule, function=broken))
 
     def fail() -> torch.Tensor:
         big = on_tpu(128, 128)

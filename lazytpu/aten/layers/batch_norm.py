@@ -93,7 +93,7 @@ def inference(
     "aten._native_batch_norm_legit.default",
     "aten._native_batch_norm_legit_functional.default",
     numbers=("momentum",),
-    promotable=("eps",),
+    specialized=("eps",),
 )
 def native_batch_norm_legit(
     b: Builder,
@@ -115,7 +115,7 @@ def native_batch_norm_legit(
 _training = training  # in the rules, the schema's flag `training` hides the function
 
 
-@rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",), promotable=("eps",))
+@rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",), specialized=("eps",))
 def native_batch_norm_no_stats(
     b: Builder,
     input: SSAValue,
@@ -129,7 +129,7 @@ def native_batch_norm_no_stats(
     return _training(b, input, weight, bias, (None, None), momentum, eps)[:3]
 
 
-@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",), promotable=("eps",))
+@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",), specialized=("eps",))
 def native_batch_norm_no_training(
     b: Builder,
     input: SSAValue,
@@ -144,7 +144,7 @@ def native_batch_norm_no_training(
     return inference(b, input, weight, bias, running_mean, running_var, eps)
 
 
-@rule("aten.native_batch_norm.default", numbers=("momentum",), promotable=("eps",))
+@rule("aten.native_batch_norm.default", numbers=("momentum",), specialized=("eps",))
 def native_batch_norm(
     b: Builder,
     input: SSAValue,
@@ -171,7 +171,7 @@ def native_batch_norm(
     "aten._batch_norm_with_update.default",
     "aten._batch_norm_with_update_functional.default",
     numbers=("momentum",),
-    promotable=("eps",),
+    specialized=("eps",),
 )
 def batch_norm_with_update(
     b: Builder,
@@ -188,7 +188,7 @@ def batch_norm_with_update(
     return output, mean, rstd, b.constant(0, *b.out[3]), *new
 
 
-@rule("aten._batch_norm_no_update.default", numbers=("momentum",), promotable=("eps",))
+@rule("aten._batch_norm_no_update.default", numbers=("momentum",), specialized=("eps",))
 def batch_norm_no_update(
     b: Builder,
     input: SSAValue,
@@ -203,7 +203,7 @@ def batch_norm_no_update(
     return *inference(b, input, weight, bias, running_mean, running_var, eps), b.constant(0, *b.out[3])
 
 
-@rule("aten.native_batch_norm_backward.default", promotable=("eps",))
+@rule("aten.native_batch_norm_backward.default", specialized=("eps",))
 def native_batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,
@@ -248,7 +248,7 @@ def _spread(b: Builder, per_channel: SSAValue, shape: Sequence[int]) -> SSAValue
     return b.broadcast_in_dim(per_channel, shape, [1])
 
 
-@rule("aten.batch_norm_backward.default", promotable=("eps",))
+@rule("aten.batch_norm_backward.default", specialized=("eps",))
 def batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,

@@ -180,7 +180,7 @@ def test_lazytpu_itself_has_no_rules_from_outside() -> None:
 
 def test_traces_are_not_indexed_with_rules_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     records = recorded(_numbers_and_indices).records()
-    rule = registry.Rule("aten.frac.default", lambda b, self: self, frozenset(), False)
+    rule = registry.Rule(frozenset(), False, frozenset(), "aten.frac.default", lambda b, self: self)
     monkeypatch.setitem(registry.RULES, "aten.frac.default", rule)
     assert lookup.content(records, (1,), ()) is None
 

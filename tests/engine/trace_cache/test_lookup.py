@@ -53,7 +53,7 @@ def test_rules_from_outside_are_neither_stored_nor_overlooked(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remembered.remembered("test", lambda: ["ours"])
-    rule = registry.Rule("shop.sale.default", lambda b, self: self, frozenset(), False)
+    rule = registry.Rule(frozenset(), False, frozenset(), "shop.sale.default", lambda b, self: self)
     monkeypatch.setitem(registry.RULES, rule.name, rule)
     assert remembered.remembered("test", lambda: ["ours and theirs"]) == ["ours and theirs"]
     assert len(store().entries("list")) == 1
@@ -64,15 +64,15 @@ def test_the_facts_of_rules_are_what_the_rules_say(
 ) -> None:
     """Found on disk, with no family imported, they are those of the rules; and a script's own rule comes on top."""
     expected = {
-        name: registry.Facts(rule.numbers, rule.random, rule.promotable) for name, rule in registry.RULES.items()
+        name: registry.Facts(rule.numbers, rule.random, rule.specialized) for name, rule in registry.RULES.items()
     }
     remembered.recall_rules()
     monkeypatch.setattr(registry, "RULES", {})
     monkeypatch.setattr(registry, "_families", [])
     remembered.recall_rules()
     assert registry.facts() == expected and len(expected) > 500
-    for field in ("random", "numbers", "promotable"):
+    for field in ("random", "numbers", "specialized"):
         assert any(getattr(facts, field) for facts in expected.values())
-    mine = registry.Rule("shop.sale.default", lambda b, self: self, frozenset({"price"}), False)
+    mine = registry.Rule(frozenset({"price"}), False, frozenset(), "shop.sale.default", lambda b, self: self)
     monkeypatch.setitem(registry.RULES, mine.name, mine)
     assert registry.facts()[mine.name] is mine and len(registry.facts()) == len(expected) + 1

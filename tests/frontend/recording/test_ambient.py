@@ -227,7 +227,7 @@ def test_the_lower_of_two_precisions_counts() -> None:
     assert {words["medium", g] for g in ("none", "ieee", "tf32", "bf16")} == {"medium"}
 
 
-def test_numbers_that_vary_are_promoted_for_each_default_dtype() -> None:
+def test_numbers_that_vary_are_generalized_for_each_default_dtype() -> None:
     x = torch.arange(1, 4, device="tpu")
     lazytpu.mark_step()
     dtypes = []

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import lazytpu
 from lazytpu.aten import registry
-from lazytpu.frontend.recording import specialization as promotion
+from lazytpu.frontend.recording import specialization
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.trie import Number
 
@@ -107,10 +107,10 @@ def test_numbers_that_are_arguments_from_the_first_value_on(name: str) -> None:
 
 
 def taken_at_run_time() -> bool:
-    """Whether a pending op takes its promotable number at run time."""
+    """Whether a pending op takes its specialized number at run time."""
     for record in recorder().state.records():
         rule = registry.load().get(str(record.op))
-        for name in () if rule is None else rule.promotable:
+        for name in () if rule is None else rule.specialized:
             value = record.arguments.get(name)
             if isinstance(value, Number) or (isinstance(value, list) and isinstance(value[0], Number)):
                 return True
@@ -119,7 +119,7 @@ def taken_at_run_time() -> bool:
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("arange")])
 def test_run_time_numbers_give_the_bits_that_static_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(promotion, "_varied", set())
+    monkeypatch.setattr(specialization, "_varied", set())
     function, x, values = CASES[name]
     chain, static = x.to("tpu"), []
     for value in values:
@@ -154,7 +154,7 @@ def test_gradients() -> None:
         return result
 
     values = [2.5, 3.5, 1.5, 2.0, 3.0, 2.5]
-    assert programs(step, values)[1:] == [2] * 5, "numbers that vary together are promoted together"
+    assert programs(step, values)[1:] == [2] * 5, "numbers that vary together are generalized together"
     assert programs(step, values)[-1] == 0
 
 
@@ -198,7 +198,7 @@ def test_the_type_of_a_number_stays_part_of_the_program() -> None:
         torch.testing.assert_close(result.cpu(), torch.arange(4).pow(p))
 
 
-def test_what_torch_refuses_is_refused_after_the_promotion() -> None:
+def test_what_torch_refuses_is_refused_of_run_time_numbers_too() -> None:
     x = torch.arange(1, 5).to("tpu")
     for p in (2, 3, 4):
         x.pow(p).tolist()
@@ -217,7 +217,7 @@ def test_what_torch_refuses_is_refused_after_the_promotion() -> None:
     assert x.pow(3).tolist() == [1, 8, 27, 64]
 
 
-def test_a_promotion_is_explained() -> None:
+def test_a_generalized_number_is_explained() -> None:
     x = torch.tensor([1.5, 2.0]).to("tpu")
 
     def step(p: float) -> torch.Tensor:
@@ -225,7 +225,7 @@ def test_a_promotion_is_explained() -> None:
 
     programs(step, [2.5, 3.5])
     explained = lazytpu.explain()[-1]
-    assert (explained.code, explained.hint, explained.recompile) == ("static-scalar", "promoted", 0)
+    assert (explained.code, explained.hint, explained.recompile) == ("static-scalar", "generalized", 0)
     assert "was 2.5, is <float> (a number that changes: from now on it is an argument of the program)" in explained.text
 
 
