@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 TABLE = 1 << 14
 
 
-@rule("aten.full.default", "aten.new_full.default", "aten.full_like.default", numbers=("fill_value",))
+@rule(
+    *("aten.full.default", "aten.new_full.default", "aten.full_like.default"),
+    *("prims.full.default", "prims.full_like.default"),
+    numbers=("fill_value",),
+)
 def full(b: Builder, fill_value: Scalar, **options: Any) -> SSAValue:
     dtype, shape = b.out[0]
     return b.broadcast_to(number(b, fill_value, dtype), shape)
 
 
-@rule("aten.scalar_tensor.default", specialized=("s",))
+@rule("aten.scalar_tensor.default", "prims.scalar_tensor.default", specialized=("s",))
 def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
     return number(b, s, b.out[0][0])
 
@@ -55,6 +59,9 @@ rule(
     "aten.empty_permuted.default",
     "aten.new_empty.default",
     "aten.new_empty_strided.default",
+    "prims.empty.default",
+    "prims.empty_strided.default",
+    "prims.empty_permuted.default",
 )(_splat(0))
 
 

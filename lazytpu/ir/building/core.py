@@ -40,11 +40,15 @@ class Core:
         """Build an op of class `kind` from operands, types and properties that are known to be consistent."""
         # Operation.create with interned types takes 10 us; the keyword constructors of xDSL's op classes take 40.
         op = kind.create(operands=operands, result_types=result_types, properties=properties, location=self.location)
+        self.insert(op)
+        return op
+
+    def insert(self, op: TensorOp) -> None:
+        """Put a new op where the builder builds."""
         if self.before is None:
             self.block.add_op(op)
         else:
             self.block.insert_op_before(op, self.before)
-        return op
 
     def one(
         self,
