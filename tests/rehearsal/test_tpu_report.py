@@ -85,14 +85,20 @@ def test_updates_are_in_place(report: TpuReport):
     assert memory.aliased >= 2 * 4 * (2 * 128 * 129)
 
 
-def test_arguments_of_the_step_are_given(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
-    compiled: list[str] = []
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, report: TpuReport) -> list[str]:
+    """The StableHLO of programs that a test gives to the TPU's compiler, in whose place is a program it made before."""
+    texts: list[str] = []
 
-    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
-        compiled.append(stablehlo)
+    def compile_for_tpu(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
+        texts.append(stablehlo)
         return report.programs[0].program
 
-    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
+    monkeypatch.setattr(compiling, "compile_for_tpu", compile_for_tpu)
+    return texts
+
+
+def test_arguments_of_the_step_are_given(compiled: list[str]):
     x = torch.ones(3, 5, device="tpu")
     assert lazytpu.tpu_report(lambda a, *, b: a @ b, x, topology="v5e:2x2", b=x.t()).topology == "v5e:2x2"
     assert "tensor<3x5xf32>" in compiled[0] and "test_tpu_report.py" in compiled[0]
@@ -101,15 +107,8 @@ def test_arguments_of_the_step_are_given(monkeypatch: pytest.MonkeyPatch, report
     assert "stablehlo.reduce" in compiled[1]
 
 
-def test_templates_are_spelt_for_the_tpu(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
+def test_templates_are_spelt_for_the_tpu(compiled: list[str]):
     """Not by LAPACK, as they are for the machine that rehearses."""
-    compiled: list[str] = []
-
-    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
-        compiled.append(stablehlo)
-        return report.programs[0].program
-
-    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
     lazytpu.tpu_report(torch.linalg.cholesky, torch.eye(3, device="tpu"))
     assert "lapack" not in compiled[0] and "cholesky" in compiled[0]
 

@@ -14,19 +14,10 @@ from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
+from tests.trace.memory import Memory, give_memory
 
 FOUR = Layout("f32", (4,), (1,))
 LARGE = Layout("f32", (constants.LITTLE + 1,), (1,))
-
-
-class Memory:
-    """A device buffer, of a constant when its elements are on the `host`."""
-
-    error = None
-
-    def __init__(self, host: Any = None) -> None:
-        self.host = host
-        self.pins = 0
 
 
 class Session:
@@ -42,10 +33,7 @@ class Session:
 
     def run(self, trace: Trace) -> None:
         self.traces.append(trace)
-        for reference in trace.values:
-            value = reference()
-            if value is not None and value.buffer is None:
-                value.buffer = Memory()
+        give_memory(trace)
 
     def answer(self, key: Any, trace: Trace, slot: int) -> Memory | None:
         if self.failure is not None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import LlamaForCausalLM, Trainer, TrainingArguments
+
+from tests.frontend.libraries.llama import llama
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -27,17 +29,7 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def make(folder: Path, dropout: float = 0.0, **options: Any) -> Trainer:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=32,
-        hidden_size=8,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=16,
-        attention_dropout=dropout,
-    )
+    model = llama(attention_dropout=dropout)
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=4,
@@ -50,7 +42,7 @@ def make(folder: Path, dropout: float = 0.0, **options: Any) -> Trainer:
         seed=0,
         **options,
     )
-    return Trainer(LlamaForCausalLM(config), arguments, train_dataset=Tokens(), eval_dataset=Tokens())
+    return Trainer(model, arguments, train_dataset=Tokens(), eval_dataset=Tokens())
 
 
 def parameters(trainer: Trainer) -> list[nn.Parameter]:

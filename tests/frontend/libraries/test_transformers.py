@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import lazytpu
+from tests.frontend.libraries.llama import llama
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
 def test_a_training_step_is_one_program() -> None:
     def losses(device: str) -> list[float]:
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=32,
-            hidden_size=8,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=16,
-            use_cache=False,  # else it does not look whether sequences are packed
-        )
-        model = LlamaForCausalLM(config).to(device)
+        model = llama(use_cache=False).to(device)  # with a cache it does not look whether sequences are packed
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         ids = torch.randint(0, 32, (2, 12)).to(device)
         found: list[torch.Tensor] = []

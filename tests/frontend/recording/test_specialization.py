@@ -79,9 +79,8 @@ RUN_TIME: dict[str, tuple[Callable[[torch.Tensor, Any], torch.Tensor], torch.Ten
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_number_that_varies_makes_two_programs_with_the_values_of_the_cpu(name: str) -> None:
-    function, x, values = CASES[name]
+def compared(function: Callable[[torch.Tensor, Any], torch.Tensor], x: torch.Tensor) -> Callable[[Any], torch.Tensor]:
+    """A step that gives x and a number to a function on the device, and compares the result with the CPU's."""
     on_tpu = x.to("tpu")
 
     def step(value: Any) -> torch.Tensor:
@@ -89,6 +88,13 @@ def test_a_number_that_varies_makes_two_programs_with_the_values_of_the_cpu(name
         torch.testing.assert_close(result.cpu(), function(x, value), equal_nan=True, rtol=1e-5, atol=1e-6)
         return result
 
+    return step
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_number_that_varies_makes_two_programs_with_the_values_of_the_cpu(name: str) -> None:
+    function, x, values = CASES[name]
+    step = compared(function, x)
     assert programs(step, values)[-1] <= 2
     assert programs(step, values)[-1] == 0, "no value compiles again, the first included"
 
@@ -96,14 +102,7 @@ def test_a_number_that_varies_makes_two_programs_with_the_values_of_the_cpu(name
 @pytest.mark.parametrize("name", RUN_TIME)
 def test_numbers_that_are_arguments_from_the_first_value_on(name: str) -> None:
     function, x, values = RUN_TIME[name]
-    on_tpu = x.to("tpu")
-
-    def step(value: Any) -> torch.Tensor:
-        result = function(on_tpu, value)
-        torch.testing.assert_close(result.cpu(), function(x, value), equal_nan=True, rtol=1e-5, atol=1e-6)
-        return result
-
-    assert programs(step, values)[-1] == 1
+    assert programs(compared(function, x), values)[-1] == 1
 
 
 def taken_at_run_time() -> bool:
