@@ -89,7 +89,7 @@ def test_core(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METADATA))
-def test_metadata_is_torchs_own(name: str) -> None:
+def test_metadata_agrees_with_torch(name: str) -> None:
     """Asking for sizes records nothing."""
     x = torch.ones(2, 3, device="tpu") + 1
     before = lazytpu.metrics()

@@ -65,7 +65,7 @@ def test_what_a_decomposition_does(decomposed: Callable[..., torch.Tensor], name
     torch.testing.assert_close(got, want.resolve_conj())
 
 
-def test_a_circle_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
+def test_a_circular_decomposition_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
     with pytest.raises(NotImplementedError, match=r"aten\.sin\.default.*has no rule"):
         decomposed(lambda x: torch.sin(x), X)
 

@@ -68,7 +68,7 @@ def test_quick_figures_are_not_for_a_page(tmp_path: Path) -> None:
     assert page.read_text() == "a page"
 
 
-def test_no_results_is_told(tmp_path: Path) -> None:
+def test_missing_results_are_reported(tmp_path: Path) -> None:
     run("benchmarks/table.py", str(tmp_path), status=1)
 
 

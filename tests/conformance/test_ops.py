@@ -55,7 +55,7 @@ def test_ops(batch: int):
 
 
 @pytest.mark.parametrize("gap", [g for g in GAPS if g.raises], ids=lambda gap: gap.ops)
-def test_what_is_missing_says_so(gap: gaps.Gap):
+def test_missing_ops_raise_not_implemented_error(gap: gaps.Gap):
     """An op that lazytpu does not have raises NotImplementedError, which names it; else its gap is to be taken out."""
     from tools.conformance.checks import CHECKS
     from tools.conformance.entries import table

@@ -60,7 +60,7 @@ def test_a_new_shape_is_a_new_program() -> None:
     assert compiles() == before + 2
 
 
-def test_an_overwritten_storage_gives_its_memory_away() -> None:
+def test_an_overwritten_storage_donates_its_memory() -> None:
     x = on_tpu(256, 1024)
     lazytpu.reset_metrics()
     size = x.numel() * 4

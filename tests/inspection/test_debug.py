@@ -26,7 +26,7 @@ def test_level_0_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(0, capsys) == ""
 
 
-def test_level_1_tells_of_compilations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_level_1_reports_compilations(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(1, capsys) == "lazytpu: compiled program 3 step: 1,234 recorded ops, 57 ms in XLA\n"
 
 

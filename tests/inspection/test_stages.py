@@ -31,13 +31,13 @@ def told(shown: bool | None) -> None:
         tell("compiling")
 
 
-def test_nothing_is_said_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_only_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     told(None)
     told(False)
     assert capsys.readouterr() == ("of the user\n" * 2, "")
 
 
-def test_lines_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     lines = "lazytpu: recording [step]\nlazytpu: compiling\n"
     told(True)
     assert capsys.readouterr() == ("of the user\n", lines)

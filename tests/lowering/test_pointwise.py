@@ -305,7 +305,7 @@ def test_infinity_times_false_is_nan(run):
     assert_close(actual, np.array([np.nan, np.nan, np.nan, 0.0], np.float32))
 
 
-def test_what_a_tpu_lacks_of_float64_is_spelt_otherwise():
+def test_float64_ops_that_a_tpu_lacks_are_expanded():
     def build(b, x):
         return [b.bitcast_convert(x, "i64"), b.div(b.div(x, x), x)]
 

@@ -89,7 +89,7 @@ def test_training_agrees_with_the_cpu(name: str) -> None:
         torch.testing.assert_close([t.cpu() for t in g], e, rtol=2e-3, atol=1e-4)
 
 
-def test_generated_tokens_are_those_of_the_cpu() -> None:
+def test_generated_tokens_agree_with_the_cpu() -> None:
     reference = model("Llama ForCausalLM").eval()
     there = copy.deepcopy(reference).to("tpu")
     prompt = {

@@ -97,7 +97,7 @@ def test_other_numbers_are_other_constants() -> None:
             assert [str(x) for x in read] == [str(number)] * 2
 
 
-def test_what_is_overwritten_is_read_anew() -> None:
+def test_an_overwritten_value_is_read_again() -> None:
     for _ in range(3):
         x = torch.zeros(3, device="tpu")
         view = x[1:]
@@ -111,7 +111,7 @@ def test_what_is_overwritten_is_read_anew() -> None:
         assert other.tolist() == [5, 5, 5]
 
 
-def test_data_of_the_device_is_no_constant() -> None:
+def test_data_of_the_device_is_not_constant() -> None:
     for number in range(4):
         x = torch.full((3,), float(number)).to("tpu")
         mask = torch.arange(3, device="tpu") < x
@@ -121,7 +121,7 @@ def test_data_of_the_device_is_no_constant() -> None:
         assert torch.where(mask, x, torch.zeros((), device="tpu")).tolist() == [number * (i < number) for i in range(3)]
 
 
-def test_random_numbers_are_no_constants() -> None:
+def test_random_numbers_are_not_constant() -> None:
     def draws() -> list[Any]:
         x = torch.zeros(3, device="tpu")
         drawn = torch.rand(3, device="tpu"), x.bernoulli(), x + torch.randn(3, device="tpu")
@@ -181,7 +181,7 @@ def test_large_values_are_read_from_the_device() -> None:
         assert counted.steps == steps
 
 
-def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_constants_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "MOST", 3)
     kept = wiring.start().answers
     kept.forget()
@@ -196,7 +196,7 @@ def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatc
         assert counted.constant_reads >= known
 
 
-def test_what_checks_values_is_told_by_the_next_read_all_the_same() -> None:
+def test_a_failed_check_is_still_raised_by_the_next_read() -> None:
     table = torch.arange(3.0, device="tpu")
     for _ in range(2):
         with pytest.raises(IndexError, match="out of bounds"):

@@ -145,7 +145,7 @@ def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatc
     lazytpu.mark_step()
 
 
-def test_cuts_are_told_to_the_thread_that_recorded() -> None:
+def test_cuts_are_reported_to_the_thread_that_recorded() -> None:
     x = torch.ones(5, device="tpu")
     lazytpu.sync()
     y = x + 4
@@ -162,7 +162,7 @@ def test_cuts_are_told_to_the_thread_that_recorded() -> None:
     assert last() == f"another thread reads at {__file__}:{line_of(use, 'y * 2')}, 'y * 2': 1 op ran"
 
 
-def test_ops_of_strict_mode_are_not_told() -> None:
+def test_ops_of_strict_mode_are_not_reported() -> None:
     x = torch.ones(5, device="tpu")
     lazytpu.sync()
     before = lazytpu.explain_cut(64)

@@ -325,7 +325,7 @@ def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
     assert x.tolist() == [2.0, 2.0]
 
 
-def test_a_failed_check_in_what_was_left_is_told_when_it_has_run(mode: str) -> None:
+def test_a_failed_check_in_the_pending_rest_is_raised_when_it_has_run(mode: str) -> None:
     x = torch.ones(3, device="tpu")
     index = torch.tensor([7], device="tpu")
     asked = x * 2

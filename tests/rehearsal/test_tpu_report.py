@@ -41,7 +41,7 @@ def report() -> TpuReport:
     return lazytpu.tpu_report(Training().step, topology="v6e:4x4")
 
 
-def test_stages_are_told_when_asked_for(capsys: pytest.CaptureFixture[str]):
+def test_stages_are_printed_on_request(capsys: pytest.CaptureFixture[str]):
     def step() -> torch.Tensor:
         return torch.ones(128, 128, device="tpu") @ torch.ones(128, 128, device="tpu")
 
@@ -62,7 +62,7 @@ def test_the_report_is_of_the_step_on_that_topology(report: TpuReport):
     assert program.memory.fits and report.seconds > 0
 
 
-def test_products_are_told_with_the_users_lines(report: TpuReport):
+def test_products_are_reported_with_the_users_lines(report: TpuReport):
     (program,) = report.programs
     about = [program.line(cost.op) for cost in program.costs if cost.work.matrix]
     assert {(line.line, line.backward) for line in about if line} == {(LINE, False), (LINE, True)}
@@ -107,7 +107,7 @@ def test_arguments_of_the_step_are_given(compiled: list[str]):
     assert "stablehlo.reduce" in compiled[1]
 
 
-def test_templates_are_spelt_for_the_tpu(compiled: list[str]):
+def test_templates_are_lowered_for_the_tpu(compiled: list[str]):
     """Not by LAPACK, as they are for the machine that rehearses."""
     lazytpu.tpu_report(torch.linalg.cholesky, torch.eye(3, device="tpu"))
     assert "lapack" not in compiled[0] and "cholesky" in compiled[0]

@@ -55,7 +55,7 @@ def test_results_are_those_of_the_calls_in_order(programs: list[Program]) -> Non
     assert repr(chain) == "<Chain step: 3 calls of 2 programs, 2 arguments, 1 donated, 2 results>"
 
 
-def test_constants_tell_calls_of_one_program_apart(programs: list[Program]) -> None:
+def test_constants_distinguish_calls_of_one_program(programs: list[Program]) -> None:
     constants = tuple(np.full(4, number, np.float32) for number in (10, 100))
     calls = (Call(0, (0, 1), ()), Call(0, (3, 2), (3,)))
     chain = Chain(programs, Plan(calls, (4,), Signature((F4,), (F4,), ()), constants))

@@ -170,7 +170,7 @@ def test_the_device_works_after_a_failure(add):
     assert client.to_host(add.run([ones(4), ones(4)])[0]).tolist() == [2] * 4
 
 
-def test_memory_is_xlas_analysis():
+def test_memory_comes_from_xlas_analysis():
     text = """func.func @main(%x: tensor<1000x1000xf32>, %y: tensor<1000x1000xf32>) -> tensor<1000xf32> {
       %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] :
         (tensor<1000x1000xf32>, tensor<1000x1000xf32>) -> tensor<1000x1000xf32>

@@ -128,7 +128,7 @@ def test_the_second_time_it_is_known() -> None:
 
 
 @pytest.mark.parametrize("why", ["input", "random", "check", "large", "many", "far", "much"])
-def test_what_is_no_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_a_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     r = session.recorder
     value = session.record("fill", resident(FOUR, EMPTY), number=2.0, layout=LARGE if why == "large" else FOUR)

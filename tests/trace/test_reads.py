@@ -66,7 +66,7 @@ def program() -> Program:
     return Program()
 
 
-def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -> None:
+def test_the_needed_part_runs_and_shared_values_are_listed(program: Program) -> None:
     x = program.input()
     a = program.op("a", x)
     y = program.input()

@@ -80,7 +80,7 @@ MODES = ["reentrant", "not reentrant", "closure"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gradients_are_those_of_the_cpu(mode: str) -> None:
+def test_gradients_agree_with_the_cpu(mode: str) -> None:
     model, x = stack(mode)
     expected = step(model, x)
     for _ in range(2):

@@ -88,7 +88,7 @@ def test_a_mask_must_select_as_many_as_there_are_values() -> None:
         run(A.index_put.default, x, [x > 0], torch.ones(5), outs=[x])
 
 
-def test_a_mask_among_other_indices_says_what_to_do() -> None:
+def test_a_mask_among_other_indices_has_a_hint() -> None:
     x = values(3, 4)
     with pytest.raises(NotImplementedError, match="mask"):
         run(A.index_put.default, x, [x[:, 0] > 0, torch.tensor(0)], torch.tensor(1.0), outs=[x])

@@ -74,7 +74,7 @@ def test_a_process_there_compiles_nothing(
     assert run(LAZYTPU_CACHE_DIR=str(cache)) == [loss, 0, compiles]
 
 
-def test_what_is_not_compiled_is_told_and_the_rest_is(
+def test_programs_that_do_not_compile_are_reported_and_the_others_compiled(
     here: None,
     dumped: tuple[Path, float, int],
     tmp_path: Path,
@@ -114,7 +114,7 @@ def _with(path: Path, **fields: object) -> None:
 
 
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_a_dump_that_does_not_hang_together_is_not_compiled(
+def test_an_inconsistent_dump_is_not_compiled(
     here: None, dumped: tuple[Path, float, int], tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
     """A program that is taken for another trace's would give wrong results."""

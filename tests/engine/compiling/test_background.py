@@ -59,7 +59,7 @@ def test_other_modes_wait_for_their_programs(gate: Gate, mode: str) -> None:
     torch.testing.assert_close(got, step(x.cpu()))
 
 
-def test_the_program_is_used_by_the_first_cut_after_it_is_there(gate: Gate) -> None:
+def test_the_program_is_used_by_the_first_cut_after_it_is_ready(gate: Gate) -> None:
     x = torch.rand(3, 41).to("tpu")
     lazytpu.sync()
     before, hits, steps = metric("stepwise"), metric("hits"), metric("steps")

@@ -146,7 +146,7 @@ def test_parts_are_found_on_disk(chains: list[Chain]) -> None:
     assert now["cache_hits"] - before["cache_hits"] >= len(chains[-1].programs)
 
 
-def test_meanwhile_parts_run_until_the_whole_is_there(gate: Gate, chains: list[Chain]) -> None:
+def test_parts_run_until_the_whole_program_is_ready(gate: Gate, chains: list[Chain]) -> None:
     with lazytpu.options(clusters="meanwhile", background_compile=100):
         before = lazytpu.metrics()
         training = Training()
@@ -217,7 +217,7 @@ def test_random_programs_in_parts(text: str, seed: int) -> None:
     assert taken == list(chain.signature.donated)
 
 
-def test_an_index_out_of_range_is_told_with_its_line() -> None:
+def test_an_index_out_of_range_is_reported_with_its_line() -> None:
     with lazytpu.options(background_compile=0, clusters="only"):
         training = Training()
         training.step()

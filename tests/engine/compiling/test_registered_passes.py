@@ -42,7 +42,7 @@ def sine() -> float:
     return float(torch.zeros(3, device="tpu").sin().sum())
 
 
-def test_programs_that_were_there_are_made_anew() -> None:
+def test_existing_programs_are_compiled_again() -> None:
     assert sine() == sine() == 0.0
     with registered(SineToCosine, phase="simplify"):
         assert sine() == 3.0

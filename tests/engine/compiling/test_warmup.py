@@ -16,7 +16,7 @@ from lazytpu.runtime.cache.store import Store
 from tests import zygote
 
 
-def test_a_function_is_run_and_its_programs_are_there(empty_cache: Path) -> None:
+def test_a_function_runs_and_its_programs_are_compiled(empty_cache: Path) -> None:
     weight = torch.ones(13, 5).to("tpu")
 
     def step(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:

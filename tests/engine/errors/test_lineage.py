@@ -45,7 +45,7 @@ def singular() -> torch.Tensor:
     return torch.ones(2, 2, device="tpu")
 
 
-def test_a_read_tells_of_what_its_value_depends_on_alone(late: str) -> None:
+def test_a_read_raises_only_failures_that_its_value_depends_on(late: str) -> None:
     x = torch.ones(2, device="tpu")
     bad, good = row(7), x * 2
     lazytpu.mark_step()
@@ -59,7 +59,7 @@ def test_a_read_tells_of_what_its_value_depends_on_alone(late: str) -> None:
     assert worse.tolist() == [3.0]  # told already: what was computed, of the last row there is
 
 
-def test_each_failure_is_told_by_the_read_that_needs_it(late: str) -> None:
+def test_each_failure_is_raised_by_the_read_that_needs_it(late: str) -> None:
     index, factor = row(7), torch.linalg.cholesky(-torch.eye(2, device="tpu"))
     lazytpu.mark_step()
     with pytest.raises(LinAlgError, match="cholesky"):
@@ -68,7 +68,7 @@ def test_each_failure_is_told_by_the_read_that_needs_it(late: str) -> None:
         index.tolist()
 
 
-def test_one_read_tells_of_all_that_it_needs(late: str) -> None:
+def test_one_read_raises_all_failures_that_it_needs(late: str) -> None:
     index, factor = row(7), torch.linalg.cholesky(-torch.eye(2, device="tpu"))
     lazytpu.mark_step()
     with pytest.raises(IndexError) as error:
@@ -76,7 +76,7 @@ def test_one_read_tells_of_all_that_it_needs(late: str) -> None:
     assert "LinAlgError" in error.value.__notes__[0]
 
 
-def test_what_nobody_reads_is_told_by_a_sync(late: str) -> None:
+def test_a_sync_raises_failures_of_values_that_nobody_reads(late: str) -> None:
     row(7)
     kept = row(-9)
     lazytpu.mark_step()
@@ -127,7 +127,7 @@ def test_debug_mode_names_its_own_line_and_leaves_older_failures() -> None:
     lazytpu.sync()
 
 
-def test_parameters_tell_of_the_step_that_failed() -> None:
+def test_reading_a_parameter_raises_the_failure_of_its_step() -> None:
     lazytpu.sync()
     table = torch.nn.Embedding(4, 2, device="tpu")
     other = torch.nn.Parameter(torch.ones(2, device="tpu"))
@@ -143,7 +143,7 @@ def test_parameters_tell_of_the_step_that_failed() -> None:
     lazytpu.sync()
 
 
-def test_a_told_failure_keeps_nothing_alive() -> None:
+def test_a_reported_failure_keeps_nothing_alive() -> None:
     lazytpu.sync()
 
     class Big:

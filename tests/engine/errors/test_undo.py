@@ -79,7 +79,7 @@ def test_what_was_made_and_written_in_the_trace_is_lost(failing: Callable[[], No
     assert made.shape == (3,)
 
 
-def test_memory_is_given_away_again_after_it(failing: Callable[[], None]) -> None:
+def test_memory_is_donated_again_afterwards(failing: Callable[[], None]) -> None:
     x = torch.ones(64, 64).to("tpu")
     x.add_(1)
     failing()

@@ -192,7 +192,7 @@ def test_a_step_that_fails_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     assert_close(training.steps(1), Training("cpu").steps(4))
 
 
-def test_of_two_arrays_the_one_that_a_failed_run_took_is_let_go() -> None:
+def test_an_array_that_a_failed_run_took_is_released() -> None:
     plain = client.to_device(np.arange(6.0).reshape(2, 3))
     other = relayout(plain, None, ORDER)
     buffer = CustomLayoutBuffer(other, 48, None, ORDER)

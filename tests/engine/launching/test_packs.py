@@ -26,7 +26,7 @@ def test_equal_bits_share_an_array_and_other_bits_do_not() -> None:
         assert held.tobytes() == given.tobytes()
 
 
-def test_numbers_that_never_come_again_do_not_pile_up() -> None:
+def test_numbers_that_never_recur_do_not_accumulate() -> None:
     made = Packs()
     for i in range(packs.MOST + 10):
         made.upload(f32(i))

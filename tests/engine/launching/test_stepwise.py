@@ -56,7 +56,7 @@ def train(steps: int, between: Callable[[int], None] = lambda step: None) -> lis
     return [t.detach().cpu() for t in (*losses, *model.parameters(), *model.buffers())]
 
 
-def test_a_training_runs_op_by_op_until_its_program_is_there(gate: Gate) -> None:
+def test_training_runs_op_by_op_until_its_program_is_ready(gate: Gate) -> None:
     before = stepwise()
 
     def between(step: int) -> None:
@@ -164,7 +164,7 @@ def test_a_failed_check_names_the_line_of_its_own_op(gate: Gate) -> None:
     assert a.tolist() == [[2.0, 2.0]] * 2
 
 
-def test_a_check_of_an_op_whose_result_nobody_needs_is_made(gate: Gate) -> None:
+def test_a_check_runs_for_a_result_that_nobody_needs(gate: Gate) -> None:
     table, bad = torch.ones(4, 2).to("tpu"), torch.tensor([1, 9]).to("tpu")
     kept = table + 1
     nn.functional.embedding(bad, table)
@@ -202,7 +202,7 @@ def test_equal_ops_are_compiled_once(gate: Gate) -> None:
     assert lazytpu.metrics()["compiles"] <= before + 4, "two ops, each with and without an operand that dies"
 
 
-def test_a_step_that_comes_again_is_not_analysed_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_step_is_not_analysed_again(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     from lazytpu.engine.launching import stepwise as module
 
     x = torch.rand(5, 3).to("tpu")

@@ -91,7 +91,7 @@ def test_a_program_that_cannot_fit_is_refused_before_it_takes_anything(monkeypat
     assert torch.accelerator.memory_stats()["num_ooms"] == 0
 
 
-def test_xla_itself_finds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xla_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then what was overwritten may be lost, with the memory it had given; everything else is valid."""
     monkeypatch.setattr(MEMORY, "limit", float("inf"))
     monkeypatch.setattr(MEMORY, "available", lambda: float("inf"))
@@ -140,7 +140,7 @@ def train(batches: list[torch.Tensor], full: Callable[[bool], None] | None) -> l
     return [p.detach().cpu() for p in model.parameters()]
 
 
-def test_a_step_that_failed_did_not_happen(full: Callable[[bool], None]) -> None:
+def test_a_failed_step_has_no_effect(full: Callable[[bool], None]) -> None:
     """The parameters are those from before it: a smaller batch goes on from there."""
     batches = [torch.linspace(-1, i, 18).reshape(3, 6).to("tpu") for i in range(3)]
     for got, expected in zip(train(batches, full), train(batches, None), strict=True):
@@ -172,7 +172,7 @@ def test_memory_that_nothing_wrote_is_empty_again(full: Callable[[bool], None]) 
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_a_program_that_xla_cannot_fit_is_told_at_the_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_xla_cannot_fit_is_reported_when_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, name: str, **kwargs: Any) -> Any:
         raise CompileError(name, TPU_SAYS)
 
@@ -189,7 +189,7 @@ def test_a_program_that_xla_cannot_fit_is_told_at_the_compile(monkeypatch: pytes
     assert kept.shape == (7, 31)
 
 
-def test_an_upload_that_finds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
         raise client.XlaError("RESOURCE_EXHAUSTED: Attempting to allocate 1.00G. That was not possible.")
 
@@ -248,5 +248,5 @@ def test_advice_names_what_could_be_freed(full: Callable[[bool], None]) -> None:
         ("INTERNAL: something else", False),
     ],
 )
-def test_what_xla_says_of_a_full_device(reason: str, full: bool) -> None:
+def test_errors_of_xla_on_a_full_device(reason: str, full: bool) -> None:
     assert is_full(reason) == full

@@ -37,7 +37,7 @@ def test_the_first_of_its_kind_and_the_last_batch() -> None:
     assert come.startswith("+ ") and "f32[17,784]" in come
 
 
-def test_a_size_that_grows_is_told_from_one_that_varies() -> None:
+def test_growing_and_varying_sizes_have_different_hints() -> None:
     def step(cache: torch.Tensor) -> torch.Tensor:
         return (cache * 2).sum(1)
 

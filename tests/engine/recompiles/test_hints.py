@@ -209,7 +209,7 @@ print(explained[-1].source, explained[-1].code, explained.compiles, lazytpu.metr
 """
 
 
-def test_what_was_found_in_the_cache_is_told_apart(tmp_path: Path) -> None:
+def test_programs_from_the_cache_are_marked(tmp_path: Path) -> None:
     def run(**settings: str) -> str:
         environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path / "cache"), **settings}
         return zygote.run(["-c", SCRIPT], env=environment, check=True).stdout
@@ -220,7 +220,7 @@ def test_what_was_found_in_the_cache_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_a_program_shared_with_another_line_is_no_compile() -> None:
+def test_a_program_shared_with_another_line_is_not_a_compilation() -> None:
     def step(x: torch.Tensor, number: float) -> torch.Tensor:
         return x.asinh() * number
 
@@ -246,7 +246,7 @@ def test_what_is_returned_counts_and_prints() -> None:
     assert explained[-1].text in text and all(line in text for line in explained[-1].diff)
 
 
-def test_debug_tells_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_reports_each_compilation_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.sinh().tan()
 

@@ -140,7 +140,7 @@ def _numbers_and_indices() -> Any:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"program": '])
-def test_what_is_no_entry_is_refused(data: bytes) -> None:
+def test_an_invalid_entry_is_refused(data: bytes) -> None:
     state = recorded(_numbers_and_indices)
     with pytest.raises(Malformed):
         index.decode(data, state, (), ())
@@ -232,7 +232,7 @@ def test_a_known_trace_is_loaded(empty_cache: Path, fresh_trie: Callable[..., No
 
 
 @pytest.mark.parametrize("payload", [b"no JSON", b'{"program": "x"}'])
-def test_a_malformed_entry_is_made_anew_with_a_warning(
+def test_a_malformed_entry_is_replaced_with_a_warning(
     empty_cache: Path, fresh_trie: Callable[..., None], payload: bytes
 ) -> None:
     fresh_trie()

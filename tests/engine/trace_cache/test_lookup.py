@@ -30,7 +30,7 @@ def test_a_list_is_made_once(empty_cache: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"{}", b"[1]", b"[", b"\xff"])
-def test_a_damaged_list_is_made_anew_with_a_warning(empty_cache: Path, payload: bytes) -> None:
+def test_a_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: bytes) -> None:
     remembered.remembered("test", lambda: ["a"])
     (entry,) = store().entries("list")
     store().put("list", entry.key, payload, {})

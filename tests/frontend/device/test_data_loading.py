@@ -53,7 +53,7 @@ def test_batches_come_to_the_device(workers: int, pinned: bool) -> None:
         assert batches == [3.0 + 3 * i for i in range(8)]
 
 
-def test_a_worker_that_uses_the_device_is_told() -> None:
+def test_a_worker_that_uses_the_device_gets_an_error() -> None:
     (torch.ones(2, device="tpu") + 1).tolist()
     with pytest.raises(RuntimeError, match="Cannot re-initialize tpu in forked subprocess"):
         list(DataLoader(OnDevice(), batch_size=2, num_workers=1))

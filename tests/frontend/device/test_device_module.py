@@ -185,6 +185,6 @@ def test_no_more_than_a_fraction_of_the_memory_is_taken() -> None:
 @pytest.mark.parametrize(
     ("fraction", "error"), [(1, TypeError), ("0.5", TypeError), (1.5, ValueError), (-0.1, ValueError)]
 )
-def test_what_is_no_fraction(fraction: object, error: type[Exception]) -> None:
+def test_not_a_fraction(fraction: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"must be `float`|Allowed range: 0~1"):
         tpu.set_per_process_memory_fraction(fraction)  # pyright: ignore[reportArgumentType]

@@ -39,7 +39,7 @@ def after_the_node(w: torch.Tensor, y: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("hook", [on_the_tensor, after_accumulation, before_the_node, after_the_node])
-def test_the_error_is_the_hooks(hook: Callable[..., None]) -> None:
+def test_the_error_is_that_of_the_hook(hook: Callable[..., None]) -> None:
     w = torch.ones(3).to("tpu").requires_grad_()
     y = w * 2
     hook(w, y)

@@ -15,7 +15,7 @@ def test_gamma_samples_have_gradients() -> None:
     assert abs(alpha.grad.mean().item() - 1) < 0.1  # the mean of the samples is alpha
 
 
-def test_the_gradient_is_the_cpus() -> None:
+def test_the_gradient_agrees_with_the_cpu() -> None:
     alpha, sample = (torch.rand(3, 4, dtype=torch.float64).t() + 0.5 for _ in range(2))
     expected = gradient(alpha, sample)
     result = gradient(alpha.to("tpu"), sample.to("tpu"))

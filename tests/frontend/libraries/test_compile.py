@@ -40,7 +40,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_results_and_gradients_are_eagers(way: str) -> None:
+def test_results_and_gradients_agree_with_eager(way: str) -> None:
     reference = make()
     model = copy.deepcopy(reference).to("tpu")
     compiled = torch.compile(model, **WAYS[way])

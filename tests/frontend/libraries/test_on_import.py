@@ -25,7 +25,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_it_acts_between_the_module_and_who_imported_it(package: str) -> None:
+def test_the_action_runs_between_the_module_and_its_importer(package: str) -> None:
     def change(module: ModuleType) -> None:
         module.value += 1  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -39,7 +39,7 @@ def test_it_acts_between_the_module_and_who_imported_it(package: str) -> None:
     assert made.inner.value == 1, "once"
 
 
-def test_looking_for_a_module_is_no_import(package: str) -> None:
+def test_looking_for_a_module_does_not_import_it(package: str) -> None:
     acted: list[str] = []
     when_imported(package, lambda module: acted.append(module.__name__))
     for _ in range(2):
@@ -49,14 +49,14 @@ def test_looking_for_a_module_is_no_import(package: str) -> None:
     assert acted == [package]
 
 
-def test_a_module_that_is_there_is_acted_on_at_once(package: str) -> None:
+def test_the_action_runs_at_once_for_an_imported_module(package: str) -> None:
     importlib.import_module(package)
     acted: list[str] = []
     when_imported(package, lambda module: acted.append(module.__name__))
     assert acted == [package]
 
 
-def test_a_module_that_fails_is_acted_on_when_it_succeeds(package: str, tmp_path: Path) -> None:
+def test_the_action_runs_when_a_failed_import_succeeds(package: str, tmp_path: Path) -> None:
     acted: list[str] = []
     when_imported("broken_awaited", lambda module: acted.append(module.__name__))
     with pytest.raises(ValueError, match="broken"):

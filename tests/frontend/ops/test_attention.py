@@ -49,7 +49,7 @@ def records() -> int:
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("mask", Masks)
-def test_values_gradients_and_strides_are_the_cpus(mask: str, transposed: bool) -> None:
+def test_values_gradients_and_strides_agree_with_the_cpu(mask: str, transposed: bool) -> None:
     torch.manual_seed(0)
     operands = [heads(2, 2, 3, 4, transposed=transposed) for _ in range(3)]
     expected, got = both(operands, Masks[mask]())

@@ -61,5 +61,5 @@ def gradients_of_conjugates(d: str) -> Any:
     [conjugated_operands, conjugated_views_that_are_written, gradients_of_conjugates],
     ids=lambda f: f.__name__,
 )
-def test_a_case_is_the_cpus(function: Callable[[str], Any]) -> None:
+def test_a_case_agrees_with_the_cpu(function: Callable[[str], Any]) -> None:
     same(seen(function("tpu")), seen(function("cpu")))

@@ -58,7 +58,7 @@ GIVEN: dict[str, Tensor] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.bool], ids=str)
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("target", TARGETS)
-def test_copy_is_the_cpus(target: str, given: str, dtype: torch.dtype) -> None:
+def test_copies_agree_with_the_cpu(target: str, given: str, dtype: torch.dtype) -> None:
     """From the CPU and from the device: the same contents, or the same error."""
     expected = ramp.to(dtype)
     try:

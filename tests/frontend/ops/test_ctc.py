@@ -64,7 +64,7 @@ def test_infinite_losses() -> None:
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_new_lengths_are_no_new_program() -> None:
+def test_new_lengths_reuse_the_program() -> None:
     x, targets = logits().log_softmax(-1).to("tpu"), PADDED.to("tpu")
     before = 0
     for i, lengths in enumerate(([3, 2, 1], [1, 1, 3], [2, 2, 2])):

@@ -114,6 +114,6 @@ def test_what_is_refused() -> None:
         assert str(got.value) == str(expected.value)
 
 
-def test_no_iota_of_truths() -> None:
+def test_an_iota_converted_to_bool() -> None:
     assert torch.arange(3, device="tpu").bool().tolist() == [False, True, True]
     assert torch.arange(0, device="tpu").bool().tolist() == []

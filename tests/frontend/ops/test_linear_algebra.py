@@ -60,7 +60,7 @@ REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
 
 @pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_matrix_has_to_be_is_said_when_the_result_is_read(name: str) -> None:
+def test_an_unsuitable_matrix_raises_when_the_result_is_read(name: str) -> None:
     x = torch.stack([torch.zeros(3, 3), -torch.eye(3), torch.full((3, 3), torch.nan)])
     with pytest.raises(RuntimeError) as refusal:
         REFUSED[name](x)

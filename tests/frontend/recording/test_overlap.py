@@ -37,7 +37,7 @@ WRITTEN: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_internal_overlap_is_torchs(name: str) -> None:
+def test_internal_overlap_agrees_with_torch(name: str) -> None:
     x = WRITTEN[name]()
     code = torch.ops.aten._debug_has_internal_overlap(x)
     assert internal_overlap(x) is [Internal.NO, Internal.YES, Internal.TOO_HARD][code]

@@ -351,5 +351,5 @@ def resized_storages(d: str) -> list[Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
-def test_a_case_is_the_cpus(function: Callable[[str], Any]) -> None:
+def test_a_case_agrees_with_the_cpu(function: Callable[[str], Any]) -> None:
     same(seen(function("tpu")), seen(function("cpu")))

@@ -155,7 +155,7 @@ def test_clusters(tmp_path: Path) -> None:
     assert (told["nodes"], told["arcs"], told["drawn"]) == (3, 2, [True, True])
 
 
-def test_it_is_used_without_a_mouse_and_as_wide_as_its_window(told: dict[str, Any]) -> None:
+def test_it_works_from_the_keyboard_and_in_narrow_windows(told: dict[str, Any]) -> None:
     assert told["pressed"] == told["lines"][0] and told["second"].startswith("close1 constant")
     assert told["wide"] <= 800
 

@@ -199,7 +199,7 @@ def test_a_colour_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
-def test_what_is_no_report(text: str) -> None:
+def test_not_a_report(text: str) -> None:
     with pytest.raises(ValueError, match="this is not a report of `lazytpu-show cost --json FILE`"):
         ProgramCost.parse(text, "step")
 

@@ -64,7 +64,7 @@ def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
     assert "by the model" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
 
 
-def test_what_the_compiler_refuses_is_told(
+def test_a_refusal_of_the_compiler_is_reported(
     step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report_text(*_: object, **__: object) -> TpuReport:

@@ -42,7 +42,7 @@ def test_a_kernel_has_one_product() -> None:
     assert [len(kernel.ops) for kernel in found.kernels] == [1, 1]
 
 
-def test_what_is_made_anew_in_each_kernel_is_read_through() -> None:
+def test_values_recomputed_in_each_kernel_cost_their_operands() -> None:
     found = body(
         "%x: tensor<8x8xf32>",
         "%0 = lazytpu.reduce add %x dims = [0] : (tensor<8x8xf32>) -> tensor<8xf32>",

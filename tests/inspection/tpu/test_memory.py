@@ -30,7 +30,7 @@ def test_what_is_used_over_time_comes_and_goes():
     assert [at for at, _ in found.over_time] == sorted(at for at, _ in found.over_time)
 
 
-def test_arguments_and_results_are_no_temporaries():
+def test_arguments_and_results_are_not_temporaries():
     found = memory_use(hlo("step"), MEMORY, text("step.buffers"), CAPACITY)
     assert {each.op for each in found.temporaries} <= {"copy-start", "copy-start.1", "copy-start.2"}  # descriptors
     assert sum(each.bytes for each in found.temporaries) < 100

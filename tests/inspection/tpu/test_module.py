@@ -73,6 +73,6 @@ def test_collectives():
     ]
 
 
-def test_what_is_no_module():
+def test_not_a_module():
     with pytest.raises(ValueError, match="expected a StableHLO module"):
         read_module("func.func @main(")

@@ -6,7 +6,7 @@ from lazytpu.inspection.tpu.padding import padded
 from tests.inspection.tpu.recorded import hlo
 
 
-def test_what_fills_no_tile_is_told_worst_first():
+def test_padding_is_listed_worst_first():
     found = padded(hlo("step"))
     assert {str(each.array) for each in found} == {"f32[640,100]"}  # 100 sublanes of 104: 4 %
     assert found[0].wasted == 640 * 4 * 4 and round(found[0].share, 3) == 0.038

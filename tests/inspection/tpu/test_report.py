@@ -83,7 +83,7 @@ def test_products_of_a_kernel_may_take_several_passes():
 
 
 @pytest.mark.parametrize("target", ["tpu_custom_call", "TopK9"])
-def test_what_nobody_says_the_time_of_is_unknown(target: str):
+def test_ops_without_an_estimate_have_no_time(target: str):
     """It is in no sum and no ratio."""
     program = of_kernel("{}", target)
     told = as_text((program,))
@@ -138,7 +138,7 @@ def test_every_field_is_documented():
     assert not missing
 
 
-def test_people_read_lines_and_gains():
+def test_the_text_shows_lines_and_gains():
     shown = as_text(STEP.programs)
     assert "step on v6e:2x2, 1 device" in shown
     assert "train.py:10" in shown and "train.py:12 (backward)" in shown

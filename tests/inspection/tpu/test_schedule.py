@@ -69,7 +69,7 @@ def test_a_loop_that_may_end_before_its_bound_is_of_unknown_length():
 UNKNOWN = "compare(%get-tuple-element.17, %get-tuple-element.17)"
 
 
-def test_a_loop_of_unknown_length_is_told():
+def test_a_loop_of_unknown_length_is_reported():
     made = schedule(parsed(text("loop.hlo").replace("compare(%get-tuple-element.17, %constant.3)", UNKNOWN)), V6E)
     assert made.unknown == ["while"]
     assert cost_of(made.costs, "convolution_tanh_fusion.2").runs == 1
@@ -121,7 +121,7 @@ ENTRY %e (p: f32[1024,1024]) -> f32[1024,1024] {
 """
 
 
-def test_a_reduction_that_fusions_go_on_with_is_one() -> None:
+def test_a_reduction_continued_by_fusions_counts_once() -> None:
     """v5e: what begins and what ends it hold all of it, and it is under way between the two."""
     made = schedule(parsed(CHAIN), GENERATIONS["v5e"], 4)
     reduced, between = cost_of(made.costs, "async-collective-start"), cost_of(made.costs, "between")

@@ -216,7 +216,7 @@ def test_only_what_dies_at_every_call_is_donated() -> None:
     ]
 
 
-def test_numbers_of_recomputation_do_not_tell_clusters_apart() -> None:
+def test_recomputation_numbers_do_not_distinguish_clusters() -> None:
     lines: list[str] = []
     for i in range(3):
         mark = f"{{lazytpu.recompute = {i + 1} : i64}}"
@@ -225,7 +225,7 @@ def test_numbers_of_recomputation_do_not_tell_clusters_apart() -> None:
     assert called(module) == ["cluster_0"] * 3
 
 
-def test_wiring_tells_clusters_apart() -> None:
+def test_wiring_distinguishes_clusters() -> None:
     """The same ops in the same order, but the second time with swapped operands."""
     body = f"""
         %0 = lazytpu.exp %x : {VECTOR}
@@ -359,7 +359,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("message", MALFORMED)
-def test_what_is_not_a_clustered_module_is_refused(message: str) -> None:
+def test_a_module_without_clusters_is_refused(message: str) -> None:
     with pytest.raises(VerifyException, match=message):
         check_calls(parse_module(f"builtin.module {{{MALFORMED[message]}\n}}"))
 

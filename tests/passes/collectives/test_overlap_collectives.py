@@ -53,6 +53,6 @@ def test_what_is_left_to_the_compiler(passes: str, sizes: list[int]) -> None:
     assert options(passes, *sizes) == {}
 
 
-def test_it_is_told_the_generation() -> None:
+def test_the_generation_is_an_option_of_the_pass() -> None:
     assert "overlap-collectives{generation=v6e}" in for_target(Target("tpu", "v6e"))
     assert "collectives" not in for_target(Target("cpu"))

@@ -156,6 +156,6 @@ def test_layouts_are_lowered() -> None:
         ('lazytpu.layout = "auto", lazytpu.alias = 0 : i64', "", 'the same layout; got "auto" and None'),
     ],
 )
-def test_layouts_that_are_none(argument: str, result: str, message: str) -> None:
+def test_invalid_layouts(argument: str, result: str, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
         lowered(argument, result)

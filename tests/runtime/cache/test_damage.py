@@ -126,7 +126,7 @@ def test_a_later_format(store: Store):
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"null", b'{"kind": "program"}', b"\xff\xfe", b"[" * 100_000])
-def test_a_header_that_is_none(store: Store, header: bytes):
+def test_an_invalid_header(store: Store, header: bytes):
     """With a digest that fits: made by something else than this code."""
     import hashlib
 

@@ -98,7 +98,7 @@ def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     assert made.entries() == []
 
 
-def test_a_file_in_its_place_is_no_folder(tmp_path: Path):
+def test_a_file_in_its_place_is_refused(tmp_path: Path):
     (tmp_path / "cache").write_text("")
     with pytest.warns(CacheWarning, match="cached in memory only") as told:
         assert not kept(Store(tmp_path / "cache"))

@@ -136,7 +136,7 @@ def test_nothing_of_a_damaged_library_is_used(packed: Path, tmp_path: Path, dama
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x05\x06", b"no zip at all"])
-def test_a_file_that_is_no_zip(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_zip(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(BadLibrary):
         unpack(Store(tmp_path / "there"), tmp_path / "file", HERE)

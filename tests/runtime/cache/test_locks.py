@@ -19,7 +19,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_only_one_makes_it(root: Path):
+def test_only_one_thread_makes_the_entry(root: Path):
     """Eight threads, each as a process of its own would: one makes the entry, the others read it."""
     made = []
 
@@ -45,7 +45,7 @@ def test_names_do_not_wait_for_each_other(root: Path):
         assert first and second
 
 
-def test_the_wait_has_a_limit_and_says_who_has_it(root: Path):
+def test_the_wait_is_limited_and_names_the_holder(root: Path):
     with Store(root).locked("program", KEY) as first:
         assert first
         waiting = Store(root, patience=0.05)
@@ -80,7 +80,7 @@ def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
         holder.join()
 
 
-def test_an_error_gives_the_lock_back(root: Path):
+def test_an_error_releases_the_lock(root: Path):
     with pytest.raises(KeyboardInterrupt), Store(root).locked("program", KEY):
         raise KeyboardInterrupt
     assert list((root / "locks").iterdir()) == []

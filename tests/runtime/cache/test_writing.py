@@ -122,7 +122,7 @@ def test_an_entry_that_cannot_be_read_now_stays(store: Store, monkeypatch: pytes
     assert found is not None and found.payload == b"kept"
 
 
-def test_a_damaged_entry_that_cannot_be_removed_is_told_once(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_entry_that_cannot_be_removed_is_reported_once(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert store.root is not None
     path = store.root / "entries" / f"{KEY}.program"
     path.write_bytes(b"damaged")
