@@ -126,8 +126,8 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + tensors([after[name] for name in s.written])
     test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
-    found = registry.load().get(str(op))
-    for numbers in (False, True) if found and (found.numbers or found.specialized) else (False,):
+    rule = registry.load().get(str(op))
+    for numbers in (False, True) if rule and (rule.numbers or rule.specialized) else (False,):
         program = _programs.setdefault(numbers, Program(numbers))
         program.expect(bound, fresh, Pending(op, *untouched, expected, rtol, atol, test))
         if len(program.pending) >= MOST:

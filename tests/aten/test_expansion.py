@@ -30,16 +30,16 @@ def decomposed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., torch.Tensor]:
 
 
 def written(x: torch.Tensor) -> torch.Tensor:
-    made = x.new_zeros(3, 2)
-    made[:, 0] = x[0]
-    made.t()[1].add_(x[1])
-    return made
+    new = x.new_zeros(3, 2)
+    new[:, 0] = x[0]
+    new.t()[1].add_(x[1])
+    return new
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    made = x + 1
-    made.unsqueeze_(0).transpose_(1, 2).squeeze_(0)
-    return made.t_().swapaxes_(0, 1).swapdims_(0, 1).add_(x)
+    new = x + 1
+    new.unsqueeze_(0).transpose_(1, 2).squeeze_(0)
+    return new.t_().swapaxes_(0, 1).swapdims_(0, 1).add_(x)
 
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -27,15 +27,15 @@ def trials_of(name: str, k: int, dtypes: tuple[str, ...] = ()) -> list[Any]:
     from tools.conformance.samples import call_of, tensors
     from tools.conformance.trial import Trial
 
-    info, made = table()[name], []
-    found = [getattr(torch, d) for d in dtypes or DTYPES if getattr(torch, d) in info.supported_dtypes("cpu")]
-    if not found or name.startswith("jiterator_"):  # of float8 only; compiled for CUDA only
+    info, trials = table()[name], []
+    supported = [getattr(torch, d) for d in dtypes or DTYPES if getattr(torch, d) in info.supported_dtypes("cpu")]
+    if not supported or name.startswith("jiterator_"):  # of float8 only; compiled for CUDA only
         return []
-    entry = Entry(name, info, found[0])
+    entry = Entry(name, info, supported[0])
     for number, sample in entry.samples(k):
         if tensors(call_of(sample)) or "device" in sample.kwargs:
-            made.append(Trial(entry, number, sample, "tpu"))
-    return made
+            trials.append(Trial(entry, number, sample, "tpu"))
+    return trials
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

@@ -229,19 +229,19 @@ def test_a_long_trace_cuts_itself_and_says_where() -> None:
 
 def test_float32_matmul_precision_is_part_of_the_key() -> None:
     x = on_tpu(8, 8)
-    found = []
+    texts = []
     try:
         for precision in ("highest", "medium", "highest"):
             torch.set_float32_matmul_precision(precision)
             x @ x
             y = x @ x
             lazytpu.mark_step()
-            found.append(lazytpu.graphs()[-1].stablehlo())
+            texts.append(lazytpu.graphs()[-1].stablehlo())
             assert float(y[0, 0]) == 8.0
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert "HIGHEST" in found[0]
-    assert "HIGHEST" not in found[1]
+    assert "HIGHEST" in texts[0]
+    assert "HIGHEST" not in texts[1]
 
 
 def test_errors_keep_no_memory_alive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,5 +43,5 @@ def test_levels_3_and_4_print_the_ir(level: int, modules: int, capsys: pytest.Ca
     text = printed(level, capsys)
     assert text.count("func.func @main") == modules
     # Long lines are not wrapped, and what is printed can be read back.
-    for start in [found.start() for found in re.finditer("^builtin.module", text, re.MULTILINE)]:
+    for start in [match.start() for match in re.finditer("^builtin.module", text, re.MULTILINE)]:
         parse_module(text[start : text.index("\n}", start) + 2])

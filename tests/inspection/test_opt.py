@@ -167,14 +167,14 @@ def test_the_list_of_passes(mine: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
+    ("text", "message"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
 )
-def test_what_cannot_be_loaded(text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_loaded(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.py"
     path.write_text(text)
     assert opt.main(["--load", str(path), "--list-passes"]) == 1
     err = capsys.readouterr().err
-    assert told in err and str(path) in err and "Traceback" not in err
+    assert message in err and str(path) in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("source", ["no_such_module_here", "no/such/file.py"])

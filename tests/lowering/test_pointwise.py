@@ -18,7 +18,7 @@ UNIT = np.array([-0.9, -0.5, -0.1, 0.0, 0.2, 0.7])
 POSITIVE = np.array([0.1, 0.5, 1.0, 2.0, 7.5])
 
 
-def each(function):
+def elementwise(function):
     return lambda x: np.array([function(v) for v in x.ravel()]).reshape(x.shape)
 
 
@@ -42,9 +42,9 @@ UNARY = {
     "tan": (np.tan, UNIT),
     "tanh": (np.tanh, X),
     "logistic": (lambda x: 1 / (1 + np.exp(-x)), X),
-    "erf": (each(math.erf), X),
-    "erfc": (each(math.erfc), X),
-    "lgamma": (each(math.lgamma), POSITIVE),
+    "erf": (elementwise(math.erf), X),
+    "erfc": (elementwise(math.erfc), X),
+    "lgamma": (elementwise(math.lgamma), POSITIVE),
     "acos": (np.arccos, UNIT),
     "asin": (np.arcsin, UNIT),
     "atan": (np.arctan, X),

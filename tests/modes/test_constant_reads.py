@@ -125,7 +125,7 @@ def test_random_numbers_are_not_constant() -> None:
     def draws() -> list[Any]:
         x = torch.zeros(3, device="tpu")
         drawn = torch.rand(3, device="tpu"), x.bernoulli(), x + torch.randn(3, device="tpu")
-        return [each.tolist() for each in drawn]
+        return [sample.tolist() for sample in drawn]
 
     counted = Counted()
     assert draws() != draws()
@@ -212,11 +212,11 @@ def test_a_failed_check_is_still_raised_by_the_next_read() -> None:
 
 
 def on_a_thread(work: Callable[[], Any]) -> list[Any]:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
     thread.join()
-    return found
+    return results
 
 
 def test_another_thread_reads() -> None:
@@ -237,8 +237,8 @@ def test_threads_ask_for_the_same(mode: str) -> None:
             return [torch.full((3,), i % 5, device="tpu").cumsum(0).tolist() for i in range(20)]
 
     with ThreadPoolExecutor(4) as pool:
-        found = [future.result() for future in [pool.submit(work) for _ in range(4)]]
-    assert found == [[[i % 5, i % 5 * 2, i % 5 * 3] for i in range(20)]] * 4
+        results = [future.result() for future in [pool.submit(work) for _ in range(4)]]
+    assert results == [[[i % 5, i % 5 * 2, i % 5 * 3] for i in range(20)]] * 4
 
 
 @pytest.mark.parametrize("eager", ["strict", "debug"])
@@ -272,12 +272,12 @@ def test_a_loop_of_forward_passes_is_cut_by_its_reads() -> None:
     """Each forward looks at a mask that it makes; nothing else cuts, and the trace does not grow for ever."""
     layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(60)]).to("tpu").eval()
     x = torch.ones(2, 4).to("tpu")
-    found: list[torch.Tensor] = []
+    results: list[torch.Tensor] = []
 
     def forward() -> int:
         with torch.no_grad():
             assert (torch.arange(3, device="tpu") >= 0).all()
-            found[:] = [layers(x).sum()]
+            results[:] = [layers(x).sum()]
         return recorder().state.depth
 
     assert max([forward() for _ in range(40)]) <= 1500

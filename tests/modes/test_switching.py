@@ -27,9 +27,9 @@ def programs(work: Callable[[], object]) -> int:
 
 @pytest.fixture
 def x() -> Iterator[torch.Tensor]:
-    made = torch.ones(3, 2, device="tpu")
+    new = torch.ones(3, 2, device="tpu")
     lazytpu.sync()
-    yield made
+    yield new
     lazytpu.set_mode("fused")
 
 

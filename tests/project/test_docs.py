@@ -62,7 +62,7 @@ WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md"]
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """(page:line, text) of all blocks in a language that stand for themselves, in order."""
-    found: list[tuple[str, str]] = []
+    of_pages: list[tuple[str, str]] = []
     for page in PAGES:
         if page in WALKTHROUGHS:
             continue
@@ -70,12 +70,12 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for match in BLOCK.finditer(text):
             if match[1] == language:
                 line = text.count("\n", 0, match.start()) + 1
-                found.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
-    return found
+                of_pages.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
+    return of_pages
 
 
-def ids(found: list[tuple[str, str]]) -> list[str]:
-    return [where for where, _ in found]
+def ids(of_pages: list[tuple[str, str]]) -> list[str]:
+    return [where for where, _ in of_pages]
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def test_code_runs(where: str, code: str, checkout: Path):
 
 
 def command_blocks() -> list[Any]:
-    found = blocks("bash")
-    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in found]
-    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(found, marks)]
+    of_pages = blocks("bash")
+    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in of_pages]
+    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(of_pages, marks)]
 
 
 @pytest.mark.parametrize(("where", "commands"), command_blocks())

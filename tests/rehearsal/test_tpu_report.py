@@ -70,7 +70,7 @@ def test_products_are_reported_with_the_users_lines(report: TpuReport):
 
 
 def test_advice_is_about_the_users_code(report: TpuReport):
-    advice = {each.code: each for each in report.advice}
+    advice = {item.code: item for item in report.advice}
     assert set(advice) == {"past-a-tile", "float32-products", "held-value"}
     assert "a size of 129, 1 past" in advice["past-a-tile"].text
     assert "f32[256,128] is held" in advice["held-value"].text

@@ -40,7 +40,7 @@ def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_c
     assert b"train.py" in first.proto and b"estimated_cycles" in first.proto
     assert first.memory.arguments == first.memory.aliased == 8 * 128 * 4
     assert "parameter 0" in first.buffers
-    assert [each.about["name"] for each in store().entries("tpu")] == ["program for v6e:2x2"]
+    assert [entry.about["name"] for entry in store().entries("tpu")] == ["program for v6e:2x2"]
 
 
 def test_a_refusal_of_the_compiler_is_reported():
@@ -92,8 +92,8 @@ def test_without_libtpu_the_error_says_how_to_install_it(monkeypatch: pytest.Mon
     ],
 )
 def test_topologies(text: str, chips: int, devices: int, smallest: str):
-    found = Topology.parse(text)
-    assert (found.chips, found.devices, str(found), str(found.smallest)) == (chips, devices, text, smallest)
+    topology = Topology.parse(text)
+    assert (topology.chips, topology.devices, str(topology), str(topology.smallest)) == (chips, devices, text, smallest)
 
 
 @pytest.mark.parametrize(("text", "full"), [("v6e", "v6e:2x2"), (" V5P ", "v5p:2x2x1"), ("V5e:4x4", "v5e:4x4")])

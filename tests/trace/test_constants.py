@@ -74,7 +74,7 @@ class Session:
         r.state = state
         return r.produce(layout) if result else None
 
-    def found(self, value: Value) -> Constant | None:
+    def constant_of(self, value: Value) -> Constant | None:
         return constant(self.recorder.state, value.slot)
 
 

@@ -37,10 +37,10 @@ def compare_output(
 ) -> None:
     arguments = (values(10, 3), indices, offsets, False, mode, False, weights, last, padding)
     expected = A._embedding_bag.default(*arguments)
-    made = run(A._embedding_bag.default, *arguments, outs=list(expected))
-    torch.testing.assert_close(made[0], expected[0])
-    torch.testing.assert_close(made[1], expected[1])
-    torch.testing.assert_close(made[2], expected[2])
+    results = run(A._embedding_bag.default, *arguments, outs=list(expected))
+    torch.testing.assert_close(results[0], expected[0])
+    torch.testing.assert_close(results[1], expected[1])
+    torch.testing.assert_close(results[2], expected[2])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -52,8 +52,8 @@ def test_sum(weighted: bool) -> None:
 
 
 def saved(mode: int, padding: int, weights: torch.Tensor | None = None) -> Any:
-    made = A._embedding_bag.default(values(10, 3), INDICES, OFFSETS, False, mode, False, weights, False, padding)
-    return torch.tensor([0, 0, 0, 0, 2, 2, 2, 2]), made[2], made[3]
+    results = A._embedding_bag.default(values(10, 3), INDICES, OFFSETS, False, mode, False, weights, False, padding)
+    return torch.tensor([0, 0, 0, 0, 2, 2, 2, 2]), results[2], results[3]
 
 
 @pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
@@ -67,9 +67,9 @@ def test_gradient_by_frequency() -> None:
     """Each row's gradient is divided by how often the row is used. (The CPU looks the number up at the wrong index.)"""
     grad, member = values(3, 3), saved(SUM, -1)[0]
     arguments = (grad, INDICES, *saved(SUM, -1), 10, True, SUM, None, -1)
-    made = run(A._embedding_bag_dense_backward.default, *arguments, outs=[torch.empty(10, 3)])
+    results = run(A._embedding_bag_dense_backward.default, *arguments, outs=[torch.empty(10, 3)])
     expected = A.embedding_dense_backward.default(grad[member], INDICES, 10, -1, True)
-    torch.testing.assert_close(made[0], expected)
+    torch.testing.assert_close(results[0], expected)
 
 
 def test_gradient_of_the_weights() -> None:
@@ -83,10 +83,10 @@ def test_gradient_of_the_weights() -> None:
 def test_gradient_without_the_bag_of_each_index(mode: int) -> None:
     member, sizes, maxima = saved(mode, -1)
     arguments = (values(3, 3), INDICES, OFFSETS, member[:0], sizes, maxima, 10, False, mode, False, None, -1)
-    made = run(A._embedding_bag_backward.default, *arguments, outs=[torch.empty(10, 3)])
+    results = run(A._embedding_bag_backward.default, *arguments, outs=[torch.empty(10, 3)])
     op = A._embedding_bag_dense_backward.default
     expected = op(values(3, 3), INDICES, member, sizes, maxima, 10, False, mode, None, -1)
-    torch.testing.assert_close(made[0], expected)
+    torch.testing.assert_close(results[0], expected)
 
 
 @pytest.mark.parametrize("offsets", [[1, 2], [0, 4]])

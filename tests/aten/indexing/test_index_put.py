@@ -114,5 +114,5 @@ def test_masked_scatter_backward() -> None:
     x, source = values(3, 4), values(20).requires_grad_()
     mask = x > 0
     torch.masked_scatter(x, mask, source).backward(values(4, 3).t())
-    made = run(A.masked_scatter_backward.default, values(4, 3).t().contiguous(), mask, [20], outs=[source])
-    torch.testing.assert_close(made[0], source.grad)
+    results = run(A.masked_scatter_backward.default, values(4, 3).t().contiguous(), mask, [20], outs=[source])
+    torch.testing.assert_close(results[0], source.grad)

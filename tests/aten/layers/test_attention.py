@@ -42,8 +42,8 @@ def compare(
     leaves = [t.clone().requires_grad_() for t in operands]
     mask = bias.clone().requires_grad_() if bias is not None and bias.is_floating_point() else bias
     expected = torch.nn.functional.scaled_dot_product_attention(*leaves, attn_mask=mask, enable_gqa=gqa, **options)
-    (made,) = forward(*operands, bias=bias, **options)
-    torch.testing.assert_close(made, expected, rtol=close, atol=close)
+    (result,) = forward(*operands, bias=bias, **options)
+    torch.testing.assert_close(result, expected, rtol=close, atol=close)
     torch.manual_seed(1)
     grad = torch.randn_like(expected)
     wanted = [*leaves, mask] if mask is not None and mask.requires_grad else leaves
@@ -75,8 +75,8 @@ def test_biases() -> None:
 def test_a_hidden_row_gives_zeros() -> None:
     q, k, v = values(1, 1, 3, 4), values(1, 1, 3, 4).flip(2), values(1, 1, 3, 4).flip(3)
     bias = torch.tensor([[True, True, False], [False, False, False], [True, True, True]])
-    made = forward(q, k, v, bias=bias)
-    assert torch.equal(made[0][0, 0, 1], torch.zeros(4))
+    result = forward(q, k, v, bias=bias)
+    assert torch.equal(result[0][0, 0, 1], torch.zeros(4))
     compare(q, k, v, bias=bias)
 
 

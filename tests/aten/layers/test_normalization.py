@@ -85,5 +85,5 @@ def test_rms_norm(dtype: torch.dtype) -> None:
     rstd = A._fused_rms_norm.default(x, [5], weight, 1e-6)[1]
     from tests.aten.harness import run
 
-    made = run(A._fused_rms_norm_backward.default, grad, x, [5], rstd, weight, [True, True], outs=[x, weight])
-    torch.testing.assert_close(made, [leaf.grad, scale.grad])
+    results = run(A._fused_rms_norm_backward.default, grad, x, [5], rstd, weight, [True, True], outs=[x, weight])
+    torch.testing.assert_close(results, [leaf.grad, scale.grad])

@@ -34,18 +34,18 @@ def positive(dtype: torch.dtype, count: int = 4, seed: int = 0) -> list[torch.Te
 
 def arguments(op: Any, dtype: torch.dtype, count: int) -> list[Any]:
     """An argument for each parameter without a default: lists of tensors, lists of numbers, numbers."""
-    made: list[Any] = []
+    drawn: list[Any] = []
     for i, a in enumerate(op._schema.arguments):
         kind = str(a.type)
         if kind == "List[Tensor]":
-            made.append(positive(dtype, count, seed=i))
+            drawn.append(positive(dtype, count, seed=i))
         elif kind == "Tensor":
-            made.append(torch.tensor([0.5, 0.7, 2.0, 3.0]) if a.name == "scalars" else torch.tensor(2.5).to(dtype))
+            drawn.append(torch.tensor([0.5, 0.7, 2.0, 3.0]) if a.name == "scalars" else torch.tensor(2.5).to(dtype))
         elif kind == "List[number]":
-            made.append(NUMBERS[dtype.is_floating_point][:count])
+            drawn.append(NUMBERS[dtype.is_floating_point][:count])
         elif kind == "number" and not a.has_default_value():
-            made.append(1.7 if dtype.is_floating_point else 2)
-    return made
+            drawn.append(1.7 if dtype.is_floating_point else 2)
+    return drawn
 
 
 def computed(op: Any, args: list[Any]) -> bool:
@@ -116,17 +116,17 @@ def test_unscaling_finds_infinities(bad: float | None, dtype: torch.dtype) -> No
     grads = positive(dtype)
     if bad is not None:
         grads[1][2] = bad
-    for found in (0.0, 1.0):
+    for found_inf in (0.0, 1.0):
         check(
             A._amp_foreach_non_finite_check_and_unscale_.default,
             grads,
-            torch.tensor(found),
+            torch.tensor(found_inf),
             torch.tensor(0.25),
         )
 
 
-@pytest.mark.parametrize("found", [0.0, 1.0])
+@pytest.mark.parametrize("found_inf", [0.0, 1.0])
 @pytest.mark.parametrize(("scale", "tracker"), [(4.0, 0), (4.0, 1), (3e38, 1)])
-def test_loss_scale(found: float, scale: float, tracker: int) -> None:
+def test_loss_scale(found_inf: float, scale: float, tracker: int) -> None:
     growth = torch.tensor(tracker, dtype=torch.int32)
-    check(A._amp_update_scale_.default, torch.tensor(scale), growth, torch.tensor(found), 2.0, 0.5, 2)
+    check(A._amp_update_scale_.default, torch.tensor(scale), growth, torch.tensor(found_inf), 2.0, 0.5, 2)

@@ -49,9 +49,9 @@ def test_adam_with_learning_rate_in_a_tensor(op: Any) -> None:
     check(op, *state(torch.float32), [], steps(5.0), **{**ADAM, "lr": torch.tensor(1e-2)})
 
 
-@pytest.mark.parametrize("found", [0.0, 1.0])
-def test_adam_with_loss_scale(found: float) -> None:
-    scaling = {"grad_scale": torch.tensor(4.0), "found_inf": torch.tensor(found)}
+@pytest.mark.parametrize("found_inf", [0.0, 1.0])
+def test_adam_with_loss_scale(found_inf: float) -> None:
+    scaling = {"grad_scale": torch.tensor(4.0), "found_inf": torch.tensor(found_inf)}
     check(A._fused_adamw_.default, *state(torch.float32), [], steps(5.0), **ADAM, **scaling)
 
 
@@ -61,9 +61,9 @@ def test_bias_correction_is_that_of_doubles(step: int) -> None:
     zero, one = torch.zeros(1), torch.ones(1)
     args = ([zero.clone()], [one], [zero.clone()], [zero.clone()], [], [torch.tensor(float(step))])
     numbers = {**ADAM, "weight_decay": 0.0, "eps": 0.0}
-    made = run(A._fused_adam_.default, *args, outs=[], numbers=True, **numbers)
+    results = run(A._fused_adam_.default, *args, outs=[], numbers=True, **numbers)
     m, v = 0.1 / (1 - 0.9**step), 0.001 / (1 - 0.999**step)
-    assert made[0].item() == pytest.approx(-1e-2 * m / math.sqrt(v), rel=6e-7)
+    assert results[0].item() == pytest.approx(-1e-2 * m / math.sqrt(v), rel=6e-7)
 
 
 def test_no_weight_decay() -> None:

@@ -142,11 +142,11 @@ def test_alpha_and_value(dtype: torch.dtype, alpha: float) -> None:
     if alpha != int(alpha) and not (dtype.is_floating_point or dtype.is_complex):
         return  # torch refuses a fraction for integers
     x, y, z = (normal(dtype, 64, seed=i) * 5 if dtype is not torch.bool else sample(dtype, i) for i in range(3))
-    found = [Case(op, (x, y), {"alpha": alpha}) for op in (A.add.Tensor, A.sub.Tensor, A.rsub.Tensor)]
-    found.append(Case(A.rsub.Scalar, (x, 0.7), {"alpha": alpha}))
+    cases = [Case(op, (x, y), {"alpha": alpha}) for op in (A.add.Tensor, A.sub.Tensor, A.rsub.Tensor)]
+    cases.append(Case(A.rsub.Scalar, (x, 0.7), {"alpha": alpha}))
     if dtype is not torch.uint8:
-        found += [Case(op, (x, y, z), {"value": alpha}) for op in (A.addcmul.default, A.addcdiv.default)]
-    check_all(found)
+        cases += [Case(op, (x, y, z), {"value": alpha}) for op in (A.addcmul.default, A.addcdiv.default)]
+    check_all(cases)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64], ids=str)
@@ -228,11 +228,11 @@ def test_halves_have_the_bits_of_the_cpu(dtype: torch.dtype) -> None:
         ("tanh", (x,)),
         ("gelu", (x,)),
     ]
-    found = [Case(overloads(name)[0], args, exact=True) for name, args in calls]
-    found += [Case(op, (x, y), {"alpha": 0.1}, exact=True) for op in (A.add.Tensor, A.sub.Tensor)]
+    cases = [Case(overloads(name)[0], args, exact=True) for name, args in calls]
+    cases += [Case(op, (x, y), {"alpha": 0.1}, exact=True) for op in (A.add.Tensor, A.sub.Tensor)]
     for mode in ("floor", "trunc"):
-        found += [Case(A.div.Tensor_mode, (x, d), {"rounding_mode": mode}, exact=True) for d in (y, number)]
-    check_all(found)
+        cases += [Case(A.div.Tensor_mode, (x, d), {"rounding_mode": mode}, exact=True) for d in (y, number)]
+    check_all(cases)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -249,13 +249,13 @@ def test_activations_with_parameters(dtype: torch.dtype) -> None:
         "softplus": [(0.7, 5.0)],
         "logit": [(0.1,)],
     }
-    found = [Case(overloads(name)[0], (x, *args)) for name, lists in calls.items() for args in lists]
+    cases = [Case(overloads(name)[0], (x, *args)) for name, lists in calls.items() for args in lists]
     # The CPU's gelu of inf is NaN in f32: erf's vector kernel.
-    found += [Case(A.gelu.default, (x[~torch.isinf(x)],), {"approximate": a}) for a in ("none", "tanh")]
-    found += [Case(A.glu.default, (x[:30].reshape(3, 10), 1)), Case(A.glu.default, (x[:24].reshape(4, 6), -2))]
-    found += [Case(A.round.decimals, (x,), {"decimals": d}) for d in (0, 2, -1)]
-    found += [Case(A.nan_to_num.default, (x, 1.0, 2.0, -3.0)), Case(A.frexp.Tensor, (x,))]
-    check_all(found)
+    cases += [Case(A.gelu.default, (x[~torch.isinf(x)],), {"approximate": a}) for a in ("none", "tanh")]
+    cases += [Case(A.glu.default, (x[:30].reshape(3, 10), 1)), Case(A.glu.default, (x[:24].reshape(4, 6), -2))]
+    cases += [Case(A.round.decimals, (x,), {"decimals": d}) for d in (0, 2, -1)]
+    cases += [Case(A.nan_to_num.default, (x, 1.0, 2.0, -3.0)), Case(A.frexp.Tensor, (x,))]
+    check_all(cases)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -263,10 +263,10 @@ def test_gradients_of_activations(dtype: torch.dtype) -> None:
     # At NaN and infinities the CPU's vector kernels disagree among dtypes, and with its scalar ones.
     x, g, w = finite(dtype), normal(dtype, 31), normal(dtype, 31, seed=1)
     names = "sigmoid_backward tanh_backward silu_backward mish_backward hardsigmoid_backward hardswish_backward"
-    found = [Case(op, (g, x)) for op in overloads(*names.split())]
-    found.append(Case(A.gelu_backward.default, (g, x), {"approximate": "none"}))
+    cases = [Case(op, (g, x)) for op in overloads(*names.split())]
+    cases.append(Case(A.gelu_backward.default, (g, x), {"approximate": "none"}))
     # Where tanh is almost 1, 1 - tanh^2 is all rounding.
-    found.append(Case(A.gelu_backward.default, (g, x.clamp(-4, 4)), {"approximate": "tanh"}))
+    cases.append(Case(A.gelu_backward.default, (g, x.clamp(-4, 4)), {"approximate": "tanh"}))
     calls = {
         "threshold_backward": (0.1,),
         "leaky_relu_backward": (0.1, False),
@@ -276,15 +276,15 @@ def test_gradients_of_activations(dtype: torch.dtype) -> None:
         "softplus_backward": (0.7, 5.0),
         "logit_backward": (0.1,),
     }
-    found += [Case(overloads(name)[0], (g, x, *args)) for name, args in calls.items()]
-    found += [Case(A.elu_backward.default, (g, 0.7, 1.3, 0.9, result, x)) for result in (True, False)]
-    found.append(Case(A.logit_backward.default, (g, torch.linspace(-0.1, 1.1, 31).to(dtype))))
-    found.append(Case(A._prelu_kernel_backward.default, (g, x, w)))
-    found.append(Case(A.log_sigmoid_backward.default, (g, x, A.log_sigmoid_forward(x)[1])))
-    found.append(Case(A.glu_backward.default, (g[:15].reshape(3, 5), w[:30].reshape(3, 10), 1)))
-    found.append(Case(A.native_dropout_backward.default, (g, x > 0, 2.0)))
-    found.append(Case(A.native_dropout_backward.default, (torch.arange(31), x > 0, 2.0)))
-    check_all(found)
+    cases += [Case(overloads(name)[0], (g, x, *args)) for name, args in calls.items()]
+    cases += [Case(A.elu_backward.default, (g, 0.7, 1.3, 0.9, result, x)) for result in (True, False)]
+    cases.append(Case(A.logit_backward.default, (g, torch.linspace(-0.1, 1.1, 31).to(dtype))))
+    cases.append(Case(A._prelu_kernel_backward.default, (g, x, w)))
+    cases.append(Case(A.log_sigmoid_backward.default, (g, x, A.log_sigmoid_forward(x)[1])))
+    cases.append(Case(A.glu_backward.default, (g[:15].reshape(3, 5), w[:30].reshape(3, 10), 1)))
+    cases.append(Case(A.native_dropout_backward.default, (g, x > 0, 2.0)))
+    cases.append(Case(A.native_dropout_backward.default, (torch.arange(31), x > 0, 2.0)))
+    check_all(cases)
 
 
 def test_complex_numbers() -> None:
@@ -302,12 +302,12 @@ def test_complex_numbers() -> None:
 def test_powers_of_tensors() -> None:
     # XLA reads an integer exponent modulo 64: beyond that, what has overflowed long before wraps differently.
     exponents = torch.arange(28) - 5
-    found = [Case(A.pow.Tensor_Tensor, (sample(d), exponents.to(d))) for d in INTEGERS]
-    found += [Case(A.pow.Tensor_Tensor, (sample(d), other(d))) for d in FLOATS]
-    found.append(Case(A.pow.Tensor_Tensor, (sample(torch.complex64)[1:], other(torch.complex64)[1:])))
+    cases = [Case(A.pow.Tensor_Tensor, (sample(d), exponents.to(d))) for d in INTEGERS]
+    cases += [Case(A.pow.Tensor_Tensor, (sample(d), other(d))) for d in FLOATS]
+    cases.append(Case(A.pow.Tensor_Tensor, (sample(torch.complex64)[1:], other(torch.complex64)[1:])))
     unsigned = torch.tensor([2, 3, 5], dtype=torch.uint8), torch.tensor([200, 253, 7], dtype=torch.uint8)
     # Without the emitters of fusions, XLA:CPU computes (-1)**-1 of integers as 0.
-    check_all([*found, Case(A.pow.Tensor_Tensor, unsigned)], numbers=(False,), options={})
+    check_all([*cases, Case(A.pow.Tensor_Tensor, unsigned)], numbers=(False,), options={})
 
 
 SPECIAL = """i0 special_i0e special_i1 special_i1e special_modified_bessel_i0 special_modified_bessel_i1
@@ -325,10 +325,10 @@ def test_special_functions(dtype: torch.dtype) -> None:
 
 def test_special_functions_of_two() -> None:
     a, x = normal(torch.float32, 40).abs() * 4 + 0.1, normal(torch.float32, 40, seed=1).abs() * 4 + 0.1
-    found = [Case(op, (a, x)) for op in (A.igamma.default, A.igammac.default)]
-    found += [Case(A.special_zeta.default, (a + 1.1, x)), Case(A.mvlgamma.default, (x + 3, 3))]
-    found += [Case(A.polygamma.default, (n, x)) for n in (0, 1, 2, 3)]
-    check_all(found, numbers=(False,))
+    cases = [Case(op, (a, x)) for op in (A.igamma.default, A.igammac.default)]
+    cases += [Case(A.special_zeta.default, (a + 1.1, x)), Case(A.mvlgamma.default, (x + 3, 3))]
+    cases += [Case(A.polygamma.default, (n, x)) for n in (0, 1, 2, 3)]
+    check_all(cases, numbers=(False,))
 
 
 @pytest.mark.parametrize("kind", ["t", "u", "v", "w"])

@@ -36,8 +36,8 @@ print(loss.item(), lazytpu.metrics()["compiles"], lazytpu.metrics()["cache_hits"
 
 
 def run(**environment: str) -> list[float]:
-    told = {**os.environ, "LAZYTPU_BACKGROUND_COMPILE": "0", **environment}
-    done = zygote.run(["-c", f"import torch; torch.manual_seed(0); {SCRIPT}"], env=told)
+    variables = {**os.environ, "LAZYTPU_BACKGROUND_COMPILE": "0", **environment}
+    done = zygote.run(["-c", f"import torch; torch.manual_seed(0); {SCRIPT}"], env=variables)
     assert done.returncode == 0, done.stderr
     return [float(word) for word in done.stdout.split()]
 
@@ -109,8 +109,8 @@ def _changed(path: Path, more: str) -> None:
 
 
 def _with(path: Path, **fields: object) -> None:
-    told = {**json.loads(path.read_text()), **fields}
-    path.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+    about = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({name: value for name, value in about.items() if value is not None}))
 
 
 @pytest.mark.parametrize("reason", DAMAGE)

@@ -146,17 +146,17 @@ def test_two_threads_wait_for_one_compilation(gate: Gate) -> None:
     x = torch.rand(3, 59).to("tpu")
     lazytpu.sync()
     lazytpu.options.background_compile = 120
-    found: list[torch.Tensor] = []
-    threads = [threading.Thread(target=lambda: found.append(step(x).cpu())) for _ in range(2)]
+    results: list[torch.Tensor] = []
+    threads = [threading.Thread(target=lambda: results.append(step(x).cpu())) for _ in range(2)]
     for thread in threads:
         thread.start()
     until(lambda: bool(gate.asked))
     gate.open()
     for thread in threads:
         thread.join(120)
-    assert len(gate.asked) <= 2 and len(found) == 2
-    for each in found:
-        torch.testing.assert_close(each, step(x.cpu()))
+    assert len(gate.asked) <= 2 and len(results) == 2
+    for result in results:
+        torch.testing.assert_close(result, step(x.cpu()))
 
 
 # -- the line
@@ -183,11 +183,11 @@ def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatc
     terminal = Terminal()
     monkeypatch.setattr(progress.sys, "stderr", terminal)
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
-    made = jobs(7.0)
-    shown = Progress(lambda: list(made))
+    running = jobs(7.0)
+    shown = Progress(lambda: list(running))
     shown.show()
     until(lambda: "program 0 train" in terminal.getvalue())
-    made.clear()
+    running.clear()
     shown.close()
     assert terminal.getvalue().endswith("\r")
     assert not any(t.name == "lazytpu progress" for t in threading.enumerate())
@@ -196,8 +196,8 @@ def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatc
 def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made = jobs(7.0)
-    shown = Progress(lambda: made)
+    running = jobs(7.0)
+    shown = Progress(lambda: running)
     shown.show()
     assert capfd.readouterr().err == ""
     with lazytpu.options(debug=1):

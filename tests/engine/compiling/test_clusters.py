@@ -49,19 +49,19 @@ def forget_traces() -> None:
 @pytest.fixture
 def chains(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
     """The chains that the test makes, in order."""
-    made: list[Chain] = []
+    recorded: list[Chain] = []
     real = Compiler.parts
 
     def parts(self: Compiler, prepared: Any) -> Compiled | None:
-        found = real(self, prepared)
-        if found is not None:
-            assert isinstance(found.program, Chain)
-            made.append(found.program)
-        return found
+        compiled = real(self, prepared)
+        if compiled is not None:
+            assert isinstance(compiled.program, Chain)
+            recorded.append(compiled.program)
+        return compiled
 
     monkeypatch.setattr(Compiler, "parts", parts)
     monkeypatch.setattr(wiring.start().background, "parts", lambda prepared: parts(wiring.start().compiler, prepared))
-    return made
+    return recorded
 
 
 class Model(nn.Module):
@@ -205,10 +205,10 @@ def test_random_programs_in_parts(text: str, seed: int) -> None:
         patched.setattr(clusters, "LEAST", 0)
         patched.setattr(clusters, "SPARED", 0)
         patched.setattr(clusters, "PASSES", "cluster-fusion{min-ops=1 max-ops=3},mark-donation")
-        found = clusters.clustered(program, whole, verify=True)
-    if found is None:
+        parts = clusters.clustered(program, whole, verify=True)
+    if parts is None:
         return
-    chain = found.chain(lambda module, name: Program.compile(module, name=name), "step")
+    chain = parts.chain(lambda module, name: Program.compile(module, name=name), "step")
     given = [client.to_device(array) for array in arrays]
     results = chain.run(given)
     for actual, wanted in zip(results, expected, strict=True):
@@ -236,9 +236,9 @@ def test_the_status_comes_last(chains: list[Chain]) -> None:
     count = len(plan.signature.arguments) + len(plan.constants)
     makers: dict[int, int] = {}
     for number, call in enumerate(plan.calls):
-        made = len(chains[-1].programs[call.program].signature.results)
-        makers.update((count + i, number) for i in range(made))
-        count += made
+        count_of_results = len(chains[-1].programs[call.program].signature.results)
+        makers.update((count + i, number) for i in range(count_of_results))
+        count += count_of_results
     reached, pending = {makers[status]}, [makers[status]]
     while pending:
         for value in plan.calls[pending.pop()].inputs:

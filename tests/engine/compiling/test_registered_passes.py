@@ -28,14 +28,14 @@ class SineToCosine(ModulePass):
     name = "sine-to-cosine"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for each in list(op.walk()):
-            if isinstance(each, SinOp):
-                block = each.parent
+        for inner in list(op.walk()):
+            if isinstance(inner, SinOp):
+                block = inner.parent
                 assert block is not None
-                other = CosOp.create(operands=each.operands, result_types=each.result_types)
-                block.insert_op_before(other, each)
-                each.results[0].replace_all_uses_with(other.results[0])
-                block.erase_op(each)
+                other = CosOp.create(operands=inner.operands, result_types=inner.result_types)
+                block.insert_op_before(other, inner)
+                inner.results[0].replace_all_uses_with(other.results[0])
+                block.erase_op(inner)
 
 
 def sine() -> float:

@@ -165,13 +165,13 @@ def test_groups_of_a_trace() -> None:
     lazytpu.sync()
     x = torch.ones(2).to("tpu")
     y = torch.ones(2).to("tpu")
-    made = [x + 1, y * 2]
-    made.append(made[0] + y)
+    results = [x + 1, y * 2]
+    results.append(results[0] + y)
     records = recorder().state.records()
     known = Slots(records)
     live = [record.out_slots[0] for record in records]
-    found = lineage(records, known, live, [Check("message", "IndexError", "op", None, 0)])
-    groups = [found.groups[i] for i in found.of]
+    graph = lineage(records, known, live, [Check("message", "IndexError", "op", None, 0)])
+    groups = [graph.groups[i] for i in graph.of]
     assert groups == [ResultGroup((0,), (0,)), ResultGroup((), (1,)), ResultGroup((0,), (0, 1))]
     lazytpu.sync()
 
@@ -179,11 +179,11 @@ def test_groups_of_a_trace() -> None:
 def test_many_groups_become_few() -> None:
     lazytpu.sync()
     many = [torch.ones(2).to("tpu") for _ in range(2 * FINE)]
-    made = [x + 1 for x in many]
+    results = [x + 1 for x in many]
     records = recorder().state.records()
     live = [record.out_slots[0] for record in records]
-    found = lineage(records, Slots(records), live, [])
-    assert len(made) == len(found.of) and found.groups == (ResultGroup((), tuple(range(2 * FINE))),)
+    graph = lineage(records, Slots(records), live, [])
+    assert len(results) == len(graph.of) and graph.groups == (ResultGroup((), tuple(range(2 * FINE))),)
     lazytpu.sync()
 
 

@@ -71,12 +71,12 @@ def test_lists_that_are_written_at_once(failing: Callable[[], None]) -> None:
 
 
 def test_what_was_made_and_written_in_the_trace_is_lost(failing: Callable[[], None]) -> None:
-    made = torch.ones(3).to("tpu") * 2
-    made.add_(1)
+    new = torch.ones(3).to("tpu") * 2
+    new.add_(1)
     failing()
     with pytest.raises(RuntimeError, match="no such thing"):
-        made.tolist()
-    assert made.shape == (3,)
+        new.tolist()
+    assert new.shape == (3,)
 
 
 def test_memory_is_donated_again_afterwards(failing: Callable[[], None]) -> None:

@@ -41,16 +41,17 @@ class ColumnsFirstPass(ModulePass):
     name = "columns-first"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        main = next(each for each in op.ops if isinstance(each, FuncOp))
+        main = next(function for function in op.ops if isinstance(function, FuncOp))
         returned = main.body.block.last_op
         assert isinstance(returned, ReturnOp)
-        given = [dict(each.data) for each in main.arg_attrs or ()]
-        made = [dict(each.data) for each in main.res_attrs or [DictionaryAttr({})] * len(returned.operands)]
-        for argument, attributes in zip(main.body.block.args, given, strict=False):
+        of_arguments = [dict(a.data) for a in main.arg_attrs or ()]
+        of_results = [dict(a.data) for a in main.res_attrs or [DictionaryAttr({})] * len(returned.operands)]
+        for argument, attributes in zip(main.body.block.args, of_arguments, strict=False):
             successor = attributes.get(SUCCESSOR)
             if isinstance(successor, IntegerAttr) and len(shape_of(argument)) == 2:
-                attributes[LAYOUT] = made[successor.value.data][LAYOUT] = StringAttr(ORDER)
-        main.arg_attrs, main.res_attrs = ArrayAttr(map(DictionaryAttr, given)), ArrayAttr(map(DictionaryAttr, made))
+                attributes[LAYOUT] = of_results[successor.value.data][LAYOUT] = StringAttr(ORDER)
+        main.arg_attrs = ArrayAttr(map(DictionaryAttr, of_arguments))
+        main.res_attrs = ArrayAttr(map(DictionaryAttr, of_results))
 
 
 @pytest.fixture
@@ -93,16 +94,16 @@ class Training:
     @property
     def buffer(self) -> Buffer:
         """That of the weight."""
-        found = value_of(self.layer.weight).buffer
-        assert isinstance(found, Buffer)
-        return found
+        buffer = value_of(self.layer.weight).buffer
+        assert isinstance(buffer, Buffer)
+        return buffer
 
     @property
     def laid(self) -> CustomLayoutBuffer:
         """The same, which lies as the step wants it."""
-        found = self.buffer
-        assert isinstance(found, CustomLayoutBuffer) and found.custom is not None and found.layout == ORDER
-        return found
+        buffer = self.buffer
+        assert isinstance(buffer, CustomLayoutBuffer) and buffer.custom is not None and buffer.layout == ORDER
+        return buffer
 
 
 def test_steps_give_what_they_give_on_the_cpu_and_the_array_stays_where_it_is() -> None:
@@ -138,18 +139,18 @@ def test_tensors_look_as_they_did() -> None:
 
 def test_other_programs_read_and_write_it() -> None:
     training, other = Training(), Training("cpu")
-    for each in (training, other):
-        each.steps(2)
+    for run in (training, other):
+        run.steps(2)
         with torch.no_grad():
-            each.loss = each.layer(each.x).sum()
-            each.kept = each.layer.weight.clone()
+            run.loss = run.layer(run.x).sum()
+            run.kept = run.layer.weight.clone()
         lazytpu.mark_step()
     assert training.laid.copied
-    for each in (training, other):
-        each.steps(1)
+    for run in (training, other):
+        run.steps(1)
         with torch.no_grad():
-            each.layer.weight.view(-1)[3] = 5.0
-            each.layer.weight[2].mul_(2.0)
+            run.layer.weight.view(-1)[3] = 5.0
+            run.layer.weight[2].mul_(2.0)
         lazytpu.mark_step()
     assert_close(training.loss.cpu(), other.loss)
     assert_close(training.kept.cpu(), other.kept)

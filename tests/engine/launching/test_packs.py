@@ -14,11 +14,11 @@ def f32(*numbers: float) -> np.ndarray:
 
 
 def test_equal_bits_share_an_array_and_other_bits_do_not() -> None:
-    made = Packs()
-    half = made.upload(f32(0.5))
-    assert made.upload(f32(0.5)) is half
+    uploads = Packs()
+    half = uploads.upload(f32(0.5))
+    assert uploads.upload(f32(0.5)) is half
     others = [f32(0.0), f32(-0.0), f32(np.nan), np.array([0], np.int64), np.array([0], np.float64), f32(0.5, 0.5)]
-    arrays = [made.upload(each) for each in others]
+    arrays = [uploads.upload(pack) for pack in others]
     assert len({id(a) for a in [half, *arrays]}) == 7
     for given, array in zip(others, arrays, strict=True):
         held = client.to_host(array)
@@ -27,9 +27,9 @@ def test_equal_bits_share_an_array_and_other_bits_do_not() -> None:
 
 
 def test_numbers_that_never_recur_do_not_accumulate() -> None:
-    made = Packs()
+    uploads = Packs()
     for i in range(packs.MOST + 10):
-        made.upload(f32(i))
-    assert len(made._arrays) <= packs.MOST
+        uploads.upload(f32(i))
+    assert len(uploads._arrays) <= packs.MOST
     large = np.arange(100, dtype=np.float32)
-    assert made.upload(large) is not made.upload(large)
+    assert uploads.upload(large) is not uploads.upload(large)

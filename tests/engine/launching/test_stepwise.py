@@ -99,13 +99,13 @@ def test_writes_through_views_and_memory_that_nothing_wrote(gate: Gate) -> None:
         kept = x.clone()
         x[1].mul_(10)
         x.t()[0, 2:] = -1.0
-        made = torch.empty(2, 3, device="tpu")
-        made[:, 1] = 5.0
+        new = torch.empty(2, 3, device="tpu")
+        new[:, 1] = 5.0
         untouched = torch.empty(2, 2, device="tpu")
         read = untouched.add(0.0).sum() * 0
-        torch._foreach_add_([x, made], 1.0)
+        torch._foreach_add_([x, new], 1.0)
         lazytpu.mark_step()
-        return [t.cpu() for t in (x, kept, made[:, 1], read)]
+        return [t.cpu() for t in (x, kept, new[:, 1], read)]
 
     before = stepwise()
     got = write()

@@ -81,19 +81,19 @@ def test_activations_belong_to_the_graph_of_autograd() -> None:
     del hidden
     aside = x * 3  # aside
     lazytpu.mark_step()
-    found = {value.line: value for value in lazytpu.memory().values}
-    assert found[line_of("hidden")].category == "activations", "no tensor is left, but the backward pass needs it"
-    assert found[line_of("loss")].category == "activations"
-    assert found[line_of("aside")].category == "other tensors"
-    assert found[line_of("aside")].program == "test_activations_belong_to_the_graph_of_autograd"
+    values = {value.line: value for value in lazytpu.memory().values}
+    assert values[line_of("hidden")].category == "activations", "no tensor is left, but the backward pass needs it"
+    assert values[line_of("loss")].category == "activations"
+    assert values[line_of("aside")].category == "other tensors"
+    assert values[line_of("aside")].program == "test_activations_belong_to_the_graph_of_autograd"
     assert (loss.shape, aside.shape) == ((), (4, 16))
 
 
 def test_a_shared_value_is_counted_once() -> None:
     x = torch.ones(50).to("tpu")  # shared
     copies = [x.clone(), x.detach(), x.view(5, 10)]
-    found = [value for value in lazytpu.memory().values if value.line == line_of("shared")]
-    assert [value.nbytes for value in found] == [200]
+    values = [value for value in lazytpu.memory().values if value.line == line_of("shared")]
+    assert [value.nbytes for value in values] == [200]
     assert all(copy.untyped_storage().nbytes() == 200 for copy in copies)
 
 

@@ -12,7 +12,7 @@ def on_tpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.ones(*shape, dtype=dtype).to("tpu")
 
 
-def made(step: object, *args: object) -> Made:
+def explanation_of(step: object, *args: object) -> Made:
     """What the last program made by `step(*args)` and a cut is; a step that made none is an error."""
     before = len(lazytpu.explain()) + lazytpu.explain().forgotten
     kept = step(*args)  # type: ignore[operator]

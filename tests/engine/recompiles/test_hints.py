@@ -16,7 +16,7 @@ from lazytpu.engine.recompiles.reasons import CODES
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.recorder import Trace
 from tests import zygote
-from tests.engine.recompiles.explained import made, on_tpu
+from tests.engine.recompiles.explained import explanation_of, on_tpu
 
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
@@ -52,13 +52,13 @@ def test_settings_modes_and_dropped_programs(explained: Callable[..., Made]) -> 
     dropped = explained(step)
     assert (dropped.code, dropped.nearest) == ("dropped", 0)
     with lazytpu.options(bounds_check=False):
-        found = explained(step)
-    assert found.code == "options"
-    assert "`bounds_check True` is now `bounds_check False`" in found.text
-    found = explained(step, "lazy")
-    assert found.code == "mode"
-    assert "the mode was fused, is lazy" in found.text
-    assert found.recompile == 0, "a setting that is changed does not count"
+        explanation = explained(step)
+    assert explanation.code == "options"
+    assert "`bounds_check True` is now `bounds_check False`" in explanation.text
+    explanation = explained(step, "lazy")
+    assert explanation.code == "mode"
+    assert "the mode was fused, is lazy" in explanation.text
+    assert explanation.recompile == 0, "a setting that is changed does not count"
 
 
 def test_a_mode_that_cuts_differently(explained: Callable[..., Made]) -> None:
@@ -71,9 +71,9 @@ def test_a_mode_that_cuts_differently(explained: Callable[..., Made]) -> None:
         return y.cos() if whole else y
 
     explained(lambda: step(True))
-    found = explained(lambda: step(False), "lazy")
-    assert found.code == "mode"
-    assert "were parts of programs of mode fused; the mode is now lazy" in found.text
+    explanation = explained(lambda: step(False), "lazy")
+    assert explanation.code == "mode"
+    assert "were parts of programs of mode fused; the mode is now lazy" in explanation.text
 
 
 def test_strict_mode_after_fused() -> None:
@@ -82,14 +82,14 @@ def test_strict_mode_after_fused() -> None:
     def step() -> torch.Tensor:
         return x.tanh().asin().sum()
 
-    made(step)
+    explanation_of(step)
     before = len(lazytpu.explain())
     with lazytpu.mode("strict"):
         step()
-    found = list(lazytpu.explain())[before:]
-    assert [m.code for m in found] == ["mode"] * 3
-    assert all("were parts of programs of mode fused; the mode is now strict" in m.text for m in found)
-    assert {m.recompile for m in found} == {0}
+    explanations = list(lazytpu.explain())[before:]
+    assert [m.code for m in explanations] == ["mode"] * 3
+    assert all("were parts of programs of mode fused; the mode is now strict" in m.text for m in explanations)
+    assert {m.recompile for m in explanations} == {0}
 
 
 def test_what_only_the_first_time_makes() -> None:
@@ -100,9 +100,9 @@ def test_what_only_the_first_time_makes() -> None:
             masks["mask"] = torch.full((4, 7), 0.5, device="tpu")
         return (x.tanh() * masks["mask"]).sum()
 
-    made(step, on_tpu(4, 7))
-    found = made(step, on_tpu(4, 7))
-    assert (found.hint, found.recompile) == ("first-time", 0)
+    explanation_of(step, on_tpu(4, 7))
+    explanation = explanation_of(step, on_tpu(4, 7))
+    assert (explanation.hint, explanation.recompile) == ("first-time", 0)
 
 
 def test_train_and_eval_and_a_step_without_backward() -> None:
@@ -113,10 +113,10 @@ def test_train_and_eval_and_a_step_without_backward() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return model(x).exp().sum()
 
-    made(step, on_tpu(4, 3))
+    explanation_of(step, on_tpu(4, 3))
     model.eval()
-    found = made(step, on_tpu(4, 3))
-    assert (found.code, found.hint) == ("new-trace-path", "train-eval")
+    explanation = explanation_of(step, on_tpu(4, 3))
+    assert (explanation.code, explanation.hint) == ("new-trace-path", "train-eval")
 
     def learn(x: torch.Tensor, train: bool) -> torch.Tensor:
         loss = model(x).sin().sum()
@@ -125,10 +125,10 @@ def test_train_and_eval_and_a_step_without_backward() -> None:
             model.zero_grad()
         return loss
 
-    made(learn, on_tpu(5, 3), True)
-    found = made(learn, on_tpu(5, 3), False)
-    assert (found.code, found.hint) == ("new-trace-path", "evaluation")
-    assert found.recompile == 0, "each of the two is compiled once"
+    explanation_of(learn, on_tpu(5, 3), True)
+    explanation = explanation_of(learn, on_tpu(5, 3), False)
+    assert (explanation.code, explanation.hint) == ("new-trace-path", "evaluation")
+    assert explanation.recompile == 0, "each of the two is compiled once"
 
 
 def test_the_first_step_of_an_optimizer() -> None:
@@ -142,8 +142,8 @@ def test_the_first_step_of_an_optimizer() -> None:
         optimizer.zero_grad()
         return loss
 
-    made(step)
-    second = made(step)
+    explanation_of(step)
+    second = explanation_of(step)
     assert second.hint == "optimizer-states"
     assert second.fix == "none needed: happens once"
     assert second.recompile == 0, "warming up does not count"
@@ -175,11 +175,11 @@ def test_inputs_that_differ_in_the_same_size() -> None:
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.erf().mul(2).sub(y).sum()
 
-    made(step, on_tpu(32, 3), on_tpu(32, 3))
-    both = made(step, on_tpu(8, 3), on_tpu(8, 3))
+    explanation_of(step, on_tpu(32, 3), on_tpu(32, 3))
+    both = explanation_of(step, on_tpu(8, 3), on_tpu(8, 3))
     assert (both.code, both.hint) == ("shape", "last-batch")
     assert f"nearest program #{both.nearest} differs only in that size" in both.text
-    other = made(step, on_tpu(16, 3), on_tpu(1, 3))
+    other = explanation_of(step, on_tpu(16, 3), on_tpu(1, 3))
     assert (other.code, f"nearest program is #{other.nearest}" in other.text) == ("shape", True)
 
 
@@ -187,15 +187,15 @@ def test_the_same_ops_as_part_of_another_trace() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.erfc().mul(3).cos()
 
-    whole = made(step, on_tpu(6, 3))
+    whole = explanation_of(step, on_tpu(6, 3))
     x = on_tpu(6, 3)
     unread = x.sin()
     step(x).cpu()  # takes what it needs out of the trace
-    found = lazytpu.explain()[-1]
+    explanation = lazytpu.explain()[-1]
     lazytpu.mark_step()
     assert unread.tolist() == x.cpu().sin().tolist()
-    assert (found.hint, found.nearest) == ("same-program", whole.number)
-    assert found.source in ("shared", "index")
+    assert (explanation.hint, explanation.nearest) == ("same-program", whole.number)
+    assert explanation.source in ("shared", "index")
 
 
 SCRIPT = """
@@ -224,10 +224,11 @@ def test_a_program_shared_with_another_line_is_not_a_compilation() -> None:
     def step(x: torch.Tensor, number: float) -> torch.Tensor:
         return x.asinh() * number
 
-    assert made(step, on_tpu(7), 3.0).source == "compiled"
+    assert explanation_of(step, on_tpu(7), 3.0).source == "compiled"
     before = lazytpu.metrics()["compiles"]
-    found = made(step, on_tpu(7), 3)  # an int takes part in promotion differently, and gives the same code here
-    assert (found.code, found.source) == ("dtype", "shared")
+    # An int takes part in type promotion differently, and gives the same code here.
+    explanation = explanation_of(step, on_tpu(7), 3)
+    assert (explanation.code, explanation.source) == ("dtype", "shared")
     assert lazytpu.metrics()["compiles"] == before
 
 
@@ -235,8 +236,8 @@ def test_what_is_returned_counts_and_prints() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.sinh().cosh()
 
-    made(step, on_tpu(3))
-    made(step, on_tpu(4))
+    explanation_of(step, on_tpu(3))
+    explanation_of(step, on_tpu(4))
     explained = lazytpu.explain()
     assert sum(explained.counts.values()) == len(explained) == len(explained.programs)
     assert set(explained.counts) <= set(CODES)
@@ -251,8 +252,8 @@ def test_debug_reports_each_compilation_at_once(capsys: pytest.CaptureFixture[st
         return x.sinh().tan()
 
     with lazytpu.options(debug=1):
-        made(step, on_tpu(3, 2))
-        found = made(step, on_tpu(4, 2))
+        explanation_of(step, on_tpu(3, 2))
+        explanation = explanation_of(step, on_tpu(4, 2))
     printed = " ".join(capsys.readouterr().err.split())
     assert "is made because: no earlier program is like it" in printed
-    assert " ".join(found.text.split()) in printed
+    assert " ".join(explanation.text.split()) in printed

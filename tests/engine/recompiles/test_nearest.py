@@ -37,17 +37,17 @@ def test_edges() -> None:
 
 def test_the_longest_common_beginning_and_end_wins() -> None:
     known = [("short", sketch("escc")), ("long", sketch("esctttte")), ("other", sketch("tttt"))]
-    found = nearest(sketch("esctttse"), known)
-    assert found is not None
-    assert (found[0], found[1].before, found[1].after) == ("long", 6, 1)
-    assert found[1].share == 7 / 8
+    neighbor = nearest(sketch("esctttse"), known)
+    assert neighbor is not None
+    assert (neighbor[0], neighbor[1].before, neighbor[1].after) == ("long", 6, 1)
+    assert neighbor[1].share == 7 / 8
 
 
 def test_of_equals_the_one_with_more_layouts_in_common_wins_and_then_the_first_given() -> None:
     known = [("one", sketch("esc", [1, 1, 9])), ("two", sketch("esc", [1, 2, 3])), ("three", sketch("esc", [1, 2, 3]))]
-    found = nearest(sketch("esc", [1, 2, 4]), known)
-    assert found is not None
-    assert (found[0], found[1].share, found[1].layouts) == ("two", 1.0, 2)
+    neighbor = nearest(sketch("esc", [1, 2, 4]), known)
+    assert neighbor is not None
+    assert (neighbor[0], neighbor[1].share, neighbor[1].layouts) == ("two", 1.0, 2)
 
 
 def test_nothing_is_near_when_neither_end_is_the_same() -> None:
@@ -58,9 +58,9 @@ def test_nothing_is_near_when_neither_end_is_the_same() -> None:
 
 def test_only_the_newest_of_many_that_differ_in_sizes_are_compared() -> None:
     same = [(i, sketch("esc", i)) for i in range(1, 2 * ALIKE)]
-    found = nearest(sketch("esc", 2 * ALIKE - 1), same)
-    assert found is not None
-    assert found[0] == 1
-    found = nearest(sketch("esc", 5), same)
-    assert found is not None
-    assert found[0] == 5
+    neighbor = nearest(sketch("esc", 2 * ALIKE - 1), same)
+    assert neighbor is not None
+    assert neighbor[0] == 1
+    neighbor = nearest(sketch("esc", 5), same)
+    assert neighbor is not None
+    assert neighbor[0] == 5

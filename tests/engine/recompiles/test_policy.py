@@ -36,9 +36,9 @@ def test_within_the_budget_nothing_happens_and_beyond_it_warns_at_the_users_line
             step(size)
         with pytest.warns(
             RecompileWarning, match=r"compiled anew for the 3. time, where .*budget allows 2, because: .*f32\[5\]"
-        ) as told:
+        ) as warned:
             assert step(5).item() == 10.0
-    (warning,) = [each for each in told if each.category is RecompileWarning]  # garbage of other tests may warn, too
+    (warning,) = [w for w in warned if w.category is RecompileWarning]  # garbage of other tests may warn, too
     assert warning.filename == __file__
     assert warning.lineno == growing.__code__.co_firstlineno + 4
 

@@ -152,18 +152,18 @@ def test_what_changes_the_code_changes_the_digest(monkeypatch: pytest.MonkeyPatc
     def digest() -> str | None:
         return lookup.content(records, (1, 2), (0,))
 
-    found = {
+    digests = {
         digest(),
         lookup.content(records, (1,), (0,)),
         lookup.content(records, (1, 2), ()),
         lookup.content(records, (1,), (2, 0)),
     }
     with options(bounds_check=False):
-        found.add(digest())
+        digests.add(digest())
     monkeypatch.setitem(environment.programs.OPTIONS, "xla_some_flag", True)
-    found.add(digest())
+    digests.add(digest())
     monkeypatch.undo()
-    assert len(found) == 6 and None not in found
+    assert len(digests) == 6 and None not in digests
 
 
 def test_another_environment_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def test_a_malformed_entry_is_replaced_with_a_warning(
     fresh_trie()
     with pytest.warns(CacheWarning, match=rf"the cached trace {key[:16]} .* is damaged or foreign"):
         assert torch.equal(_step().cpu(), expected)
-    made = store().get("trace", key)
-    assert made is not None and made.payload == good.payload
+    replaced = store().get("trace", key)
+    assert replaced is not None and replaced.payload == good.payload
 
 
 def test_an_entry_of_another_program_is_refused(empty_cache: Path, fresh_trie: Callable[..., None]) -> None:

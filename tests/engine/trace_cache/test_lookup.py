@@ -18,15 +18,15 @@ def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_list_is_made_once(empty_cache: Path) -> None:
-    made: list[int] = []
+    calls: list[int] = []
 
     def make() -> list[str]:
-        made.append(1)
+        calls.append(1)
         return ["aten.add.Tensor", "ü"]
 
     assert [remembered.remembered("test", make) for _ in range(3)] == 3 * [["aten.add.Tensor", "ü"]]
     assert remembered.remembered("another", list) == []
-    assert len(made) == 1 and len(store().entries("list")) == 2
+    assert len(calls) == 1 and len(store().entries("list")) == 2
 
 
 @pytest.mark.parametrize("payload", [b"{}", b"[1]", b"[", b"\xff"])

@@ -101,14 +101,14 @@ def test_results_are_the_same_to_the_bit(both: tuple[dict[str, Any], dict[str, A
 
 def test_errors_of_the_device_name_the_lines_of_now(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
     line = SCRIPT.splitlines().index("    model.table(tokens[:1] + 5).cpu()") + 1
-    for told, expected in zip(both, (line, line + 3), strict=True):
-        assert "out of range" in told["message"]
-        assert f"train.py:{expected})" in told["message"]
+    for process, expected in zip(both, (line, line + 3), strict=True):
+        assert "out of range" in process["message"]
+        assert f"train.py:{expected})" in process["message"]
 
 
 def test_graphs_are_those_of_the_first(both: tuple[dict[str, Any], dict[str, Any]]) -> None:
     first, second = both
-    plain = [[(name, _without_lines(text), hlo) for name, text, hlo in each["texts"]] for each in (first, second)]
+    plain = [[(name, _without_lines(text), hlo) for name, text, hlo in process["texts"]] for process in (first, second)]
     assert len(plain[0]) > 1
     assert plain[0] == plain[1]
 

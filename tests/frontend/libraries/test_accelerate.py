@@ -109,9 +109,9 @@ def test_seeds_reach_the_device() -> None:
 
 
 def test_the_device_counts_as_memory() -> None:
-    found = get_max_memory()
-    assert found[0] > 0
-    assert "cpu" in found
+    limits = get_max_memory()
+    assert limits[0] > 0
+    assert "cpu" in limits
     assert get_max_memory({0: "1GB", "cpu": 5}) == {0: 10**9, "cpu": 5}
 
 

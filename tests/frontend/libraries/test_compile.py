@@ -143,8 +143,8 @@ def test_graphs_elsewhere_still_go_to_inductor(monkeypatch: pytest.MonkeyPatch) 
 def test_inductors_own_function_and_the_registry_are_routed_too() -> None:
     from torch._dynamo.backends.registry import lookup_backend
 
-    found = torch.compile(lambda x: x.sin() + 1, backend=lookup_backend("inductor"))
-    assert found(torch.zeros(3, device="tpu")).tolist() == [1.0] * 3
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=lookup_backend("inductor"))
+    assert compiled(torch.zeros(3, device="tpu")).tolist() == [1.0] * 3
 
 
 def test_importing_lazytpu_imports_neither_dynamo_nor_libraries() -> None:

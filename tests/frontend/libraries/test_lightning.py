@@ -62,12 +62,12 @@ def trainer(folder: Path, epochs: int = 1, **options: Any) -> lightning.Trainer:
 
 def test_fit_and_validate_agree_with_the_cpu(tmp_path: Path) -> None:
     def run(accelerator: str) -> tuple[list[float], float]:
-        made, module = trainer(tmp_path / accelerator, accelerator=accelerator, gradient_clip_val=0.5), Module()
-        made.fit(module, loader(), loader())
+        light, module = trainer(tmp_path / accelerator, accelerator=accelerator, gradient_clip_val=0.5), Module()
+        light.fit(module, loader(), loader())
         assert module.devices == {accelerator}
-        predictions = made.predict(module, loader())
+        predictions = light.predict(module, loader())
         assert predictions is not None and predictions[0].shape == (4, 4)
-        return [float(loss) for loss in module.losses], made.validate(module, loader(), verbose=False)[0]["validation"]
+        return [float(loss) for loss in module.losses], light.validate(module, loader(), verbose=False)[0]["validation"]
 
     got, expected = run("tpu"), run("cpu")
     torch.testing.assert_close(got[0], expected[0], rtol=1e-4, atol=1e-5)
@@ -75,17 +75,17 @@ def test_fit_and_validate_agree_with_the_cpu(tmp_path: Path) -> None:
 
 
 def test_auto_finds_the_device(tmp_path: Path) -> None:
-    made = trainer(tmp_path, accelerator="auto")
-    assert made.strategy.root_device == torch.device("tpu", 0)
-    assert made.accelerator.name() == "tpu"
+    light = trainer(tmp_path, accelerator="auto")
+    assert light.strategy.root_device == torch.device("tpu", 0)
+    assert light.accelerator.name() == "tpu"
     with pytest.raises(ValueError, match="a process drives one device"):
         lightning.Trainer(accelerator="tpu", devices=2)
 
 
 def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
-    made = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False)
-    made.fit(Module(), loader())
-    made.save_checkpoint(tmp_path / "half.ckpt")
+    light = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False)
+    light.fit(Module(), loader())
+    light.save_checkpoint(tmp_path / "half.ckpt")
     again, rest = trainer(tmp_path, epochs=2, accelerator="tpu", enable_checkpointing=False), Module()
     again.fit(rest, loader(), ckpt_path=tmp_path / "half.ckpt")
     assert again.global_step == 8
@@ -96,8 +96,8 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 def test_mixed_precision(tmp_path: Path, precision: Any) -> None:
-    made, module = trainer(tmp_path, accelerator="tpu", precision=precision, enable_checkpointing=False), Module()
-    made.fit(module, loader())
+    light, module = trainer(tmp_path, accelerator="tpu", precision=precision, enable_checkpointing=False), Module()
+    light.fit(module, loader())
     assert all(math.isfinite(float(loss)) for loss in module.losses)
     assert {p.dtype for p in module.parameters()} == {torch.float32}
 
@@ -106,9 +106,9 @@ def test_validation_before_the_first_step_leaves_the_random_numbers_alone(tmp_pa
     """The stream that dropout draws from: sanity checks of validation data restore it."""
     losses = []
     for validation in (None, loader()):
-        made, module = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False), Module(dropout=0.5)
+        light, module = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False), Module(dropout=0.5)
         torch.manual_seed(7)
-        made.fit(module, loader(), validation)
+        light.fit(module, loader(), validation)
         losses.append([float(loss) for loss in module.losses])
     assert losses[0] == losses[1]
 

@@ -32,11 +32,11 @@ def test_the_action_runs_between_the_module_and_its_importer(package: str) -> No
     when_imported(f"{package}.inner", change)
     assert importlib.util.find_spec(package) is not None
     assert package not in sys.modules
-    made = importlib.import_module(package)
-    assert made.seen == 2
-    assert "exec_module" not in vars(made.inner.__spec__.loader)
-    importlib.reload(made.inner)
-    assert made.inner.value == 1, "once"
+    imported = importlib.import_module(package)
+    assert imported.seen == 2
+    assert "exec_module" not in vars(imported.inner.__spec__.loader)
+    importlib.reload(imported.inner)
+    assert imported.inner.value == 1, "once"
 
 
 def test_looking_for_a_module_does_not_import_it(package: str) -> None:

@@ -184,7 +184,7 @@ def test_what_is_not_deterministic_is_refused_on_a_hit() -> None:
 def test_memory_is_filled_as_on_the_cpu(dtype: torch.dtype) -> None:
     torch.use_deterministic_algorithms(True)
 
-    def made(device: str) -> list[Tensor]:
+    def filled(device: str) -> list[Tensor]:
         x = torch.ones(2, dtype=dtype, device=device)
         return [
             torch.empty(3, dtype=dtype, device=device),
@@ -194,7 +194,7 @@ def test_memory_is_filled_as_on_the_cpu(dtype: torch.dtype) -> None:
             x.clone()[1:].resize_(3),
         ]
 
-    for actual, expected in zip(made("tpu"), made("cpu"), strict=True):
+    for actual, expected in zip(filled("tpu"), filled("cpu"), strict=True):
         same = partial(torch.allclose, equal_nan=True) if expected.dtype.is_floating_point else torch.equal
         assert same(actual.cpu(), expected)
 
@@ -245,23 +245,23 @@ def test_the_other_global_state_is_asked_at_every_call() -> None:
     def both() -> tuple[Tensor, Tensor]:
         return x @ x, torch.ones(2).mul(2.0)
 
-    def told() -> tuple[Any, ...]:
+    def state() -> tuple[Any, ...]:
         product, fresh = both()
         lazytpu.mark_step()
         return product.dtype, product.requires_grad, product.is_inference(), fresh.device.type
 
     plain = (torch.float32, True, False, "cpu")
-    assert told() == plain
+    assert state() == plain
     with torch.autocast("tpu", torch.bfloat16):
-        assert told() == (torch.bfloat16, True, False, "cpu")
+        assert state() == (torch.bfloat16, True, False, "cpu")
     with torch.no_grad():
-        assert told() == (torch.float32, False, False, "cpu")
+        assert state() == (torch.float32, False, False, "cpu")
     with torch.inference_mode():
-        assert told() == (torch.float32, False, True, "cpu")
+        assert state() == (torch.float32, False, True, "cpu")
     with torch.device("tpu"):
-        assert told() == (torch.float32, True, False, "tpu")
+        assert state() == (torch.float32, True, False, "tpu")
     assert torch.vmap(lambda row: row @ x)(x).shape == (3, 3)
-    assert told() == plain
+    assert state() == plain
 
 
 SECOND = """

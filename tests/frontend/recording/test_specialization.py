@@ -19,7 +19,7 @@ from lazytpu.trace.trie import Number
 pytestmark = pytest.mark.usefixtures("fresh_traces")
 
 
-def made() -> int:
+def programs_made() -> int:
     """How many programs were made, compiled or found."""
     explained = lazytpu.explain()
     return len(explained) + explained.forgotten
@@ -27,12 +27,12 @@ def made() -> int:
 
 def programs(step: Callable[[Any], Any], values: Sequence[Any]) -> list[int]:
     """How many programs there are after each step with one of `values`."""
-    before, counts = made(), []
+    before, counts = programs_made(), []
     for value in values:
         result = step(value)
         lazytpu.mark_step()
         del result
-        counts.append(made() - before)
+        counts.append(programs_made() - before)
     return counts
 
 

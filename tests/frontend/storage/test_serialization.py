@@ -19,7 +19,7 @@ from torch import nn
 import lazytpu  # noqa: F401  (a spawned process imports this file without conftest.py)
 
 
-def made() -> torch.Tensor:
+def sample() -> torch.Tensor:
     return torch.arange(6.0).to("tpu").view(2, 3)
 
 
@@ -44,7 +44,7 @@ FORMATS = ("zip", "mapped", "old")
 @pytest.mark.parametrize("weights_only", [True, False])
 @pytest.mark.parametrize("form", FORMATS)
 def test_load_wherever_it_is_mapped(tmp_path: Path, form: str, weights_only: bool) -> None:
-    x = made()
+    x = sample()
     saved = {"x": x, "row": x[1], "t": x.t(), "b": x.to(torch.bfloat16), "c": x.to(torch.complex64), "h": torch.ones(2)}
     torch.save(saved, tmp_path / "file", _use_new_zipfile_serialization=form != "old")
     for name, (location, where) in LOCATIONS.items():
@@ -65,7 +65,7 @@ def test_load_wherever_it_is_mapped(tmp_path: Path, form: str, weights_only: boo
 
 def test_an_index_that_is_not_there() -> None:
     file = io.BytesIO()
-    torch.save(made(), file)
+    torch.save(sample(), file)
     file.seek(0)
     with pytest.raises(RuntimeError, match="device_count"):
         torch.load(file, map_location="tpu:3")
@@ -118,7 +118,7 @@ VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_pickle_and_deepcopy_keep_everything(name: str) -> None:
-    x = VALUES[name](made())
+    x = VALUES[name](sample())
     for y in (*(pickle.loads(pickle.dumps(x, protocol=p)) for p in (2, 5)), copy.deepcopy(x)):
         assert type(y) is type(x)
         assert (y.device, y.dtype, y.stride(), y.requires_grad) == (x.device, x.dtype, x.stride(), x.requires_grad)
@@ -142,7 +142,7 @@ def test_models_and_optimizers_are_copied_whole() -> None:
 
 
 def test_safetensors(tmp_path: Path) -> None:
-    x, file = made(), tmp_path / "file"
+    x, file = sample(), tmp_path / "file"
     saved = {"x": x, "b": x.to(torch.bfloat16), "i": x.long()}
     save_file(saved, file, metadata={"made": "here"})
     for device in ("cpu", "tpu", "tpu:0"):
@@ -189,7 +189,7 @@ def test_tensors_go_to_other_processes_by_value() -> None:
     model = nn.Linear(3, 1).to("tpu")
     process = context.Process(target=_double, args=(questions, answers))
     process.start()
-    x = made()[1]
+    x = sample()[1]
     questions.put((x, model))
     doubled, result, device = answers.get(timeout=120)
     process.join()

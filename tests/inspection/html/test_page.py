@@ -85,9 +85,9 @@ class Links(HTMLParser):
 
 
 def embedded(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    script = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert script is not None
+    return json.loads(script[1])
 
 
 def test_the_file_fetches_nothing() -> None:

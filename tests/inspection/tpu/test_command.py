@@ -63,8 +63,8 @@ def test_the_dialect_goes_through_the_tpus_pipeline(compiled: Any, tmp_path: Pat
 
 def test_figures_for_programs(compiled: Any, capsys: pytest.CaptureFixture[str]):
     assert main(["cost", str(FOLDER / "step.mlir"), "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["schema"] == 2 and made["programs"][0]["name"] == "step"
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["schema"] == 2 and figures["programs"][0]["name"] == "step"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def singular(dtype: str) -> np.ndarray[Any, Any]:
 
 CASES = [(matrices((1, 1), "float32"), True), (matrices((2, 2), "float32"), False), (matrices((3, 5), "float32"), True)]
 CASES += [(matrices((5, 3), "float32"), False)] + [
-    (singular(each), True) for each in ("float32", "complex64", "float64")
+    (singular(dtype), True) for dtype in ("float32", "complex64", "float64")
 ]
 
 

@@ -21,22 +21,22 @@ def root(tmp_path: Path) -> Path:
 
 def test_only_one_thread_makes_the_entry(root: Path):
     """Eight threads, each as a process of its own would: one makes the entry, the others read it."""
-    made = []
+    makers = []
 
     def obtain(i: int) -> bytes:
         store = Store(root)
         with store.locked("program", KEY):
             entry = store.get("program", KEY)
             if entry is None:
-                made.append(i)
+                makers.append(i)
                 store.put("program", KEY, b"%d" % i, {})
                 entry = store.get("program", KEY)
         assert entry is not None
         return entry.payload
 
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(obtain, range(8)))
-    assert len(made) == 1 and found == {b"%d" % made[0]}
+        payloads = set(pool.map(obtain, range(8)))
+    assert len(makers) == 1 and payloads == {b"%d" % makers[0]}
     assert list((root / "locks").iterdir()) == []
 
 

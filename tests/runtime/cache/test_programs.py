@@ -64,12 +64,12 @@ def arguments() -> list[Any]:
 
 
 def run(program: Program, values: list[Any]) -> list[np.ndarray[Any, Any]]:
-    return [client.to_host(each) for each in program.run(values)]
+    return [client.to_host(buffer) for buffer in program.run(values)]
 
 
 def entry_file(folder: Path) -> Path:
-    (found,) = (folder / "entries").iterdir()
-    return found
+    (file,) = (folder / "entries").iterdir()
+    return file
 
 
 SAME = {
@@ -155,10 +155,10 @@ def test_a_loaded_program_checks_its_arguments():
 
 
 def test_loading_by_key_alone():
-    made = obtain().program
-    assert made.key is not None
-    loaded = programs.load(made.key)
-    assert loaded is not None and loaded.name == "step" and loaded.signature == made.signature
+    compiled = obtain().program
+    assert compiled.key is not None
+    loaded = programs.load(compiled.key)
+    assert loaded is not None and loaded.name == "step" and loaded.signature == compiled.signature
     assert programs.load("0" * 64) is None
 
 

@@ -43,23 +43,23 @@ def test_entries_are_read_by_other_processes(store: Store, root: Path):
 def test_kinds_are_separate(store: Store):
     store.put("program", KEY, b"executable", {})
     store.put("trace", KEY, b"{}", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b"{}"
-    assert [each.kind for each in store.entries("program")] == ["program"]
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b"{}"
+    assert [entry.kind for entry in store.entries("program")] == ["program"]
 
 
 def test_a_later_entry_replaces_an_earlier_one(store: Store):
     store.put("trace", KEY, b"first", {})
     store.put("trace", KEY, b"second", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b"second"
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b"second"
     assert len(store.entries()) == 1
 
 
 def test_an_empty_payload_is_stored(store: Store):
     store.put("trace", KEY, b"", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b""
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b""
 
 
 @pytest.mark.parametrize(("kind", "key"), [("program", "../../etc/passwd"), ("program", "AB" * 32), ("../x", KEY)])
@@ -109,7 +109,7 @@ def test_least_recently_used_entries_are_evicted_first(root: Path):
     used(root, OTHER, 1000.0)
     store.get("program", OTHER)  # now KEY is older
     store.put("program", THIRD, bytes(1000), {})
-    assert {each.key for each in store.entries()} == {OTHER, THIRD}
+    assert {entry.key for entry in store.entries()} == {OTHER, THIRD}
     assert store.stats.evicted == 1
     assert store.size() <= 0.9 * 2500
 
@@ -118,7 +118,7 @@ def test_an_entry_larger_than_the_limit_is_not_stored(root: Path):
     store = Store(root, limit=1000)
     store.put("program", KEY, bytes(500), {})
     assert not store.put("program", OTHER, bytes(1001), {})
-    assert [each.key for each in store.entries()] == [KEY]
+    assert [entry.key for entry in store.entries()] == [KEY]
 
 
 def test_a_write_walks_only_when_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch):
