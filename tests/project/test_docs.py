@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
+LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes eight where other programs use the cores
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
 TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --sample 4"
@@ -96,13 +98,24 @@ def run(command: str, folder: Path) -> str:
         variables, program, arguments = simple[1].split(), simple[2], shlex.split(simple[3])
         environment |= dict(variable.split("=") for variable in variables)
         program = [] if program == "python" else [str(BIN / program)]
-        done = zygote.run([*program, *arguments], cwd=folder, env=environment, timeout=600)
+        done = zygote.run([*program, *arguments], cwd=folder, env=environment, timeout=LIMIT)
     else:
-        done = subprocess.run(
-            command, cwd=folder, shell=True, env=environment, capture_output=True, text=True, timeout=600
-        )
+        done = run_in_shell(command, folder, environment)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def run_in_shell(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a session of its own: signals for the terminal's processes do not meet it, and it ends with all its children,
+    which would hold its output open."""
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, shell=True, env=environment, start_new_session=True, **pipe) as shell:
+        try:
+            printed, complaints = shell.communicate(timeout=LIMIT)
+        except BaseException:
+            os.killpg(shell.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, shell.returncode, printed, complaints)
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=ids(blocks("python")))
