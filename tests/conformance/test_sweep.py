@@ -33,6 +33,21 @@ def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path):
     assert answers["hangs"]["failures"][0]["message"] == "took more than 5 s"
 
 
+def test_an_answer_in_time_counts_however_late_the_sweep_looks():
+    from collections import deque
+
+    from tools.conformance import sweep
+
+    worker = sweep.Worker(5.0, fake_worker.work)
+    assert worker.pipe.poll(60)
+    worker.deadline = 0.0
+    jobs = deque([("add", "float32", 3, 0)])
+    assert sweep._collect([worker], jobs) == [] and not jobs
+    assert worker.pipe.poll(60)
+    worker.deadline = 0.0
+    assert [row["op"] for row in sweep._collect([worker], jobs)] == ["add"]
+
+
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path):
     from tools.conformance import rows, sweep
 

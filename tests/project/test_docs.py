@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def run_in_shell(command: str, folder: Path, environment: dict[str, str]) -> sub
             os.killpg(shell.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, shell.returncode, printed, complaints)
+
+
+def test_a_command_that_hangs_ends_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(globals(), "LIMIT", 0.5)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_shell("sleep 600 & echo $! > child; wait", tmp_path, dict(os.environ))
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    until = time.monotonic() + 60
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":  # a container may reap nobody
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=ids(blocks("python")))
