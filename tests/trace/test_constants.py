@@ -162,16 +162,16 @@ def test_a_step_that_is_over_stays_pending() -> None:
 
 def test_parts_of_different_traces_are_computed_alike() -> None:
     session = Session()
-    first = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    first = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     session.record("model", resident(FOUR, Memory()))
-    second = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    second = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert first and second and first.way == second.way
     assert first.part.numbers == (0,) and second.part.numbers == (1,)
 
 
 def test_numbers_count_by_their_bits() -> None:
     session = Session()
-    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert known
     payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
     numbers = [0.0, -0.0, math.nan, payload, 0, False, complex(0.0, -0.0), complex(0.0, 0.0)]
@@ -184,7 +184,7 @@ def test_numbers_count_by_their_bits() -> None:
 
 def test_a_loop_that_nothing_else_cuts_is_cut_by_its_reads() -> None:
     session = Session()
-    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert known
     first_reads: dict[Any, int] = {}
     assert not cuts(known, first_reads, 5)
