@@ -85,9 +85,9 @@ class Links(HTMLParser):
 
 
 def embedded(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    script = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert script is not None
+    return json.loads(script[1])
 
 
 def test_the_file_fetches_nothing() -> None:
@@ -199,7 +199,7 @@ def test_a_colour_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
-def test_what_is_no_report(text: str) -> None:
+def test_not_a_report(text: str) -> None:
     with pytest.raises(ValueError, match="this is not a report of `lazytpu-show cost --json FILE`"):
         ProgramCost.parse(text, "step")
 
