@@ -43,6 +43,12 @@ class FusedKernel:
         return next((op for op in self.ops if op.passes), self.root)
 
     @property
+    def title(self) -> str:
+        """What it computes and what limits that: "dot_general and 2 more, bound by HBM"."""
+        more = f" and {len(self.ops) - 1} more" if len(self.ops) > 1 else ""
+        return f"{self.main.kind}{more}, bound by {self.bound}"
+
+    @property
     def written(self) -> int:
         """Bytes of its results."""
         return sum(op.bytes for op in self.outputs)
