@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-LANES = {"core": "core", "links": "links", "dma": "transfers"}
-
 LARGEST = 12
 "The most values listed at the peak of memory."
 
@@ -57,15 +55,8 @@ def _box(span: Mapping[str, Any], op: Mapping[str, Any] | None, places: dict[str
     what, place, kind = span["op"], "", span["op"]
     if op is not None:
         what, place, kind = f"{op['opcode']} {op['name']}, bound by {op['bound']}", _place(op["line"]), _kind(op)
-    return [
-        LANES.get(span["lane"], span["lane"]),
-        1e6 * span["start"],
-        1e6 * span["end"],
-        what,
-        places[place],
-        -1,
-        kind,
-    ]
+    lane = "transfers" if span["lane"] == "dma" else span["lane"]
+    return [lane, 1e6 * span["start"], 1e6 * span["end"], what, places[place], -1, kind]
 
 
 def _lines(ops: list[Mapping[str, Any]], places: dict[str, int]) -> list[list[Any]]:

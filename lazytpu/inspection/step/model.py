@@ -16,7 +16,6 @@ Constants of the chip, collectives and kernels are those of the cost report (`la
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from functools import cached_property
 
 from lazytpu.inspection.step.fusion import FusedKernel, fuse
@@ -41,7 +40,6 @@ class Model:
 
     def __init__(self, step: StepProgram, facts: Generation):
         self.step, self.facts = step, facts
-        self.vector_flops = VECTOR * facts.lane_rate
         self.vmem_limit = facts.vmem_bytes // 4
         self.kernels, self.kernel_of = fuse(step)
         for kernel in self.kernels:
@@ -66,11 +64,17 @@ class Model:
         if estimate is not None:
             kernel.seconds, kernel.bound = max(estimate.seconds(streamed, facts), least)
             return
-        products = sum(op.flops * op.passes / _reached(op) for op in kernel.ops) / facts.device_flops
-        others = sum(op.flops for op in kernel.ops if not op.passes) / self.vector_flops
+        products = sum(self._computing(op) for op in kernel.ops if op.passes)
+        others = sum(self._computing(op) for op in kernel.ops if not op.passes)
         what = "matrix unit" if products >= others else "vector unit"
         moving = streamed / facts.device_hbm_bandwidth
         kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
+
+    def _computing(self, op: StepOp) -> float:
+        """Seconds of an op's arithmetic."""
+        if not op.passes:
+            return op.flops / (VECTOR * self.facts.lane_rate)
+        return op.flops * op.passes / (CONVOLUTIONS if op.kind == "convolution" else PRODUCTS) / self.facts.device_flops
 
     def _schedule(self) -> float:
         """Run kernels in order. Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and
@@ -113,12 +117,8 @@ class Model:
     def op_seconds(self) -> list[float]:
         """Seconds of each op: those of its kernel, in proportion to what each op would take alone."""
         seconds_of = [0.0] * len(self.step.ops)
-        peak = self.facts.device_flops
         for kernel in self.kernels:
-            weights = [
-                op.flops * op.passes / (_reached(op) * peak) if op.passes else op.flops / self.vector_flops
-                for op in kernel.ops
-            ]
+            weights = [self._computing(op) for op in kernel.ops]
             total = sum(weights)
             for op, weight in zip(kernel.ops, weights, strict=True):
                 share = weight / total if total else float(op is kernel.root)
@@ -200,12 +200,3 @@ class Model:
         """Seconds in which the core only waits for collectives."""
         busy = sum(kernel.seconds for kernel in self.kernels if kernel.lane == "core")
         return max(0.0, self.seconds - busy)
-
-
-def _reached(op: StepOp) -> float:
-    return CONVOLUTIONS if op.kind == "convolution" else PRODUCTS
-
-
-def by_seconds(kernels: Sequence[FusedKernel]) -> list[FusedKernel]:
-    """Most expensive first."""
-    return sorted(kernels, key=lambda kernel: -kernel.seconds)

@@ -35,7 +35,7 @@ from tests.inspection.step.samples import CLUSTERS, STEP
 from tests.inspection.tpu.recorded import report as recorded
 
 LINE = {"file": "model.py", "line": 5, "backward": True}
-REPORT = {
+REPORT: dict[str, Any] = {
     "schema": 2,
     "programs": [
         {
@@ -202,6 +202,13 @@ def test_a_colour_means_one_thing() -> None:
 def test_what_is_no_report(text: str) -> None:
     with pytest.raises(ValueError, match="this is not a report of `lazytpu-show cost --json FILE`"):
         program_of(text, "step")
+
+
+@pytest.mark.parametrize("field", REPORT["programs"][0])
+def test_a_report_has_every_field_that_the_page_shows(field: str) -> None:
+    rest = {name: value for name, value in REPORT["programs"][0].items() if name != field}
+    with pytest.raises(ValueError, match=f"this is not a report .*: KeyError: '{field}'"):
+        program_of(json.dumps({"programs": [rest]}), "step")
 
 
 @pytest.mark.parametrize("keep", ["nothing", "all"])
