@@ -15,8 +15,9 @@ Constants of the chip, collectives and kernels are those of the cost report (`la
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from functools import cached_property
+from itertools import accumulate
 
 from lazytpu.inspection.step.fusion import FusedKernel, fuse
 from lazytpu.inspection.step.reading import StepOp, StepProgram
@@ -176,21 +177,16 @@ class Model:
                 if op.number not in self._reused:
                     change[kernel.number] += op.bytes
                     change[self._ends[op.number]] -= op.bytes
-        alive, bytes_alive = sum(argument.bytes for argument in self.step.arguments), list[int]()
-        for delta in change[:-1]:
-            alive += delta
-            bytes_alive.append(alive)
-        return bytes_alive
+        arguments = sum(argument.bytes for argument in self.step.arguments)
+        return list(accumulate(change[:-1], initial=arguments))[1:]
 
     @cached_property
     def _reused(self) -> set[int]:
         """Results that reuse the memory of an argument: as many of a type as there are aliased arguments of it."""
-        free: dict[str, int] = {}
-        for argument in self.step.arguments:
-            free[argument.type] = free.get(argument.type, 0) + argument.aliased
+        free = Counter(argument.type for argument in self.step.arguments if argument.aliased)
         reused: set[int] = set()
         for number in self.step.results:
-            if number >= 0 and free.get(kind := self.step.ops[number].type, 0):
+            if number >= 0 and free[kind := self.step.ops[number].type]:
                 free[kind] -= 1
                 reused.add(number)
         return reused
