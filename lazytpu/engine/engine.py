@@ -36,7 +36,10 @@ from lazytpu.trace.value import Layout
 
 
 class Engine(EnginePort):
-    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops."""
+    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops.
+
+    Methods without a docstring are described in `EnginePort`.
+    """
 
     def __init__(
         self,
@@ -89,28 +92,21 @@ class Engine(EnginePort):
         return meaning.facts(op)
 
     def rules(self) -> Collection[str]:
-        """Names of the ops that have a rule of their own."""
         return registry.facts().keys()
 
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
-        """What `make` gives, a list that depends on lazytpu's source and on torch alone: from disk when an earlier
-        process made it."""
         return remembered(name, make)
 
     def functional(self, op: OpOverload) -> OpOverload | None:
-        """The overload that computes what the mutating `op` writes, if there is one."""
         return functional(op) if signature(op).written else None
 
     def check_dtype(self, dtype: torch.dtype) -> None:
-        """Raise NotImplementedError, naming those there are, for a dtype that programs have no element type for."""
         dtypes.name(dtype)
 
     def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        """Raise RuntimeError, in the CPU's words, or torch.OutOfMemoryError for a tensor that is far too large."""
         check_size(dtype, shape)
 
     def check_import(self, state: State) -> None:
-        """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning."""
         meaning.check_import(state)
 
     # -- traces
@@ -145,5 +141,4 @@ class Engine(EnginePort):
         return self.transfers.download(buffer, dtype)
 
     def fell_back(self) -> None:
-        """Count an op that was run on the CPU."""
         self.metrics.cpu_fallbacks += 1

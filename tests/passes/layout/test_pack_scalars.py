@@ -9,6 +9,7 @@ import pytest
 
 from lazytpu.ir.text import print_module
 from lazytpu.lowering import emit
+from lazytpu.passes.layout.horizontal_fusion import DEEPEST
 from lazytpu.passes.pipeline import PassError, run_pipeline
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
@@ -86,22 +87,61 @@ def test_the_same_bits_with_chains_and_a_value_that_all_share() -> None:
             results.append(b.div(b.mul(scalar, decayed), b.add(shared, b.constant(0.5 + (i > 2), "f32"))))
         return [b.broadcast_in_dim(value, (2,), ()) for value in results] + [results[0]]
 
-    arrays = [rng.standard_normal(5).astype(np.float32)] + [np.float32(v) for v in rng.standard_normal(5)]
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((5,), *[()] * 5)]
+    text = packed_to_the_same_bits(build, *arrays)
+    assert "tensor<5xf32>" in text and "div" in text
+
+
+@pytest.mark.parametrize("depth", [1, 2 * DEEPEST])
+def test_values_that_are_packed_and_part_of_deeper_ones(depth: int) -> None:
+    """Half of the first values are used outside of the trees, and so packed; all are part of the last, each of which is
+    used before the next is computed. Trees deeper than `vector_of` looks are packed as far as it does."""
+
+    def build(b: Any, x: Any, *scalars: Any) -> Any:
+        results: list[Any] = []
+        for i, scalar in enumerate(scalars):
+            part = b.sub(scalar, b.number(x, i))
+            if i % 2 == 0:
+                results.append(b.broadcast_in_dim(part, (3,), ()))
+            for _ in range(depth):
+                part = b.mul(part, scalar)
+            results.append(b.broadcast_in_dim(part, (2,), ()))
+        return results
+
+    numbers = np.linspace(-1, 1, 8, dtype=np.float32)
+    packed_to_the_same_bits(build, numbers, *numbers[::-1])
+
+
+def test_operands_that_are_read_twice_are_packed_once() -> None:
+    """The value before the last is an operand twice, that before it four times, and so on."""
+
+    def build(b: Any, *scalars: Any) -> Any:
+        for _ in range(40):
+            scalars = tuple(b.mul(scalar, scalar) for scalar in scalars)
+        return [b.broadcast_in_dim(scalar, (2,), ()) for scalar in scalars]
+
+    module = module_of(build, *[("f32", ())] * 4)
+    run_pipeline(module, passes="pack-scalars", verify=True)
+    assert print_module(module).count("lazytpu.mul") == DEEPEST + 4 * (40 - DEEPEST)
+
+
+def packed_to_the_same_bits(build: Any, *arrays: Any) -> str:
+    """The text of a packed program, which computes the same as the program."""
     results: list[list[np.ndarray]] = []
     for passes in ("dce", "pack-scalars,cse,canonicalize,cse,dce"):
-        module = module_of(build, ("f32", (5,)), *[("f32", ())] * 5)
+        module = module_of(build, *[("f32", np.shape(array)) for array in arrays])
         run_pipeline(module, passes=passes, verify=True)
-        got = Program.compile(emit(module)).run([client.to_device(a) for a in arrays])
+        got = Program.compile(emit(module)).run([client.to_device(np.asarray(array)) for array in arrays])
         results.append([client.to_host(value) for value in got])
-    assert "tensor<5xf32>" in print_module(module) and "div" in print_module(module)
     for plain, packed in zip(*results, strict=True):
         np.testing.assert_array_equal(packed, plain)
+    return print_module(module)
 
 
 def test_source_line_stays() -> None:
     rewritten = parse_main(COUNTERS, COUNTED.replace(f"%0 : {I64}", f'%0 : {I64} loc("train.py":7:0)') + RETURN)
     run_pipeline(rewritten, passes="pack-scalars", verify=True)
-    assert 'lazytpu.add' in print_module(rewritten) and print_module(rewritten).count('loc("train.py":7:0)') == 1
+    assert "lazytpu.add" in print_module(rewritten) and print_module(rewritten).count('loc("train.py":7:0)') == 1
 
 
 def test_an_unknown_option_is_refused() -> None:
