@@ -100,12 +100,14 @@ def _timeline(model: Model, places: dict[str, int]) -> list[list[Any]]:
 def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
     """[place, time, ops, kind of the most expensive op] of each source line, most expensive first."""
     by_place: dict[str, list[StepOp]] = {"": []} if "" in model.by_line else {}
-    for op in model.step.ops:
+    for op in model.step.all_ops:
         by_place.setdefault(op.place, []).append(op)
+    outermost = set(map(id, model.step.ops))
     rows: list[list[Any]] = []
     for place, ops in by_place.items():
-        costliest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
-        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest])
+        timed = [op for op in ops if id(op) in outermost]
+        costliest = max(timed, key=lambda op: model.op_seconds[op.number], default=ops[0] if ops else None)
+        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest.kind if costliest else ""])
     return sorted(rows, key=lambda row: -row[1])
 
 

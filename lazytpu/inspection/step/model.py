@@ -44,6 +44,8 @@ class Model:
         self.vector_flops = VECTOR * facts.lane_rate
         self.vmem_limit = facts.vmem_bytes // 4
         self.kernels, self.kernel_of = fuse(step)
+        self.inside: dict[int, list[Model]] = {}
+        "The models of the regions of each branch and loop, by the number of the op."
         for kernel in self.kernels:
             self._cost(kernel)
         self.seconds = self._schedule()
@@ -56,6 +58,9 @@ class Model:
             kind = kernel.root.kind.replace("_", "-")
             kernel.lane, kernel.bound = "links", "links"
             kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)
+            return
+        if kernel.root.regions:
+            self._cost_regions(kernel)
             return
         streamed = sum(
             size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.vmem_limit
@@ -71,6 +76,20 @@ class Model:
         what = "matrix unit" if products >= others else "vector unit"
         moving = streamed / facts.device_hbm_bandwidth
         kernel.seconds, kernel.bound = max(least, (products + (0.0 if scalar else others), what), (moving, "HBM"))
+
+    def _cost_regions(self, kernel: FusedKernel) -> None:
+        """A branch takes as long as the longer side, a loop as long as its iterations, or one where their number is not
+        known. What bounds the longest kernel inside bounds all of it."""
+        op = kernel.root
+        models = [Model(region, self.facts) for region in op.regions]
+        if op.kind == "if":
+            models = [max(models, key=lambda model: model.seconds)]
+        self.inside[op.number] = models
+        kernel.seconds = (op.trips or 1) * sum(model.seconds for model in models)
+        longest = max((k for model in models for k in model.kernels), key=lambda k: k.seconds, default=None)
+        kernel.bound = longest.bound if longest is not None else "latency"
+        if op.kind == "while" and op.trips is None:
+            kernel.bound += ", one iteration of an unknown number"
 
     def _schedule(self) -> float:
         """Run kernels in order. Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and
@@ -131,6 +150,13 @@ class Model:
         product, else of its root; waiting for memory counts for no line, ""."""
         lines: dict[str, float] = {}
         for kernel in self.kernels:
+            for model in self.inside.get(kernel.root.number, ()):
+                for place, seconds in model.by_line.items():
+                    lines[place] = lines.get(place, 0.0) + (kernel.root.trips or 1) * seconds
+            if kernel.root.number in self.inside:
+                if kernel.waited:
+                    lines[""] = lines.get("", 0.0) + kernel.waited
+                continue
             for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):
                 if seconds:
                     lines[place] = lines.get(place, 0.0) + seconds
@@ -177,10 +203,18 @@ class Model:
                     change[kernel.number] += op.bytes
                     change[self._ends[op.number]] -= op.bytes
         alive, bytes_alive = sum(argument.bytes for argument in self.step.arguments), list[int]()
-        for delta in change[:-1]:
+        for kernel, delta in zip(self.kernels, change[:-1], strict=True):
             alive += delta
-            bytes_alive.append(alive)
+            within = (model.temporary for model in self.inside.get(kernel.root.number, ()))
+            bytes_alive.append(alive + max(within, default=0))
         return bytes_alive
+
+    @property
+    def temporary(self) -> int:
+        """The most bytes alive at a time beside the arguments and the results."""
+        arguments = sum(argument.bytes for argument in self.step.arguments)
+        results = sum(self.step.ops[number].bytes for number in self.step.returned)
+        return max(0, max(self.memory, default=0) - arguments - results)
 
     @cached_property
     def _reused(self) -> set[int]:
