@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir import random, sorting, template
+from lazytpu.ir.building.associative_scan import Combine, build_associative_scan
 from lazytpu.ir.building.attention import AttentionMethods
 from lazytpu.ir.building.collectives import CollectiveMethods
 from lazytpu.ir.building.contractions import ContractionMethods
@@ -87,17 +88,23 @@ class Builder(
         carried: Sequence[SSAValue],
         xs: Sequence[SSAValue],
         body: Filling,
-        outputs: Sequence[tuple[str, Sequence[int]]],
         length: int,
         reverse: bool = False,
         invariants: Sequence[SSAValue] = (),
     ) -> tuple[list[SSAValue], list[SSAValue]]:
         """The carried values after `length` steps, and the outputs of all steps, stacked along a new first dimension.
 
-        `body(b, *carried, *rows, *invariants)` gets x[i] of each of xs, and returns the next carried values and then
-        the outputs of the step, whose (dtype, shape) are `outputs`. With `reverse` the steps go from the last row to
-        the first; outputs stay beside their rows."""
-        return build_scan(self, carried, xs, body, outputs, length, reverse, invariants)
+        `body(b, *carried, *rows, *invariants)` gets x[i] of each of xs, whose first dimension is `length`, and returns
+        the next carried values and then the outputs of the step. With `reverse` the steps go from the last row to the
+        first; outputs stay beside their rows."""
+        return build_scan(self, carried, xs, body, length, reverse, invariants)
+
+    def associative_scan(self, combine: Combine, xs: Sequence[SSAValue]) -> list[SSAValue]:
+        """The results y[0] = x[0], y[i] = combine(y[i - 1], x[i]) along the first dimension, for all of xs at once.
+
+        `combine(left, right)` gets values of any number of rows, and combines them row by row; it must be associative.
+        It is called about 2 log2(length) times, and no loop is built."""
+        return build_associative_scan(self, combine, xs)
 
     def random_bits(self, seed: SSAValue, offset: SSAValue, shape: Sequence[int], dtype: str = "ui32") -> SSAValue:
         """Random bits that depend only on (seed, offset) and the row-major index of each element."""

@@ -82,8 +82,8 @@ def test_time_of_branches_and_loops(known: StepProgram) -> None:
     (once, _) = (k for k in unknown.kernels if k.root.regions)
     assert loop.seconds == pytest.approx(6 * once.seconds)
     assert once.bound == f"{loop.bound}, one iteration of an unknown number"
-    assert branch.seconds == pytest.approx(model.inside[branch.root.number][0].seconds)
-    assert list(model.by_line)[:2] == ["model.py:5", "model.py:8"]
+    assert branch.seconds - branch.waited == pytest.approx(model.inside[branch.root.number][0].seconds)
+    assert next(iter(model.by_line)) == "model.py:5"
     assert model.by_line["model.py:5"] > 5 * model.by_line["model.py:8"]
     assert sum(model.by_line.values()) == pytest.approx(sum(kernel.seconds for kernel in model.kernels))
     assert max(model.memory) >= 4 * 3 * 1024**2
@@ -119,13 +119,14 @@ def test_what_differs_in_regions() -> None:
     assert changed(text, text) == []
     assert changed(text, text.replace("lazytpu.neg", "lazytpu.abs")) == [
         f"- %q_1 = lazytpu.neg %a_1 : {M}",
-        f"- lazytpu.yield %q_1 : {M}",
         f"+ %q_1 = lazytpu.abs %a_1 : {M}",
+        f"- lazytpu.yield %q_1 : {M}",
         f"+ lazytpu.yield %q_1 : {M}",
     ]
     run_pipeline(module, passes="canonicalize,dce", verify=True)  # the limit enters the loop
     lines = changed(text, print_module(module))
-    assert all("lazytpu.dot_general" not in line and "lazytpu.if" not in line for line in lines)
+    assert lines
+    assert all("lazytpu.exp" not in line and "lazytpu.if" not in line for line in lines)
 
 
 def test_products_in_regions_are_products_of_the_program() -> None:
