@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,23 +76,6 @@ def evaluate(
             if name in s.written
         }
     return Evaluation(fresh, written)
-
-
-def expand(
-    b: Builder,
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    rng: tuple[SSAValue, SSAValue] | None = None,
-) -> list[SSAValue]:
-    """Build a call of a Python function on tensors, such as a graph of torch.fx: its results, flattened.
-
-    `arguments` are SSAValues and Python values. The function runs on meta tensors, and every op that it calls is
-    imported: views and writes to its own tensors too, and branches and loops (`lazytpu.aten.higher_order`), whose
-    functions fill regions. Random ops draw from `rng`, (seed, offset). `b` may itself be the builder of a region.
-    Raises NotImplementedError for ops without a rule, and for a function that writes to its arguments.
-    """
-    with torch_as_recorded():
-        return Expansion(b, None, (), evaluate).call(function, [], b, rng, arguments)
 
 
 def _call_rule(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from xdsl.ir import SSAValue
 
 from lazytpu.aten import dtypes, registry
 from lazytpu.aten.ambient import default_complex, default_float
-from lazytpu.aten.higher_order import Region, rule_of
 from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.aten.scalars import KINDS, Scalar
 from lazytpu.aten.schema import OpSignature, bind, signature
@@ -62,11 +59,8 @@ class Literals(TorchFunctionMode):
 class Expansion(TorchDispatchMode):
     """Imports the ops that a decomposition calls on meta tensors. Each meta storage stands for a value.
 
-    `within` are the ops being expanded, outermost first; the last is the one whose decomposition runs here. `outer` is
-    the expansion around a region, whose tensors the region may read.
+    `within` are the ops being expanded, outermost first; the last is the one whose decomposition runs here.
     """
-
-    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -74,10 +68,9 @@ class Expansion(TorchDispatchMode):
         rng: tuple[SSAValue, SSAValue] | None,
         within: tuple[OpOverload, ...],
         evaluate: Importing,
-        outer: Expansion | None = None,
     ):
         super().__init__()
-        self.b, self.rng, self.within, self.evaluate, self.outer = b, rng, within, evaluate, outer
+        self.b, self.rng, self.within, self.evaluate = b, rng, within, evaluate
         self.draws = 0
         self.memory: dict[int, tuple[Any, Base, SSAValue]] = {}
 
@@ -119,8 +112,6 @@ class Expansion(TorchDispatchMode):
     def write(self, tensor: torch.Tensor, value: SSAValue) -> None:
         """Write `value` to the part of the storage that `tensor` views."""
         storage, base, memory = self._found(tensor)
-        if storage._cdata not in self.memory:
-            raise _written_outside()
         new = write(self.b, memory, base, _view(tensor), self._bits(tensor, value))
         self.memory[storage._cdata] = (storage, base, new)
 
@@ -132,11 +123,9 @@ class Expansion(TorchDispatchMode):
 
     def _found(self, tensor: torch.Tensor) -> tuple[Any, Base, SSAValue]:
         entry = self.memory.get(tensor.untyped_storage()._cdata)
-        if entry is None and self.outer is not None:
-            return self.outer._found(tensor)
         if entry is None:
             raise NotImplementedError(
-                f"torch's decomposition of '{self.within[-1] if self.within else 'a graph'}' created a {tensor.dtype} tensor of shape "
+                f"torch's decomposition of '{self.within[-1]}' created a {tensor.dtype} tensor of shape "
                 f"{list(tensor.shape)} without calling an op, so its contents are unknown. "
                 f"Give '{self.within[-1]}' a rule of its own: see docs/adding-an-op.md"
             )
@@ -156,8 +145,6 @@ class Expansion(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            return self._higher_order(func, args, kwargs)
         s = signature(func)
         if func._can_decompose() and (s.views or str(func) not in registry.load()):
             with self:
@@ -186,48 +173,6 @@ class Expansion(TorchDispatchMode):
             for tensor, new in zip(tensors(bound[name]), values([value]), strict=True):
                 self.write(tensor, new)
 
-    def _higher_order(self, func: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
-        """Import an op whose arguments are functions, each into a region of its own."""
-        structures: list[Any] = []
-
-        def to_value(argument: Any) -> Any:
-            if isinstance(argument, torch.Tensor):
-                return self.read(argument)
-            if isinstance(argument, list | tuple):
-                return [to_value(a) for a in argument]
-            return Region(lambda *call: self.call(argument, structures, *call)) if callable(argument) else argument
-
-        rule = rule_of(func.name())
-        named = {name: to_value(value) for name, value in kwargs.items()}
-        results = [self.adopt(v) for v in rule(self.b, self._next_rng(), *map(to_value, args), **named)]
-        if func.name() == "cond" and structures:  # its result is that of its functions; the others return tuples
-            return pytree.tree_unflatten(results, structures[0])
-        return tuple(results)
-
-    def call(
-        self,
-        function: Callable[..., Any],
-        structures: list[Any],
-        b: Builder,
-        rng: tuple[SSAValue, SSAValue] | None,
-        arguments: Sequence[Any],
-    ) -> list[SSAValue]:
-        """Import a call of a function on tensors with `b`; returns its results, flattened, and adds their structure to
-        `structures`. The function may not write to what it is given."""
-        inner = Expansion(b, rng, self.within, self.evaluate, self)
-        given = [inner.to_python(argument) for argument in arguments]
-        before = dict(inner.memory)
-        with torch.no_grad(), Literals(), inner:
-            results = function(*given)
-        if any(inner.memory[key][2] is not memory for key, (_, _, memory) in before.items()):
-            raise _written_outside()
-        leaves, structure = pytree.tree_flatten(results)
-        structures.append(structure)
-        if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
-            kinds = ", ".join(sorted({type(leaf).__name__ for leaf in leaves if not isinstance(leaf, torch.Tensor)}))
-            raise NotImplementedError(f"a branch or loop on 'tpu' returns tensors; got {kinds}")
-        return [inner.read(leaf) for leaf in leaves]
-
     def _next_rng(self) -> tuple[SSAValue, SSAValue] | None:
         """Every random op in a decomposition draws from its own stream."""
         if self.rng is None:
@@ -245,12 +190,6 @@ class Expansion(TorchDispatchMode):
             if isinstance(value, list | tuple):
                 return [self._operand(name, v, s) for v in value]
         return value
-
-
-def _written_outside() -> NotImplementedError:
-    return NotImplementedError(
-        "a function of a branch or loop on 'tpu' cannot write to tensors from outside: return the new values instead"
-    )
 
 
 def settle(b: Builder, value: Any) -> Any:
