@@ -15,9 +15,8 @@ from lazytpu.ir.building.collectives import CollectiveMethods
 from lazytpu.ir.building.contractions import ContractionMethods
 from lazytpu.ir.building.control import Filling, build_if, build_repeat, build_scan, build_while
 from lazytpu.ir.building.core import flag_prop, integer_prop
-from lazytpu.ir.building.indexing import IndexingMethods
-from lazytpu.ir.building.pointwise import PointwiseMethods
 from lazytpu.ir.building.reductions import ReductionMethods
+from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.types import Shape, dtype_of, shape_of, string, tensor_type, type_of
 
 
@@ -27,9 +26,7 @@ class Materializable(Protocol):
     def materialize(self, b: Builder, dtype: str, /) -> SSAValue: ...
 
 
-class Builder(
-    PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMethods, AttentionMethods, CollectiveMethods
-):
+class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMethods, CollectiveMethods):
     """Appends ops to a block, or inserts them before one of its ops, and returns their results.
 
     Arguments are checked as ops are built: ValueError says what was expected and what it got.
@@ -37,8 +34,6 @@ class Builder(
 
     def __init__(self, block: Block, before: Operation | None = None):
         super().__init__(block, before)
-        self.checks: list[tuple[SSAValue, str, str]] = []
-        "Registered value checks: (0-d i1 that must be true, message, name of the exception)."
         self.out: list[tuple[str, Shape]] = []
         "(dtype, shape) expected of each result of the op now being imported."
         self.precision = "highest"
@@ -49,7 +44,6 @@ class Builder(
         return number.materialize(self, dtype)
 
     def nested(self, types: Sequence[Attribute]) -> Builder:
-        """The builder of a region whose block has arguments of these types, for an op that will be appended here."""
         inner = Builder(Block(arg_types=types))
         inner.outer, inner.location, inner.precision = self, self.location, self.precision
         return inner

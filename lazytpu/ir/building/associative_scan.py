@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from xdsl.ir import SSAValue
 
+from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.types import shape_of
-
-if TYPE_CHECKING:
-    from lazytpu.ir.builder import Builder
 
 Combine: TypeAlias = "Callable[[Sequence[SSAValue], Sequence[SSAValue]], Sequence[SSAValue]]"
 """combine(left, right) -> the combined values, of the same types; for any size of the first dimension."""
 
 
-def build_associative_scan(b: Builder, combine: Combine, xs: Sequence[SSAValue]) -> list[SSAValue]:
+def build_associative_scan(b: RegionMethods, combine: Combine, xs: Sequence[SSAValue]) -> list[SSAValue]:
     """As `jax.lax.associative_scan`: pairs of neighbours are combined and scanned, which gives every second result;
     combined with the values in between, these give the others."""
     length = shape_of(xs[0])[0]
@@ -33,7 +31,7 @@ def build_associative_scan(b: Builder, combine: Combine, xs: Sequence[SSAValue])
     return [_interleaved(b, *pair) for pair in zip(even, odd, strict=True)]
 
 
-def _every_other(b: Builder, xs: Sequence[SSAValue], start: int, stop: int) -> list[SSAValue]:
+def _every_other(b: RegionMethods, xs: Sequence[SSAValue], start: int, stop: int) -> list[SSAValue]:
     return [b.slice(x, *_range(x, start, stop, 2)) for x in xs]
 
 
@@ -43,7 +41,7 @@ def _range(x: SSAValue, start: int, stop: int, step: int) -> tuple[list[int], li
     return [start, *(0 for _ in rest)], [stop, *rest], [step, *(1 for _ in rest)]
 
 
-def _interleaved(b: Builder, even: SSAValue, odd: SSAValue) -> SSAValue:
+def _interleaved(b: RegionMethods, even: SSAValue, odd: SSAValue) -> SSAValue:
     """even[0], odd[0], even[1], odd[1], …; there may be one more of the even ones."""
     (count, *rest), longer = shape_of(odd), shape_of(even)[0]
     sides = [b.slice(even, *_range(even, 0, count, 1)), odd]

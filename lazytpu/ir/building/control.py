@@ -11,16 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from xdsl.ir import Region, SSAValue
 
 from lazytpu.ir import control
 from lazytpu.ir.building.core import integer_prop
+from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
-
-if TYPE_CHECKING:
-    from lazytpu.ir.builder import Builder
 
 Values: TypeAlias = "SSAValue | Sequence[SSAValue]"
 Filling: TypeAlias = "Callable[..., Values]"
@@ -31,7 +29,7 @@ COUNTER = "i32"
 
 
 def build_if(
-    b: Builder, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue]
+    b: RegionMethods, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue]
 ) -> list[SSAValue]:
     control.check_condition(condition)
     regions = [b.nested([v.type for v in operands]) for _ in range(2)]
@@ -51,18 +49,18 @@ def build_if(
 class _Accumulated:
     """A value that a loop carries beside what its body returns: its start, and what it is after an iteration."""
 
-    start: Callable[[Builder], SSAValue]
-    after: Callable[[Builder, SSAValue], SSAValue]
+    start: Callable[[RegionMethods], SSAValue]
+    after: Callable[[RegionMethods, SSAValue], SSAValue]
 
 
 def build_while(
-    b: Builder, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
 ) -> list[SSAValue]:
     return _loop(b, carried, cond, body, invariants, [])[: len(carried)]
 
 
 def _loop(
-    b: Builder,
+    b: RegionMethods,
     carried: Sequence[SSAValue],
     cond: Filling,
     body: Filling,
@@ -91,18 +89,18 @@ def _loop(
     )
     entering = [*start, *invariants, *_share_captures([conditions, bodies])]
     op = b.op(control.WhileOp, entering, result_types, {"carried": integer_prop(len(start))}, closed)
-    results = list(op.results)
+    results: list[SSAValue] = list(op.results)
     _pass_on(b, checks, results[len(results) - len(checks) :])
     return results[: len(results) - len(checks)]
 
 
 def _passed(ok: SSAValue) -> _Accumulated:
     """Whether a check passed in every iteration."""
-    return _Accumulated(lambda b: b.constant(True, "i1"), lambda inner, before: inner.and_(before, ok))
+    return _Accumulated(lambda b: b.constant(True, "i1"), lambda inner, before: inner.binary("and", before, ok))
 
 
 def _rotated(
-    b: Builder,
+    b: RegionMethods,
     carried: Sequence[SSAValue],
     cond: Filling,
     body: Filling,
@@ -113,11 +111,11 @@ def _rotated(
     condition cannot yield the checks of its values too."""
     count = len(carried)
 
-    def step(inner: Builder, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
+    def step(inner: RegionMethods, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
         after = _listed(body(inner, *values))
         return [*_listed(cond(inner, *after, *values[count:])), *after]
 
-    def goes(inner: Builder, going: SSAValue, *_: SSAValue) -> SSAValue:
+    def goes(inner: RegionMethods, going: SSAValue, *_: SSAValue) -> SSAValue:
         return going
 
     first = _listed(cond(b, *carried, *invariants))
@@ -125,13 +123,13 @@ def _rotated(
 
 
 def build_repeat(
-    b: Builder, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
 ) -> list[SSAValue]:
     return _repeat(b, times, carried, body, invariants, [])
 
 
 def _repeat(
-    b: Builder,
+    b: RegionMethods,
     times: int | SSAValue,
     carried: Sequence[SSAValue],
     body: Filling,
@@ -140,18 +138,18 @@ def _repeat(
 ) -> list[SSAValue]:
     limit = b.constant(times, COUNTER) if isinstance(times, int) else b.convert(times, COUNTER)
 
-    def cond(inner: Builder, i: SSAValue, *_: SSAValue) -> SSAValue:
+    def cond(inner: RegionMethods, i: SSAValue, *_: SSAValue) -> SSAValue:
         return inner.compare("LT", i, limit)
 
-    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+    def step(inner: RegionMethods, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
         after = _listed(body(inner, i, *values))
-        return [inner.add(i, inner.constant(1, COUNTER)), *after]
+        return [inner.binary("add", i, inner.constant(1, COUNTER)), *after]
 
     return _loop(b, [b.constant(0, COUNTER), *carried], cond, step, invariants, accumulated)[1:]
 
 
 def build_scan(
-    b: Builder,
+    b: RegionMethods,
     carried: Sequence[SSAValue],
     xs: Sequence[SSAValue],
     body: Filling,
@@ -167,8 +165,8 @@ def build_scan(
     count = len(carried)
     stacked: list[_Accumulated] = []
 
-    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
-        at = inner.sub(inner.constant(length - 1, COUNTER), i) if reverse else i
+    def step(inner: RegionMethods, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+        at = inner.binary("sub", inner.constant(length - 1, COUNTER), i) if reverse else i
         rows = [_row(inner, x, at) for x in values[count : count + len(xs)]]
         results = _listed(body(inner, *values[:count], *rows, *values[count + len(xs) :]))
         stacked.extend(_stacked(y, at, length) for y in results[count:])
@@ -185,7 +183,7 @@ def _stacked(row: SSAValue, at: SSAValue, length: int) -> _Accumulated:
 
 
 def _nothing(
-    b: Builder, carried: Sequence[SSAValue], xs: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods, carried: Sequence[SSAValue], xs: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
 ) -> list[SSAValue]:
     """The outputs of a scan over nothing: the body is only asked for their types."""
     rows = [tensor_type(dtype_of(x), shape_of(x)[1:]) for x in xs]
@@ -195,7 +193,7 @@ def _nothing(
     return [b.constant(0, dtype_of(y), (0, *shape_of(y))) for y in outputs]
 
 
-def _row(b: Builder, x: SSAValue, at: SSAValue) -> SSAValue:
+def _row(b: RegionMethods, x: SSAValue, at: SSAValue) -> SSAValue:
     """x[at], for a run-time index."""
     shape = shape_of(x)
     zero = b.constant(0, COUNTER)
@@ -203,7 +201,7 @@ def _row(b: Builder, x: SSAValue, at: SSAValue) -> SSAValue:
     return b.reshape(row, shape[1:])
 
 
-def _put(b: Builder, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
+def _put(b: RegionMethods, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
     """x with x[at] replaced."""
     zero = b.constant(0, COUNTER)
     starts = [at, *(zero for _ in shape_of(row))]
@@ -214,11 +212,11 @@ def _listed(values: Values) -> list[SSAValue]:
     return [values] if isinstance(values, SSAValue) else list(values)
 
 
-def _fill(inner: Builder, filling: Filling, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+def _fill(inner: RegionMethods, filling: Filling, arguments: Sequence[SSAValue]) -> list[SSAValue]:
     return [inner.local(value) for value in _listed(filling(inner, *arguments))]
 
 
-def _share_captures(regions: Sequence[Builder]) -> list[SSAValue]:
+def _share_captures(regions: Sequence[RegionMethods]) -> list[SSAValue]:
     """The values that any region captured, which become the last arguments of all of them, in this order."""
     captures = list(dict.fromkeys(value for inner in regions for value in inner.captured))
     for inner in regions:
@@ -230,13 +228,13 @@ def _share_captures(regions: Sequence[Builder]) -> list[SSAValue]:
     return captures
 
 
-def _close(regions: Sequence[Builder], yields: Sequence[Sequence[SSAValue]]) -> list[Region]:
+def _close(regions: Sequence[RegionMethods], yields: Sequence[Sequence[SSAValue]]) -> list[Region]:
     for inner, values in zip(regions, yields, strict=True):
         inner.block.add_op(control.YieldOp.create(operands=list(values), location=inner.location))
     return [Region(inner.block) for inner in regions]
 
 
-def _pass_on(b: Builder, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
+def _pass_on(b: RegionMethods, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
     """Register the checks of an op's regions with the builder around it."""
     for (_, message, error), passed in zip(checks, results, strict=True):
         b.checks.append((passed, message, error))
