@@ -84,6 +84,7 @@ def test_time_of_branches_and_loops(known: StepProgram) -> None:
     assert once.bound == f"{loop.bound}, one iteration of an unknown number"
     assert branch.seconds - branch.waited == pytest.approx(model.inside[branch.root.number][0].seconds)
     assert next(iter(model.by_line)) == "model.py:5"
+    assert not any(kernel.waited for inner in model.inside.values() for m in inner for kernel in m.kernels)
     assert model.by_line["model.py:5"] > 5 * model.by_line["model.py:8"]
     assert sum(model.by_line.values()) == pytest.approx(sum(kernel.seconds for kernel in model.kernels))
     assert max(model.memory) >= 4 * 3 * 1024**2

@@ -37,10 +37,11 @@ VECTOR = 4
 
 
 class Model:
-    """A step on a TPU generation."""
+    """A step on a TPU generation. With `inside` it is a region: its small arguments and results stay in vector memory
+    between iterations."""
 
-    def __init__(self, step: StepProgram, facts: Generation):
-        self.step, self.facts = step, facts
+    def __init__(self, step: StepProgram, facts: Generation, *, inside: bool = False):
+        self.step, self.facts, self.is_region = step, facts, inside
         self.vector_flops = VECTOR * facts.lane_rate
         self.vmem_limit = facts.vmem_bytes // 4
         self.kernels, self.kernel_of = fuse(step)
@@ -81,7 +82,7 @@ class Model:
         """A branch takes as long as the longer side, a loop as long as its iterations, or one where their number is not
         known. What bounds the longest kernel inside bounds all of it."""
         op = kernel.root
-        models = [Model(region, self.facts) for region in op.regions]
+        models = [Model(region, self.facts, inside=True) for region in op.regions]
         if op.kind == "if":
             models = [max(models, key=lambda model: model.seconds)]
         self.inside[op.number] = models
@@ -101,7 +102,7 @@ class Model:
             fresh = [
                 value
                 for value in kernel.reads
-                if value < 0 and value not in fetched and kernel.reads[value] <= self.vmem_limit
+                if value < 0 and value not in fetched and kernel.reads[value] <= self.vmem_limit and not self.is_region
             ]
             size = sum(kernel.reads[value] for value in fresh)
             fetched.update(fresh)
@@ -119,7 +120,7 @@ class Model:
             writeback = sum(
                 op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.vmem_limit
             )
-            if writeback:
+            if writeback and not self.is_region:
                 free["HBM"] = max(free["HBM"], kernel.end) + writeback / facts.device_hbm_bandwidth
         end = max((kernel.end for kernel in self.kernels), default=0.0)
         if free["HBM"] > end:  # the last kernel is not done before its result is written
