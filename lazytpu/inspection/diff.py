@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from lazytpu.inspection.textual import kind_of, skeleton, values, without_locations
+from lazytpu.inspection.textual import kind_of, names, skeleton, without_locations
 
 # Gaps of up to this many pairs of lines are aligned by frequent lines too; beyond, difflib would take seconds.
 SMALL = 250_000
@@ -47,11 +47,18 @@ def keys(lines: list[str]) -> tuple[list[int], ...]:
     """Hashes of each line at four levels: with its whole expression of the arguments, with its operands and theirs,
     with its operands, and alone. Names of arguments count, those of other values do not."""
     alone = [hash(skeleton(line)) for line in lines]
-    line_of = {name: i for i, line in enumerate(lines) for name in _defined(line) if "func.func" not in line}
-    used = [values(line)[len(_defined(line)) :] for line in lines]
+    line_of: dict[str, int] = {}  # the last definition so far: functions and regions use names again
+    used: list[list[int | str]] = []
+    for i, line in enumerate(lines):
+        defined, operands = names(line)
+        used.append([line_of.get(name, name) for name in operands])
+        if "func.func" in line:
+            line_of.clear()
+        else:
+            line_of.update(dict.fromkeys(defined, i))
 
     def key(i: int, of_operands: list[int]) -> int:
-        named = (of_operands[line_of[name]] if name in line_of else hash(name) for name in used[i])
+        named = (hash(value) if isinstance(value, str) else of_operands[value] for value in used[i])
         return hash((alone[i], *named))
 
     full = list(alone)
@@ -84,10 +91,10 @@ def _same_expressions(
 ) -> dict[str, str]:
     """Values of the first module -> values of the second that compute the same expression, wherever they are. Covers
     what a merge of equal expressions left."""
-    results_of = {key: _defined(line) for key, line in zip(computed_after, after, strict=True) if " = " in line}
+    results_of = {key: names(line)[0] for key, line in zip(computed_after, after, strict=True) if " = " in line}
     became: dict[str, str] = {}
     for key, line in zip(computed_before, before, strict=True):
-        became.update(zip(_defined(line), results_of.get(key, ()), strict=False))
+        became.update(zip(names(line)[0], results_of.get(key, ()), strict=False))
     return became
 
 
@@ -97,30 +104,23 @@ def _counterparts(before: list[str], after: list[str]) -> dict[str, str]:
     matched: dict[str, str] = {}
     waiting: dict[str | None, list[list[str]]] = {}
     for line in after:
-        waiting.setdefault(kind_of(line), []).append(_defined(line))
+        waiting.setdefault(kind_of(line), []).append(names(line)[0])
     for line in before:
         if same_kind := waiting.get(kind_of(line)):
-            old, new = _defined(line), same_kind.pop(0)
+            old, new = names(line)[0], same_kind.pop(0)
             matched.update(zip(old, new, strict=False))
             if "func.func" in line:
                 matched.update((name, name) for name in old if name in new)
     return matched
 
 
-def _defined(line: str) -> list[str]:
-    """The values that a line defines: the results of an op, the arguments of a function or block."""
-    if "func.func" in line or line.lstrip().startswith("^"):
-        return values(line)
-    return values(line.split(" = ", 1)[0]) if " = " in line else []
-
-
 def _aligned(before: list[str], after: list[str], became: dict[str, str]) -> Iterator[DiffLine]:
     """Compare lines that are equal up to names; `became` maps the first module's names to the second's."""
     for old, new in zip(before, after, strict=True):
-        names = list(zip(values(old), values(new), strict=True))
-        defined = len(_defined(old))
-        became.update(names[:defined])
-        if all(became.get(x) == y for x, y in names[defined:]):
+        (defined, operands), (defined_now, operands_now) = names(old), names(new)
+        same = all(became.get(x) == y for x, y in zip(operands, operands_now, strict=True))
+        became.update(zip(defined, defined_now, strict=True))
+        if same:
             yield DiffLine(" ", new)
         else:
             yield DiffLine("-", old)

@@ -16,7 +16,10 @@ _VALUE = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _OP = re.compile(r'^\s*(?:%[^=]*=\s*)?"?((?:[a-z][\w]*\.)?[a-z][\w.]*)"?[\s(]')
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+)(\d*)(?:<[a-z]+(\d+)>)?")
 _ARGUMENT = re.compile(rf"(%[\w.$-]+)\s*:\s*(tensor<[^<>]*(?:<[^<>]*>)?[^<>]*>)\s*(\{{(?:[^{{}}\"]|{_STRING})*\}})?")
-_NOT_COUNTED = frozenset(("builtin.module", "module", "func.func", "func.return", "return", "stablehlo.return"))
+_NOT_COUNTED = frozenset(
+    ("builtin.module", "module", "func.func", "func.return", "return", "stablehlo.return", "lazytpu.yield", "cond")
+)
+_REGION = re.compile(r"\b(?:then|else|while|do)\(([^()]*)\) \{$")
 _ALIAS = ("lazytpu.alias", "tf.aliasing_output")
 
 
@@ -29,6 +32,17 @@ def without_locations(text: str) -> list[str]:
 def values(line: str) -> list[str]:
     """The names of values in a line: those it defines, then those it uses."""
     return _VALUE.findall(line)
+
+
+def names(line: str) -> tuple[list[str], list[str]]:
+    """The values that a line defines (results of an op, arguments of a function, a block or a region that begins here),
+    and those that it uses."""
+    if "func.func" in line or line.lstrip().startswith("^"):
+        return values(line), []
+    region = _REGION.search(line)
+    head, arguments = (line[: region.start()], values(region[1])) if region else (line, [])
+    results = values(head.split(" = ", 1)[0]) if " = " in head else []
+    return results + arguments, values(head)[len(results) :]
 
 
 def skeleton(line: str) -> str:

@@ -9,14 +9,14 @@ from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir import random, sorting, template
+from lazytpu.ir.building.associative_scan import Combine, build_associative_scan
 from lazytpu.ir.building.attention import AttentionMethods
 from lazytpu.ir.building.collectives import CollectiveMethods
 from lazytpu.ir.building.contractions import ContractionMethods
 from lazytpu.ir.building.control import Filling, build_if, build_repeat, build_scan, build_while
 from lazytpu.ir.building.core import flag_prop, integer_prop
-from lazytpu.ir.building.indexing import IndexingMethods
-from lazytpu.ir.building.pointwise import PointwiseMethods
 from lazytpu.ir.building.reductions import ReductionMethods
+from lazytpu.ir.building.regions import RegionMethods
 from lazytpu.ir.types import Shape, dtype_of, shape_of, string, tensor_type, type_of
 
 
@@ -26,9 +26,7 @@ class Materializable(Protocol):
     def materialize(self, b: Builder, dtype: str, /) -> SSAValue: ...
 
 
-class Builder(
-    PointwiseMethods, ReductionMethods, ContractionMethods, IndexingMethods, AttentionMethods, CollectiveMethods
-):
+class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMethods, CollectiveMethods):
     """Appends ops to a block, or inserts them before one of its ops, and returns their results.
 
     Arguments are checked as ops are built: ValueError says what was expected and what it got.
@@ -36,8 +34,6 @@ class Builder(
 
     def __init__(self, block: Block, before: Operation | None = None):
         super().__init__(block, before)
-        self.checks: list[tuple[SSAValue, str, str]] = []
-        "Registered value checks: (0-d i1 that must be true, message, name of the exception)."
         self.out: list[tuple[str, Shape]] = []
         "(dtype, shape) expected of each result of the op now being imported."
         self.precision = "highest"
@@ -48,7 +44,6 @@ class Builder(
         return number.materialize(self, dtype)
 
     def nested(self, types: Sequence[Attribute]) -> Builder:
-        """The builder of a region whose block has arguments of these types, for an op that will be appended here."""
         inner = Builder(Block(arg_types=types))
         inner.outer, inner.location, inner.precision = self, self.location, self.precision
         return inner
@@ -87,17 +82,23 @@ class Builder(
         carried: Sequence[SSAValue],
         xs: Sequence[SSAValue],
         body: Filling,
-        outputs: Sequence[tuple[str, Sequence[int]]],
         length: int,
         reverse: bool = False,
         invariants: Sequence[SSAValue] = (),
     ) -> tuple[list[SSAValue], list[SSAValue]]:
         """The carried values after `length` steps, and the outputs of all steps, stacked along a new first dimension.
 
-        `body(b, *carried, *rows, *invariants)` gets x[i] of each of xs, and returns the next carried values and then
-        the outputs of the step, whose (dtype, shape) are `outputs`. With `reverse` the steps go from the last row to
-        the first; outputs stay beside their rows."""
-        return build_scan(self, carried, xs, body, outputs, length, reverse, invariants)
+        `body(b, *carried, *rows, *invariants)` gets x[i] of each of xs, whose first dimension is `length`, and returns
+        the next carried values and then the outputs of the step. With `reverse` the steps go from the last row to the
+        first; outputs stay beside their rows."""
+        return build_scan(self, carried, xs, body, length, reverse, invariants)
+
+    def associative_scan(self, combine: Combine, xs: Sequence[SSAValue]) -> list[SSAValue]:
+        """The results y[0] = x[0], y[i] = combine(y[i - 1], x[i]) along the first dimension, for all of xs at once.
+
+        `combine(left, right)` gets values of any number of rows, and combines them row by row; it must be associative.
+        It is called about 2 log2(length) times, and no loop is built."""
+        return build_associative_scan(self, combine, xs)
 
     def random_bits(self, seed: SSAValue, offset: SSAValue, shape: Sequence[int], dtype: str = "ui32") -> SSAValue:
         """Random bits that depend only on (seed, offset) and the row-major index of each element."""

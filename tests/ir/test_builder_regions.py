@@ -125,16 +125,14 @@ def test_checks_leave_nested_regions():
 
 def test_scan_stacks_outputs():
     b, (x, rows) = start("f32[2]", "f32[5,2]")
-    (last,), (sums,) = b.scan(
-        [x], [rows], lambda b, s, row: (b.add(s, row), b.reduce("add", row, (0,))), [("f32", ())], 5
-    )
+    (last,), (sums,) = b.scan([x], [rows], lambda b, s, row: (b.add(s, row), b.reduce("add", row, (0,))), 5)
     assert (last.type, sums.type) == (x.type, tensor_type("f32", (5,)))
     finished(b, last, sums)
 
 
 def test_a_scan_over_nothing():
     b, (x, rows) = start("f32[2]", "f32[0,2]")
-    (last,), (kept,) = b.scan([x], [rows], lambda b, s, row: (b.add(s, row), row), [("f32", (2,))], 0)
+    (last,), (kept,) = b.scan([x], [rows], lambda b, s, row: (b.add(s, row), row), 0)
     assert kept.type == tensor_type("f32", (0, 2))
     finished(b, last, kept)
 
@@ -149,8 +147,8 @@ def test_a_scan_over_nothing():
         ),
         (lambda b, c, x, rows: b.while_([x], lambda b, s: s, lambda b, s: s), "a condition is a 0-d i1"),
         (lambda b, c, x, rows: b.while_([x], lambda b, s: c, lambda b, s: (s, s)), "the types of the carried values"),
-        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: s, [], 4), r"lengths \[4, 5\]; expected a first"),
-        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: (s, r), [("f32", ())], 5), "returned the outputs"),
+        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: s, 4), r"lengths \[4, 5\]; expected a first"),
+        (lambda b, c, x, rows: b.scan([x], [rows], lambda b, s, r: (rows, r), 5), "the types of the carried values"),
     ],
 )
 def test_refused(build, message: str):

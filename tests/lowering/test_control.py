@@ -74,7 +74,7 @@ def test_scan(dtype: str, reverse: bool) -> None:
             s = b.add(s, row)
             return s, s
 
-        (last,), (steps,) = b.scan([start], [rows], step, [(dtype, (4,))], 5, reverse=reverse)
+        (last,), (steps,) = b.scan([start], [rows], step, 5, reverse=reverse)
         return (b.convert(last, "f32"), b.convert(steps, "f32")) if dtype == "f8e5m2" else (last, steps)
 
     last, steps = compiled(build, start, rows)
@@ -121,9 +121,28 @@ def test_reductions_in_a_loop_round_as_they_do_alone() -> None:
     def step(b: Builder, total, row):
         return total, b.reduce("add", b.mul(b.mul(row, total), total), (0,))
 
-    _, sums = compiled(
-        lambda b, t, rows: [v for vs in b.scan([t], [rows], step, [("bf16", ())], 3) for v in vs], total, rows
-    )
+    _, sums = compiled(lambda b, t, rows: [v for vs in b.scan([t], [rows], step, 3) for v in vs], total, rows)
     for row, actual in zip(rows, sums, strict=True):
         (alone,) = compiled(lambda b, r, t: b.reduce("add", b.mul(b.mul(r, t), t), (0,)), row, total)
         assert actual == alone
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 13])
+def test_associative_scan(length: int) -> None:
+    """Products of 2x2 matrices, whose order matters, beside running maxima."""
+    matrices, numbers = values("i64", (length, 2, 2)), values("f32", (length,), seed=5)
+    matrices = matrices % 3
+
+    def build(b: Builder, m, x):
+        def combine(left, right):
+            product = b.dot_general(left[0], right[0], (0,), (0,), (2,), (1,))
+            return [product, b.max(left[1], right[1])]
+
+        return b.associative_scan(combine, [m, x])
+
+    products, maxima = compiled(build, matrices, numbers)
+    expected = [matrices[0]]
+    for matrix in matrices[1:]:
+        expected.append(expected[-1] @ matrix)
+    assert (products == np.stack(expected)).all()
+    assert (maxima == np.maximum.accumulate(numbers)).all()

@@ -145,8 +145,9 @@ def methods() -> dict[type[TensorOp], list[str]]:
     return calls
 
 
-def named_in(function: Any) -> set[str]:
+def named_in(function: Any, read: set[Any] | None = None) -> set[str]:
     """The names in a function, and in those of `lazytpu.ir.building` that it calls."""
+    read = {function} if read is None else read | {function}
     names = {
         node.id if isinstance(node, ast.Name) else node.attr
         for statement in body(function)
@@ -154,8 +155,8 @@ def named_in(function: Any) -> set[str]:
         if isinstance(node, ast.Name | ast.Attribute)
     }
     called = [function.__globals__.get(name) for name in sorted(names)]
-    building = [f for f in called if inspect.isfunction(f) and f.__name__.startswith("build_")]
-    return names.union(*map(named_in, building))
+    building = [f for f in called if inspect.isfunction(f) and f.__module__.startswith("lazytpu.ir.building.")]
+    return names.union(*(named_in(f, read) for f in building if f not in read))
 
 
 def parameters(function: object) -> str:

@@ -104,12 +104,14 @@ def _us(seconds: float) -> float:
 
 def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
     by_place: dict[str, list[StepOp]] = {"": []} if "" in model.by_line else {}
-    for op in model.step.ops:
+    for op in model.step.all_ops:
         by_place.setdefault(op.place, []).append(op)
+    outermost = set(map(id, model.step.ops))
     rows: list[list[Any]] = []
     for place, ops in by_place.items():
-        costliest = max(ops, key=lambda op: model.op_seconds[op.number]).kind if ops else ""
-        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest])
+        timed = [op for op in ops if id(op) in outermost]
+        costliest = max(timed, key=lambda op: model.op_seconds[op.number], default=ops[0] if ops else None)
+        rows.append([places[place], _us(model.by_line.get(place, 0.0)), len(ops), costliest.kind if costliest else ""])
     return sorted(rows, key=lambda row: -row[1])
 
 

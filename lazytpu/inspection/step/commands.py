@@ -118,7 +118,7 @@ def _lines(args: argparse.Namespace) -> int:
     model = _model(args)
     counts: dict[str, int] = defaultdict(int)
     sizes: dict[str, int] = defaultdict(int)
-    for op in model.step.ops:
+    for op in model.step.all_ops:
         counts[op.place] += 1
         sizes[op.place] += op.bytes
     total, seconds, by = _times(args, model)

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from lazytpu.inspection.step.reading import StepOp, StepProgram
 from lazytpu.inspection.step.work import COLLECTIVES, FREE
 
-ALONE = COLLECTIVES | {"sort", "gather", "scatter", "template", "random_bits", "reduce_window", "cumulative"}
+ALONE = COLLECTIVES | {
+    *("sort", "gather", "scatter", "template", "random_bits", "reduce_window", "cumulative"),
+    *("if", "while"),
+}
 "Ops that are kernels of their own."
 
 _DIMS = re.compile(r"<([0-9x]*)x?[a-z]")

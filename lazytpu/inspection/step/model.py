@@ -37,12 +37,15 @@ VECTOR = 4
 
 
 class Model:
-    """A step on a TPU generation."""
+    """A step on a TPU generation. With `inside` it is a region: its small arguments and results stay in vector memory
+    between iterations."""
 
-    def __init__(self, step: StepProgram, facts: Generation):
-        self.step, self.facts = step, facts
+    def __init__(self, step: StepProgram, facts: Generation, *, inside: bool = False):
+        self.step, self.facts, self.is_region = step, facts, inside
         self.vmem_limit = facts.vmem_bytes // 4
         self.kernels, self.kernel_of = fuse(step)
+        self.inside: dict[int, list[Model]] = {}
+        "The models of the regions of each branch and loop, by the number of the op."
         for kernel in self.kernels:
             self._cost(kernel)
         self.seconds = self._schedule()
@@ -55,6 +58,9 @@ class Model:
             kind = kernel.root.kind.replace("_", "-")
             kernel.lane, kernel.bound = "links", "links"
             kernel.seconds = collective_seconds(kind, payload, kernel.root.members, facts)
+            return
+        if kernel.root.regions:
+            self._cost_regions(kernel)
             return
         streamed = sum(
             size for size in (*kernel.reads.values(), *(op.bytes for op in kernel.outputs)) if size > self.vmem_limit
@@ -77,6 +83,20 @@ class Model:
             return op.flops / (VECTOR * self.facts.lane_rate)
         return op.flops * op.passes / (CONVOLUTIONS if op.kind == "convolution" else PRODUCTS) / self.facts.device_flops
 
+    def _cost_regions(self, kernel: FusedKernel) -> None:
+        """A branch takes as long as the longer side, a loop as long as its iterations, or one where their number is not
+        known. What bounds the longest kernel inside bounds all of it."""
+        op = kernel.root
+        models = [Model(region, self.facts, inside=True) for region in op.regions]
+        if op.kind == "if":
+            models = [max(models, key=lambda model: model.seconds)]
+        self.inside[op.number] = models
+        kernel.seconds = (op.trips or 1) * sum(model.seconds for model in models)
+        longest = max((k for model in models for k in model.kernels), key=lambda k: k.seconds, default=None)
+        kernel.bound = longest.bound if longest is not None else "latency"
+        if op.kind == "while" and op.trips is None:
+            kernel.bound += ", one iteration of an unknown number"
+
     def _schedule(self) -> float:
         """Run kernels in order. Meanwhile, arguments are prefetched from HBM as far ahead as vector memory allows, and
         results are written back; a kernel waits for arguments that are late. Returns the seconds of the step."""
@@ -87,7 +107,7 @@ class Model:
             fresh = [
                 value
                 for value in kernel.reads
-                if value < 0 and value not in fetched and kernel.reads[value] <= self.vmem_limit
+                if value < 0 and value not in fetched and kernel.reads[value] <= self.vmem_limit and not self.is_region
             ]
             size = sum(kernel.reads[value] for value in fresh)
             fetched.update(fresh)
@@ -105,7 +125,7 @@ class Model:
             writeback = sum(
                 op.bytes for op in kernel.outputs if op.number in self.step.returned and op.bytes <= self.vmem_limit
             )
-            if writeback:
+            if writeback and not self.is_region:
                 free["HBM"] = max(free["HBM"], kernel.end) + writeback / facts.device_hbm_bandwidth
         end = max((kernel.end for kernel in self.kernels), default=0.0)
         if free["HBM"] > end:  # the last kernel is not done before its result is written
@@ -132,6 +152,13 @@ class Model:
         product, else of its root; waiting for memory counts for no line, ""."""
         lines: dict[str, float] = {}
         for kernel in self.kernels:
+            for model in self.inside.get(kernel.root.number, ()):
+                for place, seconds in model.by_line.items():
+                    lines[place] = lines.get(place, 0.0) + (kernel.root.trips or 1) * seconds
+            if kernel.root.number in self.inside:
+                if kernel.waited:
+                    lines[""] = lines.get("", 0.0) + kernel.waited
+                continue
             for place, seconds in ((kernel.main.place, kernel.seconds - kernel.waited), ("", kernel.waited)):
                 if seconds:
                     lines[place] = lines.get(place, 0.0) + seconds
@@ -177,8 +204,19 @@ class Model:
                 if op.number not in self._reused:
                     change[kernel.number] += op.bytes
                     change[self._ends[op.number]] -= op.bytes
+        alive, bytes_alive = sum(argument.bytes for argument in self.step.arguments), list[int]()
+        for kernel, delta in zip(self.kernels, change[:-1], strict=True):
+            alive += delta
+            within = (model.temporary for model in self.inside.get(kernel.root.number, ()))
+            bytes_alive.append(alive + max(within, default=0))
+        return bytes_alive
+
+    @property
+    def temporary(self) -> int:
+        """The most bytes alive at a time beside the arguments and the results."""
         arguments = sum(argument.bytes for argument in self.step.arguments)
-        return list(accumulate(change[:-1], initial=arguments))[1:]
+        results = sum(self.step.ops[number].bytes for number in self.step.returned)
+        return max(0, max(self.memory, default=0) - arguments - results)
 
     @cached_property
     def _reused(self) -> set[int]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import ParseError
 
 from lazytpu.inspection.step.work import estimate_of, flops, members_of, passes_of, size_of
 from lazytpu.inspection.textual import tensor_bytes, without_locations
 from lazytpu.inspection.tpu.kernels import Estimate
+from lazytpu.ir.control import RegionOp, WhileOp, YieldOp
 from lazytpu.ir.location import describe, is_backward
 from lazytpu.ir.text import parse_module, print_module
+from lazytpu.passes.trips import trips
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,10 @@ class StepOp:
     estimate: Estimate | None = None
     "The cost of an attention op's kernels, None for other ops."
     users: list[int] = field(default_factory=list[int])
+    regions: tuple[StepProgram, ...] = ()
+    "The regions of a branch or a loop, whose arguments are its operands (but for the condition of a branch)."
+    trips: int | None = None
+    "The iterations of a loop; None if they are not known, when `flops` and times are those of one."
 
     @property
     def place(self) -> str:
@@ -79,6 +85,14 @@ class StepProgram:
     def returned(self) -> frozenset[int]:
         """The numbers of ops whose value is a result."""
         return frozenset(number for number in self.results if number >= 0)
+
+    @property
+    def all_ops(self) -> Iterator[StepOp]:
+        """The ops of the program, and of the regions in it."""
+        for op in self.ops:
+            yield op
+            for region in op.regions:
+                yield from region.all_ops
 
     @property
     def clusters(self) -> list[str]:
@@ -106,49 +120,44 @@ def of_module(module: ModuleOp, name: str = "step") -> StepProgram:
     main = functions.get("main")
     if main is None:
         raise ValueError(f"{name} has no function @main; it has {', '.join(functions) or 'none'}")
-    return _Reader(functions, _lines(module)).step(main, name)
+    attributes = [dict(entry.data) for entry in main.arg_attrs or ()] or [{} for _ in main.args]
+    return _Reader(functions, _lines(module)).step(main.body.block, attributes, name)
 
 
-def _lines(module: ModuleOp) -> dict[str, list[str]]:
-    """The lines of each function's ops, by the function's name."""
-    lines: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in without_locations(print_module(module)):
-        if line.startswith("  func.func"):
-            current = lines[line.split("@", 1)[1].split("(", 1)[0]] = []
-        elif line.startswith("    "):
-            current.append(line.strip())
-    return lines
+def _lines(module: ModuleOp) -> dict[Operation, str]:
+    """The first line of each op: the text is in the order of a walk."""
+    ops = [op for op in module.walk() if not isinstance(op, ModuleOp | FuncOp)]
+    text = [line.strip() for line in without_locations(print_module(module)) if line.startswith("    ")]
+    return dict(zip(ops, (line for line in text if not line.startswith("}")), strict=True))
 
 
 class _Reader:
-    def __init__(self, functions: dict[str, FuncOp], lines: dict[str, list[str]]):
+    def __init__(self, functions: dict[str, FuncOp], lines: dict[Operation, str]):
         self.functions, self.lines = functions, lines
         self.ops: list[StepOp] = []
         self.calls = 0
 
-    def step(self, main: FuncOp, name: str) -> StepProgram:
-        attributes = [dict(entry.data) for entry in main.arg_attrs or ()] or [{} for _ in main.args]
-        arguments = [_argument(i, main.args[i].type, attributes[i]) for i in range(len(main.args))]
-        numbers: dict[SSAValue, int] = {a: ~i for i, a in enumerate(main.args)}
-        results = self._walk(main, numbers, "")
+    def step(self, block: Block, attributes: Sequence[dict[str, Attribute]], name: str) -> StepProgram:
+        """The step of the block of a function or a region, whose arguments have these attributes."""
+        arguments = [_argument(i, value.type, attributes[i]) for i, value in enumerate(block.args)]
+        numbers: dict[SSAValue, int] = {a: ~i for i, a in enumerate(block.args)}
+        results = self._walk(block, numbers, "")
         for op in self.ops:
             for operand in dict.fromkeys(op.operands):
                 if operand >= 0:
                     self.ops[operand].users.append(op.number)
         return StepProgram(name, arguments, self.ops, tuple(results))
 
-    def _walk(self, function: FuncOp, numbers: dict[SSAValue, int], cluster: str) -> list[int]:
-        """Add the ops of a function whose arguments have `numbers`; returns the numbers of its results."""
-        text = self.lines.get(function.sym_name.data, [])
-        for position, op in enumerate(function.body.block.ops):
+    def _walk(self, block: Block, numbers: dict[SSAValue, int], cluster: str) -> list[int]:
+        """Add the ops of a block whose arguments have `numbers`; returns the numbers of its results."""
+        for op in block.ops:
             operands = tuple(numbers[value] for value in op.operands)
-            if isinstance(op, ReturnOp):
+            if isinstance(op, ReturnOp | YieldOp):
                 return list(operands)
             if isinstance(op, CallOp):
                 self._call(op, operands, numbers)
             else:
-                self._add(op, operands, cluster, text[position] if position < len(text) else op.name)
+                self._add(op, operands, cluster, self.lines[op])
                 numbers.update((result, len(self.ops) - 1) for result in op.results)
         return []
 
@@ -161,7 +170,16 @@ class _Reader:
             return
         label, self.calls = f"{name} #{self.calls}", self.calls + 1
         inside: dict[SSAValue, int] = dict(zip(callee.args, operands, strict=True))
-        numbers.update(zip(op.results, self._walk(callee, inside, label), strict=True))
+        numbers.update(zip(op.results, self._walk(callee.body.block, inside, label), strict=True))
+
+    def _regions(self, op: Operation) -> tuple[StepProgram, ...]:
+        if not isinstance(op, RegionOp):
+            return ()
+        blocks = [region.block for region in op.regions]
+        return tuple(
+            _Reader(self.functions, self.lines).step(block, [{} for _ in block.args], word)
+            for word, block in zip(op.KEYWORDS, blocks, strict=True)
+        )
 
     def _add(self, op: Operation, operands: tuple[int, ...], cluster: str, text: str) -> None:
         place = (describe(op.location) or "").removesuffix(" (backward)")
@@ -180,6 +198,8 @@ class _Reader:
                 cluster=cluster,
                 text=text,
                 estimate=estimate_of(op),
+                regions=self._regions(op),
+                trips=trips(op) if isinstance(op, WhileOp) else None,
             )
         )
 

@@ -11,8 +11,10 @@ from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.attention_work import PASSES, AttentionSize
 from lazytpu.ir.collectives import lists_of
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp, conv_layout
+from lazytpu.ir.control import RegionOp, WhileOp
 from lazytpu.ir.template import TemplateOp, from_attribute
 from lazytpu.ir.types import bitwidth, dtype_of, ints, numel, shape_of, type_of
+from lazytpu.passes.trips import trips
 
 KERNELS = {"attention": ("fwd",), "attention_backward": ("dq", "dkv")}
 KERNELS |= {"flash_attention": ("fwd",), "flash_attention_backward": ("dq", "dkv")}
@@ -50,10 +52,14 @@ def members_of(op: Operation) -> int:
 
 def flops(op: Operation) -> float:
     """Arithmetic operations of an op; a multiply-add is two. Ops other than products count `LANES` per element that
-    they produce, and reductions one per element that they read."""
+    they produce, and reductions one per element that they read. A branch counts the side with more, and a loop one
+    iteration where their number is not known."""
     kind = op.name.removeprefix("lazytpu.")
     if kind in FREE or not op.results or kind.startswith("func."):
         return 0.0
+    if isinstance(op, RegionOp):
+        of_regions = [sum(map(flops, region.block.ops)) for region in op.regions]
+        return (trips(op) or 1) * sum(of_regions) if isinstance(op, WhileOp) else max(of_regions)
     results = float(sum(numel(shape_of(result)) for result in op.results))
     if isinstance(op, DotGeneralOp):
         shape = shape_of(op.lhs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ from lazytpu.runtime.client import mlir_context
 from lazytpu.runtime.mlir import ir, stablehlo
 from lazytpu.runtime.signature import ALIAS, DONOR, main_function
 
+BRANCHES = frozenset(("stablehlo.if", "stablehlo.case", "stablehlo.while"))
 _BITS = re.compile(r"(\d+)(?!.*\d)")
 
 
@@ -114,7 +116,7 @@ def read_module(text: str | bytes) -> Module:
         products: list[MatrixProduct] = []
         exchanges: list[Exchange] = []
         returned: list[Any] = []
-        for op in block.operations:
+        for op in _within(block):
             kind = op.operation.name.removeprefix("stablehlo.").replace("_", "-")
             if op.operation.name == "stablehlo.dot_general":
                 products.append(_product(op))
@@ -123,13 +125,23 @@ def read_module(text: str | bytes) -> Module:
                     sum(_tensor(attributes.type).bytes for attributes in values) for values in (op.operands, op.results)
                 ]
                 exchanges.append(Exchange(kind, max(sizes), line_of(op.location)))
-            elif op.operation.name in ("func.return", "stablehlo.return"):
+            elif op.operation.name == "func.return":
                 returned = list(op.operands)
         results = [
             Result(_name(_attributes(main, "res_attrs", place)), _tensor(value.type), _made_at(value))
             for place, value in enumerate(returned)
         ]
         return Module(tuple(arguments), tuple(results), tuple(products), tuple(exchanges), least_flops(parsed))
+
+
+def _within(block: Any) -> Iterator[Any]:
+    """The ops of a block, and those of the branches and loops in it."""
+    for op in block.operations:
+        yield op
+        if op.operation.name in BRANCHES:
+            for region in op.regions:
+                for inner in region.blocks:
+                    yield from _within(inner)
 
 
 def _attributes(main: Any, which: str, place: int) -> dict[str, Any]:

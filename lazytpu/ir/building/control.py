@@ -10,16 +10,15 @@ value. Where the branch is not taken it is true, and in a loop it is true as lon
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from xdsl.ir import Region, SSAValue
 
 from lazytpu.ir import control
 from lazytpu.ir.building.core import integer_prop
-from lazytpu.ir.types import dtype_of, shape_of
-
-if TYPE_CHECKING:
-    from lazytpu.ir.builder import Builder
+from lazytpu.ir.building.regions import RegionMethods
+from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 
 Values: TypeAlias = "SSAValue | Sequence[SSAValue]"
 Filling: TypeAlias = "Callable[..., Values]"
@@ -30,7 +29,7 @@ COUNTER = "i32"
 
 
 def build_if(
-    b: Builder, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue]
+    b: RegionMethods, condition: SSAValue, then: Filling, orelse: Filling, operands: Sequence[SSAValue]
 ) -> list[SSAValue]:
     control.check_condition(condition)
     regions = [b.nested([v.type for v in operands]) for _ in range(2)]
@@ -46,70 +45,114 @@ def build_if(
     return list(op.results[:count])
 
 
+@dataclass
+class _Accumulated:
+    """A value that a loop carries beside what its body returns: its start, and what it is after an iteration."""
+
+    start: Callable[[RegionMethods], SSAValue]
+    after: Callable[[RegionMethods, SSAValue], SSAValue]
+
+
 def build_while(
-    b: Builder, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
 ) -> list[SSAValue]:
+    return _loop(b, carried, cond, body, invariants, [])[: len(carried)]
+
+
+def _loop(
+    b: RegionMethods,
+    carried: Sequence[SSAValue],
+    cond: Filling,
+    body: Filling,
+    invariants: Sequence[SSAValue],
+    accumulated: list[_Accumulated],
+) -> list[SSAValue]:
+    """The last carried values, and after them the accumulated ones, which the body may add to the list as it fills its
+    region."""
     count, types = len(carried), [v.type for v in (*carried, *invariants)]
     conditions = b.nested(types)
     condition = _fill(conditions, cond, conditions.block.args)
     if conditions.checks:
-        return _rotated(b, carried, cond, body, invariants)
+        return _rotated(b, carried, cond, body, invariants, accumulated)
     bodies = b.nested(types)
     values = _fill(bodies, body, bodies.block.args)
     control.while_types(carried, condition, values)
     checks = bodies.checks
-    for at, (passed, _, _) in enumerate(checks, count):
-        conditions.block.insert_arg(passed.type, at)
-        before = bodies.block.insert_arg(passed.type, at)
-        values.append(bodies.and_(before, passed))
-    start = [*carried, *(b.constant(True, "i1") for _ in checks)]
-    regions = [conditions, bodies]
-    result_types, closed = control.while_types(start, condition, values), _close(regions, [condition, values])
-    entering = [*start, *invariants, *_share_captures(regions)]
+    accumulated += [_passed(ok) for ok, _, _ in checks]
+    start = [*carried, *(extra.start(b) for extra in accumulated)]
+    for at, extra in enumerate(accumulated, count):
+        conditions.block.insert_arg(start[at].type, at)
+        values.append(bodies.local(extra.after(bodies, bodies.block.insert_arg(start[at].type, at))))
+    result_types, closed = (
+        control.while_types(start, condition, values),
+        _close([conditions, bodies], [condition, values]),
+    )
+    entering = [*start, *invariants, *_share_captures([conditions, bodies])]
     op = b.op(control.WhileOp, entering, result_types, {"carried": integer_prop(len(start))}, closed)
-    _pass_on(b, checks, op.results[count:])
-    return list(op.results[:count])
+    results: list[SSAValue] = list(op.results)
+    _pass_on(b, checks, results[len(results) - len(checks) :])
+    return results[: len(results) - len(checks)]
+
+
+def _passed(ok: SSAValue) -> _Accumulated:
+    """Whether a check passed in every iteration."""
+    return _Accumulated(lambda b: b.constant(True, "i1"), lambda inner, before: inner.binary("and", before, ok))
 
 
 def _rotated(
-    b: Builder, carried: Sequence[SSAValue], cond: Filling, body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods,
+    carried: Sequence[SSAValue],
+    cond: Filling,
+    body: Filling,
+    invariants: Sequence[SSAValue],
+    accumulated: list[_Accumulated],
 ) -> list[SSAValue]:
     """The loop with its condition computed ahead, in front of it and at the end of the body: a region that yields a
     condition cannot yield the checks of its values too."""
     count = len(carried)
 
-    def step(inner: Builder, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
+    def step(inner: RegionMethods, going: SSAValue, *values: SSAValue) -> list[SSAValue]:
         after = _listed(body(inner, *values))
         return [*_listed(cond(inner, *after, *values[count:])), *after]
 
-    def goes(inner: Builder, going: SSAValue, *_: SSAValue) -> SSAValue:
+    def goes(inner: RegionMethods, going: SSAValue, *_: SSAValue) -> SSAValue:
         return going
 
     first = _listed(cond(b, *carried, *invariants))
-    return build_while(b, [*first, *carried], goes, step, invariants)[1:]
+    return _loop(b, [*first, *carried], goes, step, invariants, accumulated)[1:]
 
 
 def build_repeat(
-    b: Builder, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+    b: RegionMethods, times: int | SSAValue, carried: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+) -> list[SSAValue]:
+    return _repeat(b, times, carried, body, invariants, [])
+
+
+def _repeat(
+    b: RegionMethods,
+    times: int | SSAValue,
+    carried: Sequence[SSAValue],
+    body: Filling,
+    invariants: Sequence[SSAValue],
+    accumulated: list[_Accumulated],
 ) -> list[SSAValue]:
     limit = b.constant(times, COUNTER) if isinstance(times, int) else b.convert(times, COUNTER)
 
-    def cond(inner: Builder, i: SSAValue, *_: SSAValue) -> SSAValue:
+    def cond(inner: RegionMethods, i: SSAValue, *_: SSAValue) -> SSAValue:
         return inner.compare("LT", i, limit)
 
-    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+    def step(inner: RegionMethods, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
         after = _listed(body(inner, i, *values))
-        return [inner.add(i, inner.constant(1, COUNTER)), *after]
+        return [inner.binary("add", i, inner.constant(1, COUNTER)), *after]
 
-    return build_while(b, [b.constant(0, COUNTER), *carried], cond, step, invariants)[1:]
+    return _loop(b, [b.constant(0, COUNTER), *carried], cond, step, invariants, accumulated)[1:]
 
 
 def build_scan(
-    b: Builder,
+    b: RegionMethods,
     carried: Sequence[SSAValue],
     xs: Sequence[SSAValue],
     body: Filling,
-    outputs: Sequence[tuple[str, Sequence[int]]],
     length: int,
     reverse: bool,
     invariants: Sequence[SSAValue],
@@ -117,28 +160,40 @@ def build_scan(
     lengths = sorted({shape_of(x)[0] if shape_of(x) else -1 for x in xs} | {length})
     if lengths != [length]:
         raise ValueError(f"the values scanned over have lengths {lengths}; expected a first dimension of {length}")
-    count = len(carried)
-    stacked = [b.constant(0, dtype, (length, *shape)) for dtype, shape in outputs]
     if length == 0:
-        return list(carried), stacked
+        return list(carried), _nothing(b, carried, xs, body, invariants)
+    count = len(carried)
+    stacked: list[_Accumulated] = []
 
-    def step(inner: Builder, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
-        at = inner.sub(inner.constant(length - 1, COUNTER), i) if reverse else i
-        rest = values[count + len(stacked) :]
-        rows = [_row(inner, x, at) for x in rest[: len(xs)]]
-        results = _listed(body(inner, *values[:count], *rows, *rest[len(xs) :]))
-        expected = [(dtype, tuple(shape)) for dtype, shape in outputs]
-        actual = [(dtype_of(y), shape_of(y)) for y in results[count:]]
-        if actual != expected:
-            raise ValueError(f"a step of the scan returned the outputs {actual}; expected {expected}")
-        buffers = values[count : count + len(stacked)]
-        return [*results[:count], *(_put(inner, *pair, at) for pair in zip(buffers, results[count:], strict=True))]
+    def step(inner: RegionMethods, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
+        at = inner.binary("sub", inner.constant(length - 1, COUNTER), i) if reverse else i
+        rows = [_row(inner, x, at) for x in values[count : count + len(xs)]]
+        results = _listed(body(inner, *values[:count], *rows, *values[count + len(xs) :]))
+        stacked.extend(_stacked(y, at, length) for y in results[count:])
+        return results[:count]
 
-    final = build_repeat(b, length, [*carried, *stacked], step, [*xs, *invariants])
+    final = _repeat(b, length, carried, step, [*xs, *invariants], stacked)
     return final[:count], final[count:]
 
 
-def _row(b: Builder, x: SSAValue, at: SSAValue) -> SSAValue:
+def _stacked(row: SSAValue, at: SSAValue, length: int) -> _Accumulated:
+    """The rows of all iterations, each at its place."""
+    shape = (length, *shape_of(row))
+    return _Accumulated(lambda b: b.constant(0, dtype_of(row), shape), lambda inner, x: _put(inner, x, row, at))
+
+
+def _nothing(
+    b: RegionMethods, carried: Sequence[SSAValue], xs: Sequence[SSAValue], body: Filling, invariants: Sequence[SSAValue]
+) -> list[SSAValue]:
+    """The outputs of a scan over nothing: the body is only asked for their types."""
+    rows = [tensor_type(dtype_of(x), shape_of(x)[1:]) for x in xs]
+    types = [v.type for v in carried], rows, [v.type for v in invariants]
+    inner = b.nested([kind for group in types for kind in group])
+    outputs = _fill(inner, body, inner.block.args)[len(carried) :]
+    return [b.constant(0, dtype_of(y), (0, *shape_of(y))) for y in outputs]
+
+
+def _row(b: RegionMethods, x: SSAValue, at: SSAValue) -> SSAValue:
     """x[at], for a run-time index."""
     shape = shape_of(x)
     zero = b.constant(0, COUNTER)
@@ -146,7 +201,7 @@ def _row(b: Builder, x: SSAValue, at: SSAValue) -> SSAValue:
     return b.reshape(row, shape[1:])
 
 
-def _put(b: Builder, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
+def _put(b: RegionMethods, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
     """x with x[at] replaced."""
     zero = b.constant(0, COUNTER)
     starts = [at, *(zero for _ in shape_of(row))]
@@ -157,11 +212,11 @@ def _listed(values: Values) -> list[SSAValue]:
     return [values] if isinstance(values, SSAValue) else list(values)
 
 
-def _fill(inner: Builder, filling: Filling, arguments: Sequence[SSAValue]) -> list[SSAValue]:
+def _fill(inner: RegionMethods, filling: Filling, arguments: Sequence[SSAValue]) -> list[SSAValue]:
     return [inner.local(value) for value in _listed(filling(inner, *arguments))]
 
 
-def _share_captures(regions: Sequence[Builder]) -> list[SSAValue]:
+def _share_captures(regions: Sequence[RegionMethods]) -> list[SSAValue]:
     """The values that any region captured, which become the last arguments of all of them, in this order."""
     captures = list(dict.fromkeys(value for inner in regions for value in inner.captured))
     for inner in regions:
@@ -173,13 +228,13 @@ def _share_captures(regions: Sequence[Builder]) -> list[SSAValue]:
     return captures
 
 
-def _close(regions: Sequence[Builder], yields: Sequence[Sequence[SSAValue]]) -> list[Region]:
+def _close(regions: Sequence[RegionMethods], yields: Sequence[Sequence[SSAValue]]) -> list[Region]:
     for inner, values in zip(regions, yields, strict=True):
         inner.block.add_op(control.YieldOp.create(operands=list(values), location=inner.location))
     return [Region(inner.block) for inner in regions]
 
 
-def _pass_on(b: Builder, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
+def _pass_on(b: RegionMethods, checks: Sequence[tuple[Any, str, str]], results: Sequence[SSAValue]) -> None:
     """Register the checks of an op's regions with the builder around it."""
     for (_, message, error), passed in zip(checks, results, strict=True):
         b.checks.append((passed, message, error))
