@@ -12,6 +12,7 @@ from lazytpu.ir import (
     constants,
     contractions,
     indexing,
+    jax_call,
     pointwise,
     random,
     reductions,
@@ -20,6 +21,7 @@ from lazytpu.ir import (
     template,
 )
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.bodies import BodyResources
 
 FAMILIES = (
     constants,
@@ -31,6 +33,7 @@ FAMILIES = (
     random,
     sorting,
     template,
+    jax_call,
     attention,
     collectives,
 )
@@ -44,4 +47,4 @@ def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
 OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}
 "All ops of the dialect by mnemonic."
 
-LAZYTPU = Dialect("lazytpu", list(OPS.values()))
+LAZYTPU = Dialect("lazytpu", list(OPS.values()), [], [BodyResources()])

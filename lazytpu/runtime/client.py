@@ -299,3 +299,29 @@ def is_ready(array: Array) -> bool:
 def address(array: Array) -> int:
     """Where an array lies in device memory (waits for it)."""
     return int(array.unsafe_buffer_pointer())
+
+
+# ---- Pallas kernels, and jax's traces
+
+
+def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
+    """The results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params` are those
+    of the `pallas_call`."""
+    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import, and its users have done it
+
+    rest = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
+    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **rest))
+
+
+def kernel_cost(body: Any, steps: int, moved: int) -> Any:
+    """The cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves that many bytes."""
+    from jax._src.pallas import core as pallas
+    from jax._src.pallas import cost_estimate
+
+    once = cost_estimate.cost_estimate_jaxpr(core.ClosedJaxpr(body, ()))
+    return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
+
+
+def trace_of(tracer: Any) -> Any:
+    """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
+    return tracer._trace
