@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from lazytpu.frontend.recording.lines import note_forward, user_line
 from lazytpu.frontend.torch_private import transforms
 from lazytpu.kernels.programs import Mask, Program
 
@@ -54,10 +55,6 @@ def gradients(program: Program, tensors: Tensors, wanted: Mask, cotangents: Sequ
     return [next(found) if want else None for want in wanted]
 
 
-def _wanted(tensors: Tensors) -> Mask:
-    return tuple([t.requires_grad and (t.is_floating_point() or t.is_complex()) for t in tensors])
-
-
 def _mark(ctx: Any, outputs: Sequence[Any]) -> None:
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*[o for o in outputs if not (o.is_floating_point() or o.is_complex())])
@@ -70,6 +67,9 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, program: Program, *tensors: torch.Tensor) -> Any:
         ctx.program, ctx.wanted = program, ctx.needs_input_grad[1:]
+        line = user_line()
+        if line is not None:
+            note_forward(line)
         forward = ctx.forward = program.residuals(ctx.wanted)
         ctx.call = call = forward.call(tensors)
         results = call(tensors)

@@ -10,6 +10,7 @@ import jax
 import torch
 from torch.autograd import forward_ad
 
+from lazytpu.frontend.libraries.compile import make_opaque
 from lazytpu.frontend.torch_private import transforms
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, operand, static
@@ -47,6 +48,7 @@ class CustomKernel:
         self._programs: dict[Any, Program] = {}
         self._known: dict[Any, Any] = {}  # of calls with tensors alone: their signature -> (op, key)
         self._captured = captured.of(function)
+        make_opaque(self)
 
     def __repr__(self) -> str:
         return f"<custom kernel {self.name}{self._parameters.signature or ''}>"

@@ -6,12 +6,14 @@ names from here. Nothing here changes jax's configuration, so a script may use j
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
 import numpy as np
 from jax._src import compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
@@ -274,6 +276,17 @@ def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
     return values if copied and values.flags.writeable else values.copy()
 
 
+def alias(array: Array) -> Array:
+    """Another array object of the same memory."""
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
+
+
+def is_ours(array: Array) -> bool:
+    """Whether a jax array lies on the device of this process that programs run on."""
+    held = array.sharding.device_set
+    return len(held) == 1 and next(iter(held)) == devices()[0]
+
+
 def wait(arrays: Sequence[Array]) -> None:
     """Waits until every array is there; donated ones are passed over.
 
@@ -325,3 +338,16 @@ def kernel_cost(body: Any, steps: int, moved: int) -> Any:
 def trace_of(tracer: Any) -> Any:
     """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
     return tracer._trace
+
+
+def exported(name: str, module: bytes, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """A function that calls a StableHLO module, given as a portable artifact with a public `@main`, from any traced jax
+    function. `operands` and `results` are their `jax.ShapeDtypeStruct`s."""
+    like = jax.export.export(
+        jax.jit(lambda *arrays: tuple([jax.numpy.zeros(r.shape, r.dtype) for r in results]), keep_unused=True),
+        platforms=(raw_platform(),),
+    )(*operands)
+    replaced = dataclasses.replace(
+        like, fun_name=name, mlir_module_serialized=module, module_kept_var_idx=tuple(range(len(operands)))
+    )
+    return replaced.call

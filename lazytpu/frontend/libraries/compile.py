@@ -7,9 +7,12 @@ the same code without `torch.compile`. Graphs elsewhere go to inductor as before
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -77,8 +80,30 @@ def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
     calls for every module and optimizer, which would break a graph at each call."""
     module.add("lazytpu")
+    for function in list(_opaque):
+        _allow(module, function)
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
+
+
+_opaque: WeakSet[Any] = WeakSet()
+"Callables that dynamo does not look into."
+
+
+def make_opaque(function: Any) -> None:
+    """Let dynamo put calls of a function into its graphs as they are. Ops that it records while a graph is traced further
+    are in that graph; arguments and results may be tensors, settings, and tuples, lists and dicts of them."""
+    _opaque.add(function)
+    rules = sys.modules.get(private.DYNAMO_RULES)
+    if rules is not None:
+        _allow(rules, function)
+
+
+def _allow(rules: Any, function: Any) -> None:
+    ids = (rules._allowed_callable_ids, rules._nonstrict_trace_callable_ids)
+    for known in ids:
+        known.add(id(function))
+    weakref.finalize(function, lambda number: [known.remove(number) for known in ids], id(function))
 
 
 def install() -> None:
