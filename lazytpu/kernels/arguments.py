@@ -25,11 +25,6 @@ class Static:
     key: Any
 
 
-def operand(value: Any) -> bool:
-    """Whether a leaf is an operand."""
-    return isinstance(value, torch.Tensor)
-
-
 def static(value: Any, name: str, where: Callable[[], str]) -> Static:
     """A leaf that is part of the kernel `name`. Raises TypeError, which says `where` it is, unless it is hashable."""
     if isinstance(value, torch.dtype):
@@ -68,17 +63,22 @@ class Parameters:
         except TypeError as error:
             raise TypeError(f"{self.name}{self.signature}: {error}") from None
 
-    def numbers(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def numbers(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
         """The arguments, with a number for a parameter that is annotated as an array as a tensor: its value is then no
-        part of the kernel, so another one compiles nothing."""
+        part of the kernel, so another one compiles nothing. With these tensors."""
+        made: list[torch.Tensor] = []
         if not self.arrays or self.signature is None:
-            return tuple(args), kwargs
+            return args, kwargs, made
+        self.check(args, kwargs)
         bound = self.signature.bind(*args, **kwargs)
         for parameter in self.arrays & bound.arguments.keys():
             value = bound.arguments[parameter]
             if type(value) in (bool, int, float, complex):
-                bound.arguments[parameter] = number(value)
-        return bound.args, bound.kwargs
+                bound.arguments[parameter] = tensor = _number(value)
+                made.append(tensor)
+        return bound.args, bound.kwargs, made
 
     def place(self, args: Sequence[Any], kwargs: dict[str, Any], leaf: Any) -> str:
         """How an error names a leaf of the arguments."""
@@ -91,11 +91,7 @@ class Parameters:
         return "an argument"
 
 
-class Number(torch.Tensor):
-    """A number of Python as an operand: JAX lets its type give way to that of arrays."""
-
-
-def number(value: Any) -> torch.Tensor:
+def _number(value: Any) -> torch.Tensor:
     """A number as a 0-d CPU tensor, which recording takes as a run-time number."""
     wide = {bool: torch.bool, int: torch.int32, float: torch.float32, complex: torch.complex64}
     return torch.tensor(value, dtype=wide[type(value)])
@@ -104,3 +100,19 @@ def number(value: Any) -> torch.Tensor:
 def _is_array(annotation: Any) -> bool:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return str(text).rpartition(".")[2] in _ARRAYS
+
+
+def check_declared(out_shape: Any, args: Any, kwargs: Any, results: Any) -> None:
+    """Raise ValueError when a function returned something else than `out_shape` declares."""
+    declared = out_shape(*args, **kwargs) if callable(out_shape) else out_shape
+    expected, actual = (jax.tree.structure(tree) for tree in (declared, results))
+    if expected != actual:
+        raise ValueError(f"it declares results of the form {expected} by out_shape, and returned {actual}")
+    pairs = zip(jax.tree_util.tree_flatten_with_path(declared)[0], jax.tree.leaves(results), strict=True)
+    for (path, want), got in pairs:
+        got = jax.eval_shape(lambda x: x, got)
+        if (tuple(want.shape), want.dtype) != (tuple(got.shape), got.dtype):
+            raise ValueError(
+                f"result{jax.tree_util.keystr(path)} is declared as {want.dtype}{list(want.shape)} by out_shape, and "
+                f"the function returned {got.dtype}{list(got.shape)}. Correct one of them"
+            )

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
-from lazytpu.frontend.recording.lines import note_forward, user_line
+from lazytpu.frontend.recording.step_starts import NODE
 from lazytpu.frontend.torch_private import transforms
 from lazytpu.kernels.programs import Mask, Program
 
@@ -18,10 +19,10 @@ Tensors = Sequence[torch.Tensor]
 def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     """The results of a program, in its own order, with their derivatives."""
     if transforms() is not None or forward_ad._current_level >= 0:
-        _refuse_aliases(program, "a transform of torch.func, or forward-mode derivatives")
+        _refuse_aliases(program, "a transform of torch.func or a forward-mode derivative")
         return _as_tuple(_Transformed.apply(program, *tensors))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        _refuse_aliases(program, "autograd, since an operand requires a gradient")
+        _refuse_aliases(program, "autograd (an operand requires a gradient)")
         return _as_tuple(_Recorded.apply(program, *tensors))
     return recorded(program, tensors)
 
@@ -31,6 +32,8 @@ def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     call = program.call(tensors)
     fresh = iter(call(tensors))
     written = {result: tensors[operand] for operand, result in program.aliases}
+    if written:
+        increment_version(list(written.values()))
     return tuple([written[i] if i in written else next(fresh) for i in range(len(call.results))])
 
 
@@ -67,12 +70,13 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, program: Program, *tensors: torch.Tensor) -> Any:
         ctx.program, ctx.wanted = program, ctx.needs_input_grad[1:]
-        line = user_line()
-        if line is not None:
-            note_forward(line)
         forward = ctx.forward = program.residuals(ctx.wanted)
         ctx.call = call = forward.call(tensors)
-        results = call(tensors)
+        NODE.computing = True
+        try:
+            results = call(tensors)
+        finally:
+            NODE.computing = False
         count = ctx.count = len(results) - call.kept
         ctx.save_for_backward(*tensors, *results)
         _mark(ctx, results[:count])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
 
 
+class SideEffectError(RuntimeError):
+    """A function does something besides computing its results."""
+
+
 def untraceable(name: str, error: Exception) -> Exception:
     """The error for a function that JAX could not trace."""
-    text = str(error).strip().split("\n\n")[0]
+    if isinstance(error, SideEffectError):
+        return error
+    text = re.split(r"\n\n|\nThe error occurred while tracing|\nSee https", str(error).strip())[0]
     if isinstance(error, jax.errors.UnexpectedTracerError):
-        return RuntimeError(
-            f"{name}: the function uses an array that an earlier call of it, or of another traced function, kept in a "
-            f"global, a closure or an object. Return what is needed later as a result.\n{text}"
-        )
+        return escaped(name)
     if isinstance(error, jax.errors.TracerArrayConversionError):
         return TypeError(
             f"{name} is not a JAX function: it hands an array that is traced, and has no values, to numpy or another "
@@ -48,17 +52,27 @@ def _speaks_of_torch(error: Exception) -> bool:
 def foreign_result(name: str, value: Any) -> TypeError:
     """The error for a result that is no array."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    advice = "it is computed by torch, not by JAX: write the function with jax.numpy" if "torch" in kind else (
-        "a kernel returns arrays, or tuples, lists, dicts and registered pytrees of them"
+    advice = (
+        "it is computed by torch, not by JAX: write the function with jax.numpy"
+        if "torch" in kind
+        else ("a kernel returns arrays, or tuples, lists, dicts and registered pytrees of them")
     )
     return TypeError(f"{name} returned a {kind}: {advice}")
 
 
-def side_effect(name: str, effect: str) -> RuntimeError:
+def side_effect(name: str, effect: str) -> SideEffectError:
     """The error for a function that does something besides computing its results."""
-    return RuntimeError(
+    return SideEffectError(
         f"{name} has a side effect ({effect}), and a kernel is part of a program that is compiled once, cached on disk, "
         "and may run any number of times. Remove it from the function; return what you want to look at as a result"
+    )
+
+
+def escaped(name: str) -> RuntimeError:
+    """The error for a function that uses an array of another trace."""
+    return RuntimeError(
+        f"{name} uses an array that an earlier call of it, or of another traced function, kept in a global, a closure "
+        "or an object. It has no values there. Return what is needed later as a result"
     )
 
 

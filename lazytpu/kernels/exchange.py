@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from jax.core import Tracer
 
 from lazytpu.aten import dtypes
 from lazytpu.aten.host_arrays import from_numpy
@@ -47,7 +48,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 
 def from_jax(array: Any) -> torch.Tensor:
     """A tensor of a JAX array; see `lazytpu.interop.from_jax`."""
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         raise TypeError(
             "from_jax got an array that is traced (inside of jax.jit, grad or vmap) and has no values. To call torch "
             "there, wrap the torch function: lazytpu.interop.torch_function(function)"

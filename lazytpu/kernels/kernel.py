@@ -8,12 +8,10 @@ from typing import Any
 
 import jax
 import torch
-from torch.autograd import forward_ad
 
 from lazytpu.frontend.libraries.compile import make_opaque
-from lazytpu.frontend.torch_private import transforms
 from lazytpu.kernels import captured
-from lazytpu.kernels.arguments import Parameters, Static, operand, static
+from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply
 from lazytpu.kernels.programs import Program, describe
 
@@ -46,7 +44,8 @@ class CustomKernel:
         self._traceable = function
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
-        self._known: dict[Any, Any] = {}  # of calls with tensors alone: their signature -> (op, key)
+        # Of calls with tensors alone, by signature: the program, whether it returns one array, the tree of its results.
+        self._known: dict[Any, tuple[Program, bool, Any]] = {}
         self._captured = captured.of(function)
         make_opaque(self)
 
@@ -54,7 +53,7 @@ class CustomKernel:
         return f"<custom kernel {self.name}{self._parameters.signature or ''}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return call_kernel(self, *args, **kwargs)
+        return call_kernel(self, args, kwargs)
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Use these for gradients, in the form of `jax.custom_vjp`: `forward(*args)` returns the results and residuals,
@@ -62,7 +61,7 @@ class CustomKernel:
         if isinstance(self.function, jax.custom_vjp):
             raise ValueError(f"{self.name} is a jax.custom_vjp, which has derivatives of its own")
         names = self._static_names()
-        differentiable = jax.custom_vjp(self.function, nondiff_argnames=names) if names else jax.custom_vjp(self.function)
+        differentiable = jax.custom_vjp(self.function, nondiff_argnames=names)
         differentiable.defvjp(forward, backward)
         self._traceable = differentiable
         self._programs.clear()
@@ -78,88 +77,85 @@ class CustomKernel:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose signature is looked up in full."""
-        args, kwargs = self._parameters.numbers(args, kwargs) if self._parameters.arrays else (args, kwargs)
+        plain = not kwargs
+        args, kwargs, numbers = self._parameters.numbers(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if operand(leaf)]
-        self._check_device(tensors)
-        parts = [
-            None if operand(leaf) else static(leaf, self.name, lambda leaf=leaf: self._parameters.place(args, kwargs, leaf))
-            for leaf in leaves
-        ]
-        key = (tree, tuple([None if part is None else part.key for part in parts]), self._captured.now())
-        program = self._programs.get(key)
-        if program is None:
-            self._parameters.check(args, kwargs)
-            program = self._programs[key] = self._program(tree, parts, tensors)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._check_device(tensors, args, kwargs)
+        program = self._find(leaves, tree, numbers, args, kwargs)
         if self.cast_inputs is not None and torch.is_autocast_enabled("tpu"):
             tensors = [t.to(self.cast_inputs) if t.is_floating_point() else t for t in tensors]
         results = apply(program, tensors)
-        call = program.call(tensors)
-        if self.cast_inputs is None and not kwargs and len(tensors) == len(args) and not self.aliases:
-            single = len(results) == 1 and call.tree == jax.tree.structure(0)
-            if single and all(t.device.type == "tpu" and type(t) in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-                self._known[self._signature(tensors)] = call.op, call.key
-        return jax.tree.unflatten(call.tree, results)
+        tree = program.tree(tensors)
+        only_tensors = plain and not numbers and len(tensors) == len(args) == len(leaves)
+        if only_tensors and self.cast_inputs is None and all(type(t) in _PLAIN for t in tensors):
+            self._known[self._signature(args)] = program, tree == _SINGLE, tree
+        return jax.tree.unflatten(tree, results)
 
     def _signature(self, tensors: Sequence[Any]) -> Any:
+        """The signature of a call with tensors alone."""
         return (*[(t.shape, t.dtype) for t in tensors], self._captured.now())
 
-    def _program(self, tree: Any, parts: Sequence[Static | None], tensors: Sequence[torch.Tensor]) -> Program:
+    def _find(
+        self, leaves: Sequence[Any], tree: Any, numbers: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Program:
+        """The program for what is no tensor among the arguments."""
+
+        def part(leaf: Any) -> Static | None:
+            if isinstance(leaf, torch.Tensor):
+                return None
+            return static(leaf, self.name, lambda: self._parameters.place(args, kwargs, leaf))
+
+        parts = [part(leaf) for leaf in leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        weak = frozenset(i for i, t in enumerate(tensors) if any(t is n for n in numbers))
+        key = (tree, tuple([None if p is None else p.key for p in parts]), weak, self._captured.now())
+        program = self._programs.get(key)
+        if program is None:
+            self._parameters.check(args, kwargs)
+            program = self._programs[key] = self._program(tree, parts, weak)
+        return program
+
+    def _program(self, tree: Any, parts: Sequence[Static | None], weak: frozenset[int]) -> Program:
         def function(*arrays: Any) -> Any:
             remaining = iter(arrays)
             leaves = [next(remaining) if part is None else part.value for part in parts]
             args, kwargs = jax.tree.unflatten(tree, leaves)
             with self._captured.unchanged(self.name):
                 results = self._traceable(*args, **kwargs)
-            self._check_declared(args, kwargs, results)
+            if self.out_shape is not None:
+                check_declared(self.out_shape, args, kwargs, results)
             return results
 
-        weak = frozenset(i for i, t in enumerate(tensors) if t.device.type == "cpu")
         program = Program(self.name, function, self.aliases, weak)
         program.users = True
         return program
 
-    def _check_device(self, tensors: Sequence[torch.Tensor]) -> None:
+    def _check_device(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU beside others."""
         elsewhere = [t for t in tensors if t.device.type != "tpu" and (t.device.type != "cpu" or t.dim())]
         if elsewhere or (tensors and all(t.device.type != "tpu" for t in tensors)):
             t = (elsewhere or tensors)[0]
             raise RuntimeError(
-                f"{self.name}: expected all tensors on 'tpu', but a {describe(t.dtype, t.shape)} is on '{t.device}'. "
-                "Move it there (x.to('tpu')); only 0-d tensors, as numbers, may stay on the CPU beside tensors on 'tpu'"
+                f"{self.name}: expected all tensors on 'tpu', but {self._parameters.place(args, kwargs, t)}, a "
+                f"{describe(t.dtype, t.shape)}, is on '{t.device}'. Move it there (x.to('tpu')); only 0-d tensors, as "
+                "numbers, may stay on the CPU beside tensors on 'tpu'"
             )
 
-    def _check_declared(self, args: Any, kwargs: Any, results: Any) -> None:
-        """Raise ValueError when the function does not return what it declares."""
-        if self.out_shape is None:
-            return
-        declared = self.out_shape(*args, **kwargs) if callable(self.out_shape) else self.out_shape
-        expected, actual = (jax.tree.structure(tree) for tree in (declared, results))
-        if expected != actual:
-            raise ValueError(f"it declares results of the form {expected} by out_shape, and returned {actual}")
-        for (path, want), got in zip(
-            jax.tree_util.tree_flatten_with_path(declared)[0], jax.tree.leaves(results), strict=True
-        ):
-            got = jax.eval_shape(lambda x: x, got)
-            if (tuple(want.shape), want.dtype) != (tuple(got.shape), got.dtype):
-                raise ValueError(
-                    f"result{jax.tree_util.keystr(path)} is declared as {want.dtype}{list(want.shape)} by out_shape, and "
-                    f"the function returned {got.dtype}{list(got.shape)}. Correct one of them"
-                )
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_SINGLE = jax.tree.structure(0)
 
 
-def call_kernel(kernel: CustomKernel, *args: Any, **kwargs: Any) -> Any:
-    """A call of a kernel. Dynamo puts it into its graphs as it is, without looking into it."""
+def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a kernel. One with plain tensors alone that was made before is one look-up, and then its op."""
     if not kwargs:
         try:
             known = kernel._known.get((*[(t.shape, t.dtype) for t in args], kernel._captured.now()))
         except (AttributeError, TypeError):
             known = None
-        if (
-            known is not None
-            and transforms() is None
-            and forward_ad._current_level < 0
-            and not (torch.is_grad_enabled() and any([t.requires_grad for t in args]))
-        ):
-            op, key = known
-            return op(*args, key)
+        if known is not None:
+            program, single, tree = known
+            results = apply(program, args)
+            return results[0] if single else jax.tree.unflatten(tree, results)
     return kernel._call(args, kwargs)

@@ -9,20 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+from jax.core import Tracer
 
 from lazytpu.aten import dtypes
 from lazytpu.ir.types import numpy_dtype
 from lazytpu.kernels.differentiation import Function, reversible, scanned
+from lazytpu.kernels.exchange import TORCH_DTYPES
 from lazytpu.kernels.ops import declare
 from lazytpu.kernels.tracing import Operand, trace
 
 Mask = tuple[bool, ...]
-_TORCH = {numpy_dtype(name): dtype for dtype, name in dtypes.NAMES.items()}
 
 
 @dataclass(eq=False)
 class Call:
-    """A function for operands of given shapes and dtypes: the op that records it, its key, its results, their tree.
+    """A function for operands of given shapes and dtypes: the op that records it, its key, and its results.
 
     Of the forward pass of a derivative, `pull` is what its backward pass needs to know, and `kept` the number of
     residuals among the results; `backward` are backward passes, by the results that have gradients.
@@ -31,7 +32,6 @@ class Call:
     op: Any
     key: str
     results: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
-    tree: Any
     pull: Any = None
     kept: int = 0
     backward: dict[Mask, Program] = field(default_factory=dict[Mask, "Program"])
@@ -50,12 +50,17 @@ class Program:
     "Whether the function is the user's own, and not derived from it."
 
     def __init__(
-        self, name: str, function: Function, aliases: tuple[tuple[int, int], ...] = (), weak: frozenset[int] = frozenset()
+        self,
+        name: str,
+        function: Function,
+        aliases: tuple[tuple[int, int], ...] = (),
+        weak: frozenset[int] = frozenset(),
     ) -> None:
         self.name = name
         self.function = function
         self.aliases = aliases
         self.weak = weak
+        self._trees: dict[Any, Any] = {}
         self._calls: dict[Any, Call] = {}
         self._derived: dict[Any, Program] = {}
 
@@ -75,11 +80,11 @@ class Program:
         operands: list[Operand] = [
             (numpy_dtype(dtypes.name(t.dtype)), tuple(map(int, t.shape)), i in self.weak) for i, t in enumerate(tensors)
         ]
-        traced = trace(self.name, self.function, operands, self.users)
+        traced = trace(self.name, self.leaves, operands, self.users)
         results = tuple((_torch_dtype(self.name, dtype), shape) for dtype, shape in traced.results)
         self._check_aliases(tensors, results)
         op = declare(self.name, len(tensors), self.aliases, traced.key, results)
-        return Call(op, traced.key, results, traced.tree)
+        return Call(op, traced.key, results)
 
     def _check_aliases(self, tensors: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
         for operand, result in self.aliases:
@@ -127,8 +132,14 @@ class Program:
         return known
 
     def leaves(self, *arrays: Any) -> list[Any]:
-        """The results as a list."""
-        return jax.tree.leaves(self.function(*arrays))
+        """The results as a list. Their tree is noted: it may depend on the shapes."""
+        results, tree = jax.tree.flatten(self.function(*arrays))
+        self._trees[tuple([(tuple(a.shape), str(a.dtype)) for a in arrays])] = tree
+        return results
+
+    def tree(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The tree of the results for operands like these, for which the function was traced."""
+        return self._trees[tuple([(tuple(t.shape), str(numpy_dtype(dtypes.name(t.dtype)))) for t in tensors])]
 
 
 class Residuals(Program):
@@ -153,7 +164,7 @@ class Residuals(Program):
         kept: list[Any] = []
         places: list[Any] = []  # of each residual: an index among operands, results and residuals, or a constant
         for leaf in leaves:
-            if not isinstance(leaf, jax.core.Tracer):
+            if not isinstance(leaf, Tracer):
                 places.append(_Constant(leaf))
                 continue
             index = next((i for i, array in enumerate([*known, *kept]) if array is leaf), len(known) + len(kept))
@@ -204,12 +215,12 @@ def describe(dtype: torch.dtype, shape: Sequence[int]) -> str:
 
 
 def _torch_dtype(name: str, dtype: Any) -> torch.dtype:
-    if dtype not in _TORCH:
+    if dtype not in TORCH_DTYPES:
         raise NotImplementedError(
             f"{name} returned an array of dtype {dtype}, which no tensor can have: convert it in the function, by "
             "x.astype(jnp.int8) for one"
         )
-    return _TORCH[dtype]
+    return TORCH_DTYPES[dtype]
 
 
 def _is_float(array: Any) -> bool:
@@ -253,4 +264,3 @@ def _jvp(function: Function, given: Mask) -> Function:
         return jax.jvp(floats, primals, [d.astype(p.dtype) for d, p in zip(directions, primals, strict=True)])[1]
 
     return tangents
-

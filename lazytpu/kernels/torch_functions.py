@@ -27,7 +27,7 @@ from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.torch_private import stash_in_thread
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.types import dtype_of, numpy_dtype
-from lazytpu.kernels.exchange import TORCH_DTYPES, to_jax
+from lazytpu.kernels.exchange import TORCH_DTYPES
 from lazytpu.lowering import emit
 from lazytpu.options import options
 from lazytpu.passes.pipeline import run_pipeline
@@ -136,7 +136,9 @@ def _record(of: TorchFunction, function: Callable[..., Any], arrays: Sequence[An
         returned = [_result(of.name, value) for value in function(*operands)]
         for operand, value in zip(operands, held, strict=True):
             if tensors.value_of(operand) is not value:
-                raise RuntimeError(f"{of.name} writes into its argument, which a function of JAX cannot: write into x.clone()")
+                raise RuntimeError(
+                    f"{of.name} writes into its argument, which a function of JAX cannot: write into x.clone()"
+                )
         live = tuple([_slot(inner, t) for t in returned])
     state = inner.state
     if any(record.rng is not None for record in state.records()):
@@ -179,7 +181,7 @@ def _slot(inner: Recorder, tensor: torch.Tensor) -> int:
     """The slot of a result; an argument or captured tensor that is returned as it is is copied."""
     value = tensors.value_of(tensor)
     if value.epoch != inner.epoch or value.buffer is not None:
-        tensor = tensor + 0 if tensor.dtype is not torch.bool else tensor.logical_or(False)
+        tensor = tensor + 0 if tensor.dtype is not torch.bool else tensor | tensor
         value = tensors.value_of(tensor)
     return value.slot
 
@@ -231,23 +233,34 @@ def _differentiable(of: TorchFunction, function: Callable[..., list[torch.Tensor
     def backward(arrays: Any, cotangents: Any) -> Any:
         floating = [jnp.issubdtype(a.dtype, jnp.inexact) for a in arrays]
         given = [c.dtype != jax.dtypes.float0 for c in cotangents]
-
-        def gradients(*values: torch.Tensor) -> list[torch.Tensor]:
-            operands, directions = list(values[: len(arrays)]), values[len(arrays) :]
-
-            def chosen(*differentiated: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                remaining = iter(differentiated)
-                merged = [next(remaining) if f else x for x, f in zip(operands, floating, strict=True)]
-                return tuple(r for r, give in zip(function(*merged), given, strict=True) if give)
-
-            _, pull = torch.func.vjp(chosen, *[x for x, f in zip(operands, floating, strict=True) if f])
-            return list(pull(tuple(directions)))
-
-        found = iter(_differentiable(of, gradients)(*arrays, *[c for c, give in zip(cotangents, given, strict=True) if give]))
-        return tuple(next(found) if f else np.zeros(a.shape, jax.dtypes.float0) for a, f in zip(arrays, floating, strict=True))
+        directions = [c for c, give in zip(cotangents, given, strict=True) if give]
+        found = iter(_differentiable(of, _gradients(function, floating, given))(*arrays, *directions))
+        return tuple(
+            next(found) if is_float else np.zeros(a.shape, jax.dtypes.float0)
+            for a, is_float in zip(arrays, floating, strict=True)
+        )
 
     call.defvjp(forward, backward)
     return call
+
+
+def _gradients(
+    function: Callable[..., list[torch.Tensor]], floating: Sequence[bool], given: Sequence[bool]
+) -> Callable[..., list[torch.Tensor]]:
+    """(*operands, *cotangents of the results `given`) -> the gradients of the operands that are `floating`."""
+
+    def gradients(*values: torch.Tensor) -> list[torch.Tensor]:
+        operands, directions = values[: len(floating)], values[len(floating) :]
+
+        def chosen(*differentiated: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            remaining = iter(differentiated)
+            merged = [next(remaining) if f else x for x, f in zip(operands, floating, strict=True)]
+            return tuple(r for r, give in zip(function(*merged), given, strict=True) if give)
+
+        pulled: Any = torch.func.vjp(chosen, *[x for x, f in zip(operands, floating, strict=True) if f])
+        return [g.conj() if g.is_complex() else g for g in pulled[1](tuple(d.conj() for d in directions))]
+
+    return gradients
 
 
 def _batched(of: TorchFunction, function: Callable[..., list[torch.Tensor]]) -> Callable[..., Any]:

@@ -37,15 +37,14 @@ _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 @dataclass(frozen=True)
 class Traced:
-    """A function traced for given operands: the key of its body, the (dtype, shape) of its results, and their tree."""
+    """A function traced for given operands: the key of its body, and the (dtype, shape) of its results."""
 
     key: str
     results: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
-    tree: Any
 
 
 def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True) -> Traced:
-    """Trace a function of arrays that returns a tree of arrays; with `check`, see whether it keeps any.
+    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any.
 
     64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise as jax is configured.
     Raises TypeError, ValueError or RuntimeError for what is not a pure JAX function, and NotImplementedError for what
@@ -53,8 +52,7 @@ def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], 
     """
     wide = bool(jax.config.read("jax_enable_x64")) or any(dtype in _WIDE for dtype, _, _ in operands)
     with jax.enable_x64(wide):
-        traced, tree = _trace(name, function, operands, check)
-        closed = traced.jaxpr
+        closed = _trace(name, function, operands, check)
         results = tuple((np.dtype(a.dtype), tuple(a.shape)) for a in closed.out_avals)
         lower = partial(_lowered, name, closed, [(dtype, shape) for dtype, shape, _ in operands], wide)
         platform = client.platform()
@@ -63,7 +61,7 @@ def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], 
         digest.update(body)
     key = f"{identifier(name)}_{digest.hexdigest()[:16]}"
     bodies.provide(key, platform, body, lower)
-    return Traced(key, results, tree)
+    return Traced(key, results)
 
 
 def identifier(name: str) -> str:
@@ -72,18 +70,18 @@ def identifier(name: str) -> str:
     return word if word[:1].isalpha() else f"kernel_{word}".rstrip("_")
 
 
-def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool) -> tuple[Any, Any]:
-    trees: list[Any] = []
+def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool) -> Any:
     traces: list[weakref.ref[Any]] = []
 
     def flat(*leaves: Any) -> list[Any]:
         if leaves:
             traces.append(weakref.ref(client.trace_of(leaves[0])))
-        results, tree = jax.tree.flatten(function(*leaves))
+        results = function(*leaves)
         for value in results:
             if not isinstance(value, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
                 raise _Foreign(value)
-        trees.append(tree)
+        if not results:
+            raise _Nothing
         return results
 
     arguments = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for dtype, shape, weak in operands]
@@ -91,14 +89,20 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
         traced = jax.jit(flat, keep_unused=True).trace(*arguments)
     except _Foreign as error:
         raise errors.foreign_result(name, error.value) from None
+    except _Nothing:
+        raise TypeError(f"{name} returned no array: a kernel returns what it computes") from None
     except Exception as error:
         raise errors.untraceable(name, error) from error
-    if not trees[0].num_leaves:
-        raise TypeError(f"{name} returned no array: a kernel returns what it computes")
+    if _is_open(traced.jaxpr, len(operands)):
+        raise errors.escaped(name)
     _check_effects(name, traced)
     if check:
         _check_leaks(name, traces)
-    return traced, trees[0]
+    return client.without_dead_code(traced.jaxpr)
+
+
+class _Nothing(Exception):
+    """The function returned nothing."""
 
 
 class _Foreign(Exception):
@@ -107,6 +111,21 @@ class _Foreign(Exception):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
+
+
+def _is_open(closed: Any, operands: int) -> bool:
+    """Whether a jaxpr uses a tracer of another trace: it then has more parameters than operands, or variables that
+    nothing in it defines."""
+    jaxpr = closed.jaxpr
+    if len(jaxpr.invars) != operands or len(closed.consts) != len(jaxpr.constvars):
+        return True
+    defined = {*jaxpr.constvars, *jaxpr.invars}
+    for equation in jaxpr.eqns:
+        if any(not isinstance(atom, core.Literal) and atom not in defined for atom in equation.invars):
+            return True
+        defined.update(equation.outvars)
+    used = [atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)]
+    return not defined.issuperset(used)
 
 
 def _check_effects(name: str, traced: Any) -> None:

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax._src import compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
+from jax._src.interpreters import partial_eval
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 
@@ -333,6 +334,12 @@ def kernel_cost(body: Any, steps: int, moved: int) -> Any:
 
     once = cost_estimate.cost_estimate_jaxpr(core.ClosedJaxpr(body, ()))
     return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
+
+
+def without_dead_code(closed: Any) -> Any:
+    """A closed jaxpr without what its results do not need, loops included. It takes all of its operands."""
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return closed.replace(jaxpr=jaxpr)
 
 
 def trace_of(tracer: Any) -> Any:
