@@ -53,8 +53,8 @@ class Transfers:
         return from_numpy(array.reshape(-1), dtype)
 
     def share(self, buffer: Buffer) -> Any:
-        """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer, and
-        raises what failed in the runs that it depends on, once."""
+        """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer,
+        and raises what failed in the runs that it depends on, once."""
         self.inflight.settle()
         if buffer.outcome is not None and buffer.outcome.errors:
             self._raise_first(buffer.outcome.errors)

@@ -19,7 +19,7 @@ _ARRAYS = ("Array", "ArrayLike", "ndarray", "Tensor")  # jax.Array, jax.typing.A
 
 @dataclass(frozen=True)
 class Static:
-    """A leaf that is part of the kernel. `key` tells apart what is equal in Python and not in a program: True, 1, 1.0."""
+    """A leaf that is part of the kernel. Its `key` tells apart what is equal in Python alone: True, 1 and 1.0."""
 
     value: Any
     key: Any

@@ -27,6 +27,15 @@ def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     return recorded(program, tensors)
 
 
+def differentiates(tensors: Tensors) -> bool:
+    """Whether a call with these operands takes part in a derivative or a transform."""
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t.requires_grad:
+                return True
+    return transforms() is not None or forward_ad._current_level >= 0
+
+
 def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     """The results of a program without derivatives."""
     call = program.call(tensors)
@@ -40,8 +49,8 @@ def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
 def _refuse_aliases(program: Program, what: str) -> None:
     if program.aliases:
         raise RuntimeError(
-            f"{program.name} writes into its operands (input_output_aliases), which {what} cannot follow. Call it under "
-            "torch.no_grad(), on detached tensors, or without input_output_aliases"
+            f"{program.name} writes into its operands (input_output_aliases), which {what} cannot follow. Call it "
+            "under torch.no_grad(), on detached tensors, or without input_output_aliases"
         )
 
 

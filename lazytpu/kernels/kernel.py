@@ -12,7 +12,7 @@ import torch
 from lazytpu.frontend.libraries.compile import make_opaque
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
-from lazytpu.kernels.autograd import apply
+from lazytpu.kernels.autograd import apply, differentiates, recorded
 from lazytpu.kernels.programs import Program, describe
 
 
@@ -44,8 +44,7 @@ class CustomKernel:
         self._traceable = function
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
-        # Of calls with tensors alone, by signature: the program, whether it returns one array, the tree of its results.
-        self._known: dict[Any, tuple[Program, bool, Any]] = {}
+        self._known: dict[Any, _Known] = {}  # calls with tensors alone, by signature
         self._captured = captured.of(function)
         make_opaque(self)
 
@@ -89,12 +88,8 @@ class CustomKernel:
         tree = program.tree(tensors)
         only_tensors = plain and not numbers and len(tensors) == len(args) == len(leaves)
         if only_tensors and self.cast_inputs is None and all(type(t) in _PLAIN for t in tensors):
-            self._known[self._signature(args)] = program, tree == _SINGLE, tree
+            self._known[(*[(t.shape, t.dtype) for t in args], self._captured.now())] = _Known(program, tree)
         return jax.tree.unflatten(tree, results)
-
-    def _signature(self, tensors: Sequence[Any]) -> Any:
-        """The signature of a call with tensors alone."""
-        return (*[(t.shape, t.dtype) for t in tensors], self._captured.now())
 
     def _find(
         self, leaves: Sequence[Any], tree: Any, numbers: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -147,6 +142,32 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SINGLE = jax.tree.structure(0)
 
 
+class _Known:
+    """A call that was made before: its program, the tree of its results, and its op once it was recorded plainly."""
+
+    __slots__ = ("key", "op", "program", "single", "tree")
+
+    def __init__(self, program: Program, tree: Any) -> None:
+        self.program = program
+        self.tree = tree
+        self.single = tree == _SINGLE
+        self.op: Any = None
+        self.key = ""
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The results for tensors of this signature."""
+        if differentiates(tensors):
+            results = apply(self.program, tensors)
+        elif self.op is not None:  # it returns one array
+            return self.op(*tensors, self.key)
+        else:
+            results = recorded(self.program, tensors)
+            if self.single and not self.program.aliases:
+                call = self.program.call(tensors)
+                self.op, self.key = call.op, call.key
+        return results[0] if self.single else jax.tree.unflatten(self.tree, results)
+
+
 def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a kernel. One with plain tensors alone that was made before is one look-up, and then its op."""
     if not kwargs:
@@ -155,7 +176,5 @@ def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, A
         except (AttributeError, TypeError):
             known = None
         if known is not None:
-            program, single, tree = known
-            results = apply(program, args)
-            return results[0] if single else jax.tree.unflatten(tree, results)
+            return known.run(args)
     return kernel._call(args, kwargs)

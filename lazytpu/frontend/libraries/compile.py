@@ -91,8 +91,8 @@ _opaque: WeakSet[Any] = WeakSet()
 
 
 def make_opaque(function: Any) -> None:
-    """Let dynamo put calls of a function into its graphs as they are. Ops that it records while a graph is traced further
-    are in that graph; arguments and results may be tensors, settings, and tuples, lists and dicts of them."""
+    """Let dynamo put calls of a function into its graphs as they are. Ops that it records while a graph is traced
+    further are in that graph; arguments and results may be tensors, settings, and tuples, lists and dicts of them."""
     _opaque.add(function)
     rules = sys.modules.get(private.DYNAMO_RULES)
     if rules is not None:
