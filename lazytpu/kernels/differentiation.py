@@ -9,6 +9,8 @@ wherever there is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -34,6 +36,51 @@ def reversible(function: Function) -> Function:
 def scanned(function: Function) -> Function:
     """`function` with its kernels in their interpreted form, which is differentiable in both modes."""
     return _substituted(function, _as_scan, lambda equation: True)
+
+
+def with_gradient(
+    name: str, function: Function, forward: Function, backward: Function, arguments: Callable[[Sequence[Any]], Any]
+) -> Function:
+    """`function` of arrays with a gradient written by hand; `arguments(arrays)` are the (args, kwargs) that `forward`
+    takes, and `backward` returns a gradient for each of them that holds arrays."""
+
+    def pulled(count: int, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+        args, kwargs = arguments([_Index(i) for i in range(count)])
+        groups = [[leaf for leaf in jax.tree.leaves(a) if isinstance(leaf, _Index)] for a in (*args, *kwargs.values())]
+        groups = [group for group in groups if group]
+        given = backward(residuals, cotangents)
+        if not isinstance(given, tuple) or len(given) != len(groups):
+            raise TypeError(
+                f"{name}: backward has to return a tuple of {len(groups)} gradients, one for each argument that holds "
+                f"tensors (None for none); it returned {given!r}"
+            )
+        found: list[Any] = [None] * count
+        for group, gradient in zip(groups, given, strict=True):
+            leaves = jax.tree.leaves(gradient, is_leaf=lambda x: x is None)
+            leaves = leaves * len(group) if gradient is None else leaves
+            if len(leaves) != len(group):
+                raise TypeError(f"{name}: a gradient of backward has {len(leaves)} arrays, its argument {len(group)}")
+            for index, leaf in zip(group, leaves, strict=True):
+                found[index.place] = leaf
+        return tuple(found)
+
+    def run(*arrays: Any) -> tuple[Any, Any]:
+        args, kwargs = arguments(arrays)
+        return forward(*args, **kwargs)
+
+    def differentiable(*arrays: Any) -> Any:
+        ruled = jax.custom_vjp(function)
+        ruled.defvjp(run, partial(pulled, len(arrays)))
+        return ruled(*arrays)
+
+    return differentiable
+
+
+@dataclass(frozen=True)
+class _Index:
+    """In place of array `place` of a call, to see which argument holds it."""
+
+    place: int
 
 
 def _substituted(function: Function, kernel: Callable[[Any], Function], into: Callable[[Any], bool]) -> Function:

@@ -64,7 +64,8 @@ def side_effect(name: str, effect: str) -> SideEffectError:
     """The error for a function that does something besides computing its results."""
     return SideEffectError(
         f"{name} has a side effect ({effect}), and a kernel is part of a program that is compiled once, cached "
-        "on disk, and may run any number of times. Remove it from the function; return what you want to look at as a result"
+        "on disk, and may run any number of times. Remove it from the function, and "
+        "return what you want to look at"
     )
 
 

@@ -13,6 +13,7 @@ from lazytpu.frontend.libraries.compile import make_opaque
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply, differentiates, recorded
+from lazytpu.kernels.differentiation import with_gradient
 from lazytpu.kernels.programs import Program, describe
 
 
@@ -41,7 +42,7 @@ class CustomKernel:
         self.aliases = tuple(sorted((input_output_aliases or {}).items()))
         self.cast_inputs = cast_inputs
         self.sharding_rule = sharding_rule
-        self._traceable = function
+        self._own_gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
         self._known: dict[Any, _Known] = {}  # calls with tensors alone, by signature
@@ -55,22 +56,12 @@ class CustomKernel:
         return call_kernel(self, args, kwargs)
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Use these for gradients, in the form of `jax.custom_vjp`: `forward(*args)` returns the results and residuals,
-        `backward(residuals, cotangents)` the gradients of all array arguments, None for one without."""
-        if isinstance(self.function, jax.custom_vjp):
-            raise ValueError(f"{self.name} is a jax.custom_vjp, which has derivatives of its own")
-        names = self._static_names()
-        differentiable = jax.custom_vjp(self.function, nondiff_argnames=names)
-        differentiable.defvjp(forward, backward)
-        self._traceable = differentiable
+        """Use these for gradients. `forward`, called as the function is, returns (results, residuals).
+        `backward(residuals, cotangents)` returns a tuple with the gradient of each argument that holds tensors, in
+        order: a tree like the argument, or None for no gradient."""
+        self._own_gradient = forward, backward
         self._programs.clear()
         self._known.clear()
-
-    def _static_names(self) -> tuple[str, ...]:
-        signature = self._parameters.signature
-        if signature is None:
-            return ()
-        return tuple(name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY)
 
     # -- a call
 
@@ -112,16 +103,20 @@ class CustomKernel:
         return program
 
     def _program(self, tree: Any, parts: Sequence[Static | None], weak: frozenset[int]) -> Program:
-        def function(*arrays: Any) -> Any:
+        def arguments(arrays: Sequence[Any]) -> Any:
             remaining = iter(arrays)
-            leaves = [next(remaining) if part is None else part.value for part in parts]
-            args, kwargs = jax.tree.unflatten(tree, leaves)
+            return jax.tree.unflatten(tree, [next(remaining) if part is None else part.value for part in parts])
+
+        def function(*arrays: Any) -> Any:
+            args, kwargs = arguments(arrays)
             with self._captured.unchanged(self.name):
-                results = self._traceable(*args, **kwargs)
+                results = self.function(*args, **kwargs)
             if self.out_shape is not None:
                 check_declared(self.out_shape, args, kwargs, results)
             return results
 
+        if self._own_gradient is not None:
+            function = with_gradient(self.name, function, *self._own_gradient, arguments)
         program = Program(self.name, function, self.aliases, weak)
         program.users = True
         return program

@@ -99,6 +99,7 @@ def _known(key: str) -> Results:
 
 def _refuse(name: str) -> Callable[..., Any]:
     def refuse(*arguments: Any) -> Any:
+        _known(arguments[-1])
         devices = sorted({str(t.device) for t in arguments if isinstance(t, torch.Tensor)})
         raise RuntimeError(
             f"{name}: expected tensors on 'tpu', got tensors on {', '.join(devices)}. Move them there (x.to('tpu')): "
