@@ -197,5 +197,14 @@ class EnginePort(Protocol):
         device."""
 
     @abstractmethod
+    def share(self, buffer: Any) -> Any:
+        """A jax array of a buffer's memory, which is not donated while the array lives. Raises what failed on the
+        device."""
+
+    @abstractmethod
+    def adopt(self, array: Any, line: Any = None) -> Any:
+        """A device buffer of the memory of a jax array on this device; it is never donated."""
+
+    @abstractmethod
     def fell_back(self) -> None:
         """Count an op that ran on the CPU."""

@@ -14,6 +14,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.libraries import opaque
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
 
@@ -79,6 +80,7 @@ def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
     calls for every module and optimizer, which would break a graph at each call."""
     module.add("lazytpu")
+    opaque.allow_all(module)
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
 

@@ -140,5 +140,11 @@ class Engine(EnginePort):
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         return self.transfers.download(buffer, dtype)
 
+    def share(self, buffer: Any) -> Any:
+        return self.transfers.share(buffer)
+
+    def adopt(self, array: Any, line: Any = None) -> Any:
+        return self.transfers.adopt(array, line)
+
     def fell_back(self) -> None:
         self.metrics.cpu_fallbacks += 1

@@ -65,7 +65,7 @@ to_dlpack = torch._C._to_dlpack
 without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses are tensors like any other
 swap_tensor_impl = torch._C._swap_tensor_impl
 
-# torch.compile: the class behind the backend "inductor", and modules that frontend/libraries/compile.py waits for
+# torch.compile: the class behind the backend "inductor", and modules that dynamo/routing.py waits for
 InductorBackend = torch._TorchCompileInductorWrapper
 INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"

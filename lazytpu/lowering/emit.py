@@ -18,6 +18,7 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
     contractions,
     control,
     indexing,
+    jax_call,
     pointwise,
     random,
     reductions,
