@@ -13,7 +13,6 @@ from xdsl.ir import BlockArgument, SSAValue
 from lazytpu.aten.importer import import_trace
 from lazytpu.exporting.recording import Recorded
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.module import options_of
 from lazytpu.ir.types import shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.options import options
@@ -23,7 +22,7 @@ from lazytpu.passes.registry import at
 from lazytpu.passes.target import Target
 from lazytpu.runtime.client import module_bytecode
 from lazytpu.runtime.mlir import func, ir, legalize_chlo
-from lazytpu.runtime.module_options import OPTIONS
+from lazytpu.runtime.module_options import OPTIONS, options_of
 from lazytpu.runtime.portable import custom_calls
 
 _PHASES = ("<recorded>", "<simplify>", "<patterns>", "<final>")
@@ -89,9 +88,10 @@ class Imported:
         self._arrange(_main(module), arguments, results, seed)
         run_pipeline(module, passes=_pipeline(Target(platform)), verify=options.verify)
         stablehlo = emit(module, name=name, platform=platform)
+        needed = options_of(stablehlo)
         _strip(stablehlo, results)
         legalize_chlo(stablehlo)
-        return Emitted(module_bytecode(stablehlo), tuple(custom_calls(stablehlo)), dict(options_of(module)))
+        return Emitted(module_bytecode(stablehlo), tuple(custom_calls(stablehlo)), needed)
 
     def _arrange(self, function: FuncOp, arguments: Sequence[Port], results: Sequence[Port], seed: Port | None) -> None:
         """Give `@main` these arguments and results, in place of the pack, the trace's inputs and the status."""

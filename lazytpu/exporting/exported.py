@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import jax
 
 
+EXACT = {"xla_allow_excess_precision": False}
+"Options of XLA that all programs of lazytpu are compiled with (`client.compile_options`), and those of JAX are not."
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
     """An exported program.
@@ -60,8 +64,7 @@ class Exported:
     @property
     def compiler_options(self) -> dict[str, dict[str, Any]]:
         """For each platform the options of XLA under which the program rounds as in lazytpu."""
-        exact = {"xla_allow_excess_precision": False}
-        return {platform: {**exact, **program.options} for platform, program in self.programs.items()}
+        return {platform: {**EXACT, **program.options} for platform, program in self.programs.items()}
 
     @property
     def needs_x64(self) -> bool:

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from lazytpu.exporting import safetensors
-from lazytpu.exporting.exported import numpy_dtype
+from lazytpu.exporting.exported import EXACT, numpy_dtype
 from lazytpu.exporting.folder import FORMAT, MANIFEST, digest
 from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor
 from lazytpu.exporting.trees import flatten
 from lazytpu.frontend.ops import exported as op
 from lazytpu.frontend.recording.tensors import DEVICE
 from lazytpu.lowering.templates.exported import PROGRAMS, Program
-from lazytpu.runtime import portable
+from lazytpu.runtime import client, portable
 
 
 class Loaded:
@@ -115,12 +115,18 @@ def load(folder: Path) -> Loaded:
     try:
         signature = Signature.from_json(manifest["signature"])
         version, platforms = str(manifest["stablehlo"]), dict(manifest["platforms"])
+        flags = {platform: _options(about["compiler_options"]) for platform, about in platforms.items()}
         paths = {platform: _path(folder, about["artifact"]) for platform, about in platforms.items()}
         files, weights_file = dict(manifest["files"]), _path(folder, manifest["weights"])
         for path in (*paths.values(), weights_file):
             _check_file(path, files[path.name])
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, f"{MANIFEST} lacks something: {type(error).__name__}: {error}") from error
+    if client.platform() not in paths:
+        raise ValueError(
+            f"the program in {folder} was exported for {' and '.join(paths)}, and this process runs on "
+            f"{client.platform()}; export it again with platforms={client.platform()!r}"
+        )
     artifacts = {platform: path.read_bytes() for platform, path in paths.items()}
     for data in artifacts.values():
         try:
@@ -133,8 +139,13 @@ def load(folder: Path) -> Loaded:
         raise _damaged(folder, "its weights are not those of the manifest")
     results = tuple([(numpy_dtype(tensor.dtype), tensor.shape) for tensor in signature.results])
     key = hashlib.sha256(b"".join(name.encode() + artifacts[name] for name in sorted(artifacts))).hexdigest()
-    PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, results))
+    PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, flags, results))
     return Loaded(key, signature, {name: weight.to(DEVICE) for name, weight in weights.items()}, manifest)
+
+
+def _options(written: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of XLA that a program needs beside those that every program of lazytpu is compiled with."""
+    return {name: value for name, value in written.items() if name not in EXACT}
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,13 +183,3 @@ def on_device(module: fx.GraphModule) -> fx.GraphModule:
 
 def _moved(argument: Any) -> Any:
     return DEVICE if isinstance(argument, torch.device) else argument
-
-
-def weights_of(program: ExportedProgram) -> Mapping[str, torch.Tensor]:
-    """The tensors that a program holds, by the names of their nodes."""
-    held = {**program.constants, **program.state_dict}
-    return {
-        spec.arg.name: held[spec.target]
-        for spec in program.graph_signature.input_specs
-        if spec.kind in WEIGHTS and spec.target is not None
-    }

@@ -110,8 +110,8 @@ class Signature:
         results = self.output_tree.build(
             iter([make(leaf) if isinstance(leaf, Tensor) else None for leaf in self.outputs])
         )
-        by_name = {tensor.name: tensor for tensor in (*self.weights, *self.tensors)}
-        new = [{name: make(by_name[name]) for name in names} for names in (self.new_weights, self.new_inputs)]
+        named = ((self.new_weights, self.weights), (self.new_inputs, self.tensors))
+        new = [{tensor.name: make(tensor) for tensor in among if tensor.name in names} for names, among in named]
         if self.new_inputs:
             return results, *new
         return (results, new[0]) if self.new_weights else results

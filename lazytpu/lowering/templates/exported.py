@@ -14,10 +14,12 @@ from lazytpu.runtime.portable import jax_export
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A loaded program: its portable artifact for each platform, and the (dtype, shape) of each result."""
+    """A loaded program: its portable artifact for each platform, the options of XLA's compiler that it needs there, and
+    the (dtype, shape) of each result."""
 
     name: str
     artifacts: Mapping[str, bytes]
+    options: Mapping[str, Mapping[str, Any]]
     results: tuple[tuple[Any, tuple[int, ...]], ...]
 
 
@@ -25,7 +27,11 @@ PROGRAMS: dict[str, Program] = {}
 "The programs that this process has loaded, by digest. One stays for good: a trace may still lead to it."
 
 
-@template("exported")
+def _needs(platform: str, program: str) -> Mapping[str, Any]:
+    return PROGRAMS[program].options.get(platform, {})
+
+
+@template("exported", needs=_needs)
 def exported(*arrays: Any, program: str) -> Any:
     """Call a loaded program on all of its arguments."""
     loaded = PROGRAMS.get(program)
