@@ -14,14 +14,13 @@ from xdsl.ir import SSAValue
 from lazytpu.aten.importer import Importer, base_of
 from lazytpu.aten.recompute import Recomputation
 from lazytpu.aten.registry import rule
-from lazytpu.aten.scalars import KINDS, PackPlan, Scalar
+from lazytpu.aten.scalars import PackPlan
 from lazytpu.ir.types import shape_of
 from lazytpu.trace.subtraces import SUBTRACES, Subtrace
 from lazytpu.trace.value import Layout
 
 if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
-    from lazytpu.trace.trie import Number
 
 Rng = tuple[SSAValue, SSAValue]
 PER_DRAW, PER_ITERATION = 1 << 32, 1 << 40
@@ -37,7 +36,7 @@ class _Region(Importer):
         self.records = subtrace.records
         self.arguments = arguments
         self.rng = rng
-        self.plan = PackPlan()
+        self.plan = PackPlan(constants=dict(enumerate(subtrace.numbers)))
         self.memory: dict[int, SSAValue] = {}
         self.bases: dict[int, Any] = {}
         self.successors: dict[int, int] = {}
@@ -57,9 +56,6 @@ class _Region(Importer):
         if slot not in self.subtrace.inputs:  # memory that nothing has written
             base = self.bases[slot] = base_of(layout)
             self.memory[slot] = self.b.constant(0, base.dtype, base.memory_shape)
-
-    def number(self, number: Number) -> Scalar:
-        return Scalar(KINDS[number.kind], self.subtrace.numbers[number.index])
 
     def seed_and_offset(self, index: int) -> Rng:
         assert self.rng is not None, "a subtrace that draws, of a record that does not"

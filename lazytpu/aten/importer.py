@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -28,7 +29,7 @@ from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
-from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
+from lazytpu.aten.scalars import PACKS, Packer, PackPlan
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
@@ -41,6 +42,7 @@ from lazytpu.trace.value import Layout
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
 # What rules and torch's decompositions raise on arguments they do not expect.
 _FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
+NO_NUMBERS: Mapping[int, Any] = MappingProxyType({})
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the actual one is set at the end
 
 
@@ -65,25 +67,27 @@ def import_trace(
     names: Mapping[int, str] | None = None,
     *,
     bounds_checks: bool = True,
+    constants: Mapping[int, Any] = NO_NUMBERS,
 ) -> Imported:
     """The module that computes the values of the slots `live`.
 
     `donated` are indices into the trace's inputs, in order of admission: results may reuse their memory. `names` maps
-    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it.
+    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it. The
+    run-time numbers in `constants`, by index, are part of the module with these values; the others are its arguments.
     Raises ImportFailure.
     """
-    return Importer(records, bounds_checks).run(live, frozenset(donated), names or {})
+    return Importer(records, bounds_checks, constants).run(live, frozenset(donated), names or {})
 
 
 class Importer:
     """Imports records one after the other; `memory` has the array behind each slot."""
 
-    def __init__(self, records: Sequence[Record], bounds_checks: bool):
+    def __init__(self, records: Sequence[Record], bounds_checks: bool, constants: Mapping[int, Any]):
         self.records = records
         self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
-        self.plan = PackPlan()
+        self.plan = PackPlan(constants=constants)
         for pack in PACKS:
             self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (UNKNOWN,)), len(self.block.args))
         self.memory: dict[int, SSAValue] = {}  # slot -> array in memory order
@@ -148,10 +152,6 @@ class Importer:
         """The run-time numbers of a random op (0-d ui64), of which the first has this index."""
         return self.plan.element(self.b, index, "ui64"), self.plan.element(self.b, index + 1, "ui64")
 
-    def number(self, number: Number) -> Scalar:
-        """A number as rules get it."""
-        return Scalar(KINDS[number.kind], None, self.plan, number.index)
-
     def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Evaluation | None:
         """The result of an op whose operands and results are all empty. torch accepts dtypes here for which it has no
         kernel and we have no rule."""
@@ -184,7 +184,7 @@ class Importer:
         if isinstance(value, Operand):
             return self.read(value)
         if isinstance(value, Number):
-            scalar = self.number(value)
+            scalar = self.plan.scalar(value.index, value.kind)
             return scalar if value.dtype is None else scalar.materialize(self.b, dtypes.name(value.dtype))
         if isinstance(value, list):
             return [self._argument(v) for v in value]

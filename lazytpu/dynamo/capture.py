@@ -132,12 +132,12 @@ Result = Input | Fresh | Unwritten | Static | RandomState
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
-    `inputs` maps a slot to the argument that has it, `uploads` to a constant that the graph brings along. `written` maps
-    an argument to the slot of its storage's new value.
-    `values` has the layout of each slot that a storage holds afterwards and that is no input; `slots` is the number of
-    all. `numbers` are the run-time numbers. They are constants of the graph, except for the seed and the offset of each
-    random op. `draws` has their indices, and where they come from: None for the generator, or the number of an argument
-    that is a generator's state, and how many draws after it. `results` is what the graph returns.
+    `inputs` maps a slot to the argument that has it, and `uploads` a slot to a constant that the graph brings along.
+    `written` maps an argument to the slot of its storage's new value. `values` has the layout of each slot that a
+    storage holds afterwards and that is no input; `slots` is the number of all. `numbers` are the run-time numbers,
+    constants of the graph except for the seed and the offset of each random op. `draws` has their indices and where
+    they come from: None for the generator, or the argument that is a generator's state, and how many draws after it.
+    `results` is what the graph returns.
     """
 
     records: tuple[Record, ...]
@@ -161,7 +161,8 @@ def capture(
     """The records of `graph` on `args`, tensors of the device and Python values, of which only the layouts matter.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
-    `states` are the indices of those that are states of generators. Raises NotOneRecord, NewConstants, and what the graph's ops raise.
+    `states` are the indices of those that are states of generators.
+    Raises NotOneRecord, NewConstants, and what the graph's ops raise.
     """
     outer = recorder()
     inner = CaptureRecorder(outer)
@@ -250,9 +251,9 @@ class _Run(GraphRun):
         result = super().run_node(n)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
-        expected = n.meta.get("val")
-        if result is None and isinstance(expected, torch.Tensor):  # a result that only the backward pass of others needs
-            result = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype, device=expected.device)
+        like = n.meta.get("val")
+        if result is None and isinstance(like, torch.Tensor):  # a result that only other devices' backward passes need
+            result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
         return result
 
     def save_state(self) -> Any:

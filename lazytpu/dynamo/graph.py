@@ -74,7 +74,7 @@ class CompiledGraph:
             with r.lock:
                 try:
                     plan = self._record(r, inputs, drawn, values)
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001  (raised below, without the lock)
                     r.rollback()
                     failure = error
                 else:

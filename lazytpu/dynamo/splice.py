@@ -23,9 +23,10 @@ from lazytpu.trace.value import EMPTY, Layout, Value
 class Plan:
     """What a hit makes of a graph. New slots count from the first that is free after the arguments are admitted.
 
-    `uploads` are constants to admit after the arguments. `slots` is the number of new slots. `values` are (slot, layout) of those that become values: the first ones are written into
-    the storages of the arguments `written`. `moved` are pairs of arguments of which the first takes the value of the
-    second. `numbers` and `draws` are those of the capture. Of each result, `results` has the tensor's source.
+    `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
+    layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
+    gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
+    `results` is (kind, source, view): where the tensor's value comes from, and how the tensor looks at it.
     """
 
     uploads: tuple[Value, ...]

@@ -19,8 +19,8 @@ _registered = False
 
 
 def register(start_engine: Callable[[], object]) -> bool:
-    """Make "tpu" a device of torch, once; returns whether this call has. Cheap: `start_engine`, which gives the frontend its engine, and the kernels
-    wait for the first use.
+    """Make "tpu" a device of torch, once; returns whether this call has. Cheap: `start_engine`, which gives the
+    frontend its engine, and the kernels wait for the first use.
 
     If another package owns PrivateUse1, nothing is registered, and the first use raises RuntimeError naming it.
     """

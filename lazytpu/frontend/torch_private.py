@@ -10,8 +10,8 @@ from torch import _tensor_str as tensor_str
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
-from torch.utils import _pytree as pytree
 from torch.utils import _python_dispatch, checkpoint
+from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 __all__ = ["pytree", "tensor_str"]
@@ -79,6 +79,8 @@ without_modes = _python_dispatch._disable_current_modes
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
 
 CONTROL_FLOW = (cond_op, while_loop_op, scan_op)  # higher-order ops, with a `py_impl` for a dispatch key
+
+HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func

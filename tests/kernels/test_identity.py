@@ -104,7 +104,8 @@ def test_a_text_holds_the_bodies_of_its_kernels(tmp_path: Path):
 def test_a_text_without_the_body(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bodies, "_BODIES", {})
     monkeypatch.setattr(bodies, "_MAKERS", {})
-    text = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { %0 = lazytpu.jax_call f_0123456789abcdef %x : tensor<2xf32> func.return %0 : tensor<2xf32> }"
+    call = "%0 = lazytpu.jax_call f_0123456789abcdef %x : tensor<2xf32>"
+    text = f"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{ {call} func.return %0 : tensor<2xf32> }}"
     with pytest.raises(ValueError, match="there is no body of the kernel f_0123456789abcdef for 'cpu'"):
         emit(parse_module(text))
 

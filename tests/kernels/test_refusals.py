@@ -88,7 +88,7 @@ def test_an_array_of_an_earlier_call():
     x = torch.ones(2, device="tpu")
     with pytest.raises(RuntimeError, match="keeps an array"):
         custom_jax_kernel(keeping)(x)
-    with pytest.raises(RuntimeError, match="uses an array that an earlier call of it.*kept"):
+    with pytest.raises(RuntimeError, match=r"uses an array that an earlier call of it.*kept"):
         custom_jax_kernel(lambda x: x + KEPT[-1])(x)
     KEPT.clear()
 

@@ -60,7 +60,7 @@ LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
-WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md"]
+WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md", ROOT / "docs/export.md"]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

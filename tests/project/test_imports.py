@@ -39,8 +39,12 @@ MAY_IMPORT = {
     "rehearsal": {
         "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
     },
+    "exporting": {
+        "aten", "frontend", "ir", "lowering", "options", "passes", "rehearsal", "runtime", "trace", "version", "wiring",
+    },
     "lazytpu": {
-        "aten", "engine", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version", "wiring",
+        "aten", "engine", "exporting", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version",
+        "wiring",
     },
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
 }  # fmt: skip

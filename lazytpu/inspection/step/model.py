@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from functools import cached_property
-from itertools import accumulate
 
 from lazytpu.inspection.step.fusion import FusedKernel, fuse
 from lazytpu.inspection.step.reading import StepOp, StepProgram
