@@ -214,8 +214,11 @@ def memory() -> MemoryReport:
 
 def explain() -> Explanation:
     """Why programs were compiled: for each the reason code, what differs from the nearest earlier program, a diff, and
-    what to do. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the same as it happens."""
-    return wiring.start().compiler.recompiles.explanation()
+    what to do; and the graph breaks of torch.compile. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints
+    the reasons as they happen."""
+    from lazytpu.dynamo.breaks import graph_breaks
+
+    return wiring.start().compiler.recompiles.explanation(graph_breaks())
 
 
 def graphs() -> list[ProgramGraph]:

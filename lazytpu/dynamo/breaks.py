@@ -20,6 +20,10 @@ class GraphBreak:
     place: str
     source: str = ""
 
+    def __str__(self) -> str:
+        source = f"\n      {self.source}" if self.source else ""
+        return f"at {self.place}: {self.reason}{source}"
+
 
 _one_by_one: list[GraphBreak] = []
 

@@ -35,7 +35,8 @@ MAY_IMPORT = {
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
     "engine": {"aten", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime", "trace"},
     "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
-    "wiring": {"engine", "frontend", "options"},
+    "dynamo": {"frontend", "trace"},
+    "wiring": {"dynamo", "engine", "frontend", "options"},
     "rehearsal": {
         "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
     },
@@ -43,7 +44,7 @@ MAY_IMPORT = {
         "aten", "frontend", "ir", "lowering", "options", "passes", "rehearsal", "runtime", "trace", "version", "wiring",
     },
     "lazytpu": {
-        "aten", "engine", "exporting", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version",
+        "aten", "dynamo", "engine", "exporting", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version",
         "wiring",
     },
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},

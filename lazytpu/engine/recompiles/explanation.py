@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lazytpu.engine.recompiles.reasons import Reason, sentence
 from lazytpu.engine.recompiles.wording import place
@@ -78,7 +79,7 @@ _FROM = {
 class Explanation(Sequence[Made]):
     """All programs that were made, oldest first; `print(lazytpu.explain())` shows them with their reasons."""
 
-    def __init__(self, programs: Sequence[Made], forgotten: int):
+    def __init__(self, programs: Sequence[Made], forgotten: int, graph_breaks: Sequence[Any] = ()):
         self.programs = tuple(programs)
         "What was made, oldest first."
         self.counts = dict(Counter(made.code for made in self.programs))
@@ -87,6 +88,8 @@ class Explanation(Sequence[Made]):
         "How many of them XLA compiled; the others came from a cache."
         self.forgotten = forgotten
         "Older programs that are no longer listed."
+        self.graph_breaks = tuple(graph_breaks)
+        "Where code under torch.compile is not one record (`lazytpu.dynamo.breaks.GraphBreak`)."
 
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
@@ -98,12 +101,13 @@ class Explanation(Sequence[Made]):
         return iter(self.programs)
 
     def __str__(self) -> str:
+        breaks = [f"graph break {item}" for item in self.graph_breaks]
         if not self.programs:
-            return "no program was made yet"
+            return "\n".join(["no program was made yet", *breaks])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))
         head = f"{len(self.programs):,} programs, {self.compiles:,} compiled by XLA: {counts}"
         if self.forgotten:
             head += f" ({self.forgotten:,} older ones are no longer listed)"
-        return "\n".join([head, *map(str, self.programs)])
+        return "\n".join([head, *map(str, self.programs), *breaks])
 
     __repr__ = __str__

@@ -62,10 +62,10 @@ class Recompiles:
         self._sites: dict[str, set[int]] = {}  # mode -> hashes of ops and lines that ran in it
         self._lock = threading.RLock()
 
-    def explanation(self) -> Explanation:
-        """The programs so far with their reasons."""
+    def explanation(self, graph_breaks: Sequence[Any] = ()) -> Explanation:
+        """The programs so far with their reasons, and the graph breaks given."""
         with self._lock:
-            return Explanation(tuple(self._listed), self._count - len(self._listed))
+            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks)
 
     @contextmanager
     def making(
