@@ -11,9 +11,9 @@ collectives run in parallel, and their consumers wait for them. Memory holds arg
 until its last use, and the step's results to the end.
 
 Constants of the chip, collectives and kernels are those of the cost report (`lazytpu.inspection.tpu`). Its schedule is
-not: there, a transfer ends before the op that reads it begins, because the compiler starts it early enough. With kernels
-that wait like that, the steps of `make calibration` would wait 6.6, 5.1, 6.5, 26.6 and 0.4 us for HBM, instead of 3.6,
-2.6, 3.4, 13.6 and 0; libtpu says 0.5, 1.7, 1.3, 16.3 and 0.
+not: there, a transfer ends before the op that reads it begins, because the compiler starts it early enough. With
+kernels that wait like that, the steps of `make calibration` would wait 6.6, 5.1, 6.5, 26.6 and 0.4 us for HBM, instead
+of 3.6, 2.6, 3.4, 13.6 and 0; libtpu says 0.5, 1.7, 1.3, 16.3 and 0.
 """
 
 from __future__ import annotations
