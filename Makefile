@@ -95,7 +95,7 @@ interrupts: $(TESTED)
 
 # One process: the switches are those of the process. Each program runs on the device and on the CPU.
 random-switches: $(TESTED)
-	OMP_NUM_THREADS=1 RANDOM_SWITCHES=$(SWITCHED) $(BIN)/python -m pytest tests/frontend/test_ambient.py $(ARGS)
+	OMP_NUM_THREADS=1 RANDOM_SWITCHES=$(SWITCHED) $(BIN)/python -m pytest tests/frontend/recording/test_ambient.py $(ARGS)
 # Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)

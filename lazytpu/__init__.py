@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lazytpu.engine.compiling.warmup import Warmed
     from lazytpu.engine.memory.alive import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
+    from lazytpu.exporting.api import export
     from lazytpu.frontend.recording.modes import Mode
     from lazytpu.inspection.graphs import ProgramGraph
     from lazytpu.inspection.tpu.report import TpuReport
@@ -32,6 +33,7 @@ __all__ = [
     "cache",
     "explain",
     "explain_cut",
+    "export",
     "graphs",
     "mark_step",
     "memory",
@@ -50,7 +52,12 @@ wiring.register()
 
 
 def __getattr__(name: str) -> Any:
-    """`lazytpu.cache`, the cache of compiled programs on disk, which is loaded on first access."""
+    """`lazytpu.cache`, the cache of compiled programs on disk, and `lazytpu.export`, which are loaded on first
+    access."""
+    if name == "export":
+        from lazytpu.exporting.api import export
+
+        return export
     if name != "cache":
         raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
     from lazytpu.runtime.cache.api import cache

@@ -7,7 +7,7 @@ cannot be made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, State
+from lazytpu.trace.trie import CutPlan, Record, State
 from lazytpu.trace.value import Layout
 
 
@@ -151,6 +151,11 @@ class EnginePort(Protocol):
     # -- traces
 
     @abstractmethod
+    def text_of(self, records: Sequence[Record]) -> str:
+        """A trace as text: equal for equal traces, in every process, and for those alone. Raises TypeError when an
+        argument has no text."""
+
+    @abstractmethod
     def plan_of(self, state: State) -> CutPlan:
         """The plan of a trace that is at `state`, kept while it is in use."""
 
@@ -190,6 +195,15 @@ class EnginePort(Protocol):
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements in memory order, owned by the caller. Raises what failed on the
         device."""
+
+    @abstractmethod
+    def share(self, buffer: Any) -> Any:
+        """A jax array of a buffer's memory, which is not donated while the array lives. Raises what failed on the
+        device."""
+
+    @abstractmethod
+    def adopt(self, array: Any, line: Any = None) -> Any:
+        """A device buffer of the memory of a jax array on this device; it is never donated."""
 
     @abstractmethod
     def fell_back(self) -> None:

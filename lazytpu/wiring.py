@@ -18,7 +18,10 @@ ENGINE: Engine | None = None
 def register() -> None:
     """Make "tpu" a device of torch. `import torch` calls it through the entry point, so it loads neither jax nor xDSL
     nor kernels."""
-    register_device(start)
+    if register_device(start):
+        from lazytpu.dynamo import routing  # which names the device
+
+        routing.install()
 
 
 def start() -> Engine:

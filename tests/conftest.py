@@ -23,6 +23,8 @@ os.environ.setdefault("LAZYTPU_BACKGROUND_COMPILE", "300")
 
 OPTIMIZED = (
     *("engine", "interrupts", "modes", "passes", "rehearsal", "runtime", "trace"),
+    "frontend/recording/test_step_ends.py",
+    "frontend/recording/test_step_starts.py",
     "frontend/test_float8.py",
     "training/test_steps.py",
 )

@@ -102,7 +102,7 @@ def _python_name(name: str) -> str:
 
 def _argument(b: Builder, name: str, value: Any, rule: registry.Rule, s: OpSignature) -> Any:
     """An argument as the rule expects it: numbers as Scalars, a number in place of a tensor as a 0-d value."""
-    scalars = s.numbers | s.tensors | rule.numbers | rule.promotable
+    scalars = s.numbers | s.tensors | rule.numbers | rule.specialized
     if isinstance(value, list | tuple) and name in scalars:
         return [_argument(b, name, v, rule, s) for v in value]
     if type(value) in KINDS and name in scalars:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -28,7 +29,7 @@ from lazytpu.aten.ambient import under
 from lazytpu.aten.dispatch import Evaluation, Meta, evaluate
 from lazytpu.aten.errors import Check, ImportFailure
 from lazytpu.aten.recompute import BEGIN, END, Recomputation
-from lazytpu.aten.scalars import KINDS, PACKS, Packer, PackPlan, Scalar
+from lazytpu.aten.scalars import PACKS, Packer, PackPlan
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
@@ -41,6 +42,7 @@ from lazytpu.trace.value import Layout
 PRECISIONS = {"highest": "highest", "high": "high", "medium": "default"}
 # What rules and torch's decompositions raise on arguments they do not expect.
 _FAILURES = (ValueError, AssertionError, VerifyException, KeyError, TypeError, IndexError, ArithmeticError, MemoryError)
+NO_NUMBERS: Mapping[int, Any] = MappingProxyType({})
 UNKNOWN = 1 << 30  # length of a pack while it is being filled; the actual one is set at the end
 
 
@@ -65,23 +67,27 @@ def import_trace(
     names: Mapping[int, str] | None = None,
     *,
     bounds_checks: bool = True,
+    constants: Mapping[int, Any] = NO_NUMBERS,
 ) -> Imported:
     """The module that computes the values of the slots `live`.
 
     `donated` are indices into the trace's inputs, in order of admission: results may reuse their memory. `names` maps
-    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it.
+    slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it. The
+    run-time numbers in `constants`, by index, are part of the module with these values; the others are its arguments.
     Raises ImportFailure.
     """
-    return _Importer(records, bounds_checks).run(live, frozenset(donated), names or {})
+    return Importer(records, bounds_checks, constants).run(live, frozenset(donated), names or {})
 
 
-class _Importer:
-    def __init__(self, records: Sequence[Record], bounds_checks: bool):
+class Importer:
+    """Imports records one after the other; `memory` has the array behind each slot."""
+
+    def __init__(self, records: Sequence[Record], bounds_checks: bool, constants: Mapping[int, Any]):
         self.records = records
         self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
-        self.plan = PackPlan()
+        self.plan = PackPlan(constants=constants)
         for pack in PACKS:
             self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (UNKNOWN,)), len(self.block.args))
         self.memory: dict[int, SSAValue] = {}  # slot -> array in memory order
@@ -92,15 +98,7 @@ class _Importer:
         self.recomputation = Recomputation()
 
     def run(self, live: Sequence[int], donated: frozenset[int], names: Mapping[int, str]) -> Imported:
-        for index, record in enumerate(self.records):
-            try:
-                with self.b.at(location_of(record.line)), under(dict(record.settings)):
-                    self.record(record)
-            except (NotImplementedError, ImportFailure):
-                raise
-            except _FAILURES as error:
-                raise ImportFailure(record, error) from error
-            self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))
+        self.import_records()
         results = [self.memory[slot] for slot in live]
         checks = self._checks(results)
         self._settle_packs()
@@ -112,11 +110,23 @@ class _Importer:
         function.res_attrs = ArrayAttr([*(_result_attributes(names.get(slot)) for slot in live), *unnamed])
         return Imported(ModuleOp([function]), self.plan.packer(), checks)
 
+    def import_records(self) -> None:
+        """Import all records. Raises ImportFailure."""
+        for index, record in enumerate(self.records):
+            try:
+                with self.b.at(location_of(record.line)), under(dict(record.settings)):
+                    self.record(record)
+            except (NotImplementedError, ImportFailure):
+                raise
+            except _FAILURES as error:
+                raise ImportFailure(record, error) from error
+            self.checking.extend([index] * (len(self.b.checks) - len(self.checking)))
+
     # -- one record
 
     def record(self, record: Record) -> None:
         for slot, layout, empty in record.admitted:
-            self._admit(slot, layout, empty)
+            self.admit(slot, layout, empty)
         if str(record.op) in (BEGIN, END):
             self._recompute(record)
             return
@@ -126,9 +136,7 @@ class _Importer:
             if argument.name not in bound:
                 bound[argument.name] = argument.default_value if argument.has_default_value() else None
         metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
-        rng = None
-        if record.rng is not None:
-            rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
+        rng = None if record.rng is None else self.seed_and_offset(record.rng)
         evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
         values = _flatten(evaluation.returns)
         layouts = [o for o in record.outs if o is not None]
@@ -139,6 +147,10 @@ class _Importer:
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
             self._write(record, name, slots, evaluation.writes[name])
+
+    def seed_and_offset(self, index: int) -> tuple[SSAValue, SSAValue]:
+        """The run-time numbers of a random op (0-d ui64), of which the first has this index."""
+        return self.plan.element(self.b, index, "ui64"), self.plan.element(self.b, index + 1, "ui64")
 
     def _of_nothing(self, record: Record, bound: dict[str, Any], metas: list[Meta]) -> Evaluation | None:
         """The result of an op whose operands and results are all empty. torch accepts dtypes here for which it has no
@@ -158,8 +170,8 @@ class _Importer:
         ticket = self._argument(record.arguments["ticket"]).materialize(self.b, "i64")
         self.recomputation.begin([operand.slot for operand in record.arguments["saved"]], ticket)
 
-    def _admit(self, slot: int, layout: Layout, empty: bool) -> None:
-        base = _base(layout)
+    def admit(self, slot: int, layout: Layout, empty: bool) -> None:
+        base = base_of(layout)
         self.bases[slot] = base
         if empty:
             self.memory[slot] = self.b.constant(0, base.dtype, base.memory_shape)
@@ -170,15 +182,16 @@ class _Importer:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Operand):
-            return self._read(value)
+            return self.read(value)
         if isinstance(value, Number):
-            scalar = Scalar(KINDS[value.kind], None, self.plan, value.index)
+            scalar = self.plan.scalar(value.index, value.kind)
             return scalar if value.dtype is None else scalar.materialize(self.b, dtypes.name(value.dtype))
         if isinstance(value, list):
             return [self._argument(v) for v in value]
         return list(value) if isinstance(value, tuple) else value
 
-    def _read(self, operand: Operand) -> SSAValue:
+    def read(self, operand: Operand) -> SSAValue:
+        """A tensor argument as a dense array."""
         base = self.bases[operand.slot]
         memory = self.recomputation.read(self.b, operand.slot, self.memory[operand.slot])
         if operand.view is None:
@@ -192,7 +205,7 @@ class _Importer:
                 f"its rule returned {dtype_of(value)}{list(shape_of(value))}, "
                 f"torch expects {expected[0]}{list(expected[1])}"
             )
-        base = _base(layout)
+        base = base_of(layout)
         self.bases[slot] = base
         self.memory[slot] = base.to_memory(self.b, value)
         self.recomputation.produce(slot, self.memory[slot])
@@ -278,7 +291,8 @@ def _identifier(name: str) -> str:
     return plain if plain[:1].isalpha() else f"_{plain}"
 
 
-def _base(layout: Layout) -> Base:
+def base_of(layout: Layout) -> Base:
+    """How views of a value of this layout are taken."""
     return Base(dtypes.name(layout.dtype), tuple(layout.shape), tuple(layout.stride))
 
 

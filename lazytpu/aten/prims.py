@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from lazytpu.aten import dtypes
 from lazytpu.aten.dims import reduced
 from lazytpu.aten.dispatch import evaluate
-from lazytpu.aten.pointwise.operands import number, wide
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.reductions.reduce import fold, total
 from lazytpu.aten.registry import rule
 from lazytpu.aten.scalars import Scalar
@@ -126,24 +126,6 @@ def reshape(b: Builder, a: SSAValue, **shape: Any) -> SSAValue:
 
 
 # -- new tensors
-
-
-@rule("prims.empty.default", "prims.empty_permuted.default", "prims.empty_strided.default")
-def empty(b: Builder, **options: Any) -> SSAValue:
-    """Zeros, so that a run does not depend on previous contents of memory."""
-    dtype, shape = b.out[0]
-    return b.constant(0, dtype, shape)
-
-
-@rule("prims.full.default", "prims.full_like.default", numbers=("fill_value",))
-def full(b: Builder, fill_value: Scalar, **options: Any) -> SSAValue:
-    dtype, shape = b.out[0]
-    return b.broadcast_to(number(b, fill_value, dtype), shape)
-
-
-@rule("prims.scalar_tensor.default", numbers=("s",))
-def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
-    return number(b, s, b.out[0][0])
 
 
 @rule("prims.iota.default")

@@ -11,39 +11,36 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How one ATen overload is expressed in the dialect.
+class Facts:
+    """What recording needs to know of a rule.
 
-    `numbers` are the schema names of the arguments that are run-time numbers (R3). `promotable` arguments are part of
+    `numbers` are the schema names of the arguments that are run-time numbers (R3). `specialized` arguments are part of
     the program until their value is seen to vary, and run-time numbers from then on; the rule must compute the same
     either way. `random` rules take the keyword `rng=(seed, offset)`, two 0-d ui64 values (R7).
     """
 
-    name: str
-    function: Callable[..., Any]
     numbers: frozenset[str]
     random: bool
-    promotable: frozenset[str] = frozenset()
+    specialized: frozenset[str]
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The part of a `Rule` that recording needs."""
+class Rule(Facts):
+    """How one ATen overload is expressed in the dialect."""
 
-    numbers: frozenset[str]
-    random: bool
-    promotable: frozenset[str] = frozenset()
+    name: str
+    function: Callable[..., Any]
 
 
 RULES: dict[str, Rule] = {}
 
 
 def rule(
-    *names: str, numbers: Iterable[str] = (), promotable: Iterable[str] = (), random: bool = False
+    *names: str, numbers: Iterable[str] = (), specialized: Iterable[str] = (), random: bool = False
 ) -> Callable[[Any], Any]:
     """Register the decorated function as the rule of the ATen overloads `names` ("aten.add.Tensor").
 
-    The function gets a Scalar for each argument in `numbers` and `promotable`; that of a promotable argument has a
+    The function gets a Scalar for each argument in `numbers` and `specialized`; that of a specialized argument has a
     `value` while it is static. Raises ValueError if an overload already has a rule: one op, one rule.
     """
 
@@ -53,7 +50,7 @@ def rule(
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} already has a rule, in {RULES[name].function.__module__}")
-            RULES[name] = Rule(name, function, frozenset(numbers), random, frozenset(promotable))
+            RULES[name] = Rule(frozenset(numbers), random, frozenset(specialized), name, function)
         return function
 
     return register
@@ -84,7 +81,7 @@ def remember(table: dict[str, Facts]) -> None:
     _remembered.update(table)
 
 
-def facts() -> Mapping[str, Facts | Rule]:
+def facts() -> Mapping[str, Facts]:
     """The facts of all rules, by op name. Imports the rules only if no table was remembered."""
     if _families or not _remembered:
         return load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +59,18 @@ class PackPlan:
     """The run-time numbers that a program takes, by pack.
 
     `entries[pack]` lists (number, part, dtype): `number` is an index into the trace's run-time numbers, `part` is
-    "real" or "imag", `dtype` is what it is rounded to.
+    "real" or "imag", `dtype` is what it is rounded to. Numbers with a value in `constants` are in no pack.
     """
 
     arguments: dict[str, SSAValue] = field(default_factory=dict)
+    constants: Mapping[int, Any] = field(default_factory=dict)
     entries: dict[str, list[tuple[int, str, str]]] = field(default_factory=lambda: {pack: [] for pack in PACKS})
     _found: dict[tuple[int, str, str], int] = field(default_factory=dict)
 
     def element(self, b: Builder, number: int, dtype: str, part: str = "real") -> SSAValue:
         """The 0-d value of run-time number `number` in `dtype`."""
+        if number in self.constants:
+            return self.scalar(number, type(self.constants[number])).materialize(b, dtype)
         if dtype in ("c64", "c128"):
             half = "f32" if dtype == "c64" else "f64"
             return b.binary("complex", self.element(b, number, half), self.element(b, number, half, "imag"))
@@ -75,6 +79,12 @@ class PackPlan:
             self._found[key] = len(self.entries[pack])
             self.entries[pack].append(key)
         return b.convert(b.number(self.arguments[pack], self._found[key]), dtype)
+
+    def scalar(self, number: int, kind: type) -> Scalar:
+        """Run-time number `number`, of that Python type, as an argument of a rule."""
+        if number in self.constants:
+            return Scalar(KINDS[kind], self.constants[number])
+        return Scalar(KINDS[kind], None, self, number)
 
     def packer(self) -> Packer:
         """The function from run-time numbers to packs that the program keeps."""

@@ -69,7 +69,7 @@ class Cutter:
         try:
             if needed and program is None:
                 program, hit = self._select(plan, trace, live, dead)
-            metrics.records += state.depth
+            metrics.records += state.edges
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
             self._waited = metrics.wait_ms
             if program is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
@@ -30,12 +31,15 @@ from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, State
+from lazytpu.trace.trie import CutPlan, Record, State
 from lazytpu.trace.value import Layout
 
 
 class Engine(EnginePort):
-    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops."""
+    """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops.
+
+    Methods without a docstring are described in `EnginePort`.
+    """
 
     def __init__(
         self,
@@ -88,31 +92,27 @@ class Engine(EnginePort):
         return meaning.facts(op)
 
     def rules(self) -> Collection[str]:
-        """Names of the ops that have a rule of their own."""
         return registry.facts().keys()
 
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
-        """What `make` gives, a list that depends on lazytpu's source and on torch alone: from disk when an earlier
-        process made it."""
         return remembered(name, make)
 
     def functional(self, op: OpOverload) -> OpOverload | None:
-        """The overload that computes what the mutating `op` writes, if there is one."""
         return functional(op) if signature(op).written else None
 
     def check_dtype(self, dtype: torch.dtype) -> None:
-        """Raise NotImplementedError, naming those there are, for a dtype that programs have no element type for."""
         dtypes.name(dtype)
 
     def check_size(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        """Raise RuntimeError, in the CPU's words, or torch.OutOfMemoryError for a tensor that is far too large."""
         check_size(dtype, shape)
 
     def check_import(self, state: State) -> None:
-        """Raise RuntimeError, or torch.OutOfMemoryError, when the last record of a trace has no meaning."""
         meaning.check_import(state)
 
     # -- traces
+
+    def text_of(self, records: Sequence[Record]) -> str:
+        return canonical(records)
 
     def plan_of(self, state: State) -> CutPlan:
         return self.traces.ended(state)
@@ -140,6 +140,11 @@ class Engine(EnginePort):
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         return self.transfers.download(buffer, dtype)
 
+    def share(self, buffer: Any) -> Any:
+        return self.transfers.share(buffer)
+
+    def adopt(self, array: Any, line: Any = None) -> Any:
+        return self.transfers.adopt(array, line)
+
     def fell_back(self) -> None:
-        """Count an op that was run on the CPU."""
         self.metrics.cpu_fallbacks += 1

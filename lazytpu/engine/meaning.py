@@ -36,10 +36,10 @@ def facts(op: OpOverload) -> OpFacts:
         rule = None if other is None else rules.get(str(other))
     names = set(signature(op).names)
     numbers = frozenset() if rule is None else rule.numbers & names
-    promotable = frozenset() if rule is None else rule.promotable & names
+    specialized = frozenset() if rule is None else rule.specialized & names
     random = torch.Tag.nondeterministic_seeded in op.tags or (rule is not None and rule.random)
     uses_precision = op._schema.name.partition("::")[2].rstrip("_") in USES_PRECISION
-    return OpFacts(numbers, random, uses_precision, promotable)
+    return OpFacts(numbers, random, uses_precision, specialized)
 
 
 def check_import(state: State) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,6 +52,25 @@ class Transfers:
             raise self._exhausted(error, "read") from None
         return from_numpy(array.reshape(-1), dtype)
 
+    def share(self, buffer: Buffer) -> Any:
+        """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer,
+        and raises what failed in the runs that it depends on, once."""
+        self.inflight.settle()
+        if buffer.outcome is not None and buffer.outcome.errors:
+            self._raise_first(buffer.outcome.errors)
+        if buffer.error is not None:
+            raise again(buffer.error)
+        array = client.alias(buffer.array)
+        buffer.pins += 1
+        weakref.finalize(array, _unpin, buffer)
+        return array
+
+    def adopt(self, array: Any, line: Any = None) -> Buffer:
+        """A buffer of a jax array's memory. No run takes it: whoever made the array may still have it."""
+        buffer = Buffer(client.alias(array), array.nbytes, Origin("from_jax", line, None))
+        buffer.pins = 1
+        return buffer
+
     def launched(self) -> int:
         """How many runs there were."""
         return self.inflight.launched
@@ -76,3 +96,7 @@ class Transfers:
         """An error of memory while data is moved, in full."""
         MEMORY.exhausted += 1
         return OutOfMemoryError(error, stage, self.memory())
+
+
+def _unpin(buffer: Buffer) -> None:
+    buffer.pins -= 1

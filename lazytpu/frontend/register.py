@@ -18,20 +18,20 @@ NAME = "tpu"
 _registered = False
 
 
-def register(start_engine: Callable[[], object]) -> None:
-    """Make "tpu" a device of torch, once. Cheap: `start_engine`, which gives the frontend its engine, and the kernels
-    wait for the first use.
+def register(start_engine: Callable[[], object]) -> bool:
+    """Make "tpu" a device of torch, once; returns whether this call has. Cheap: `start_engine`, which gives the
+    frontend its engine, and the kernels wait for the first use.
 
     If another package owns PrivateUse1, nothing is registered, and the first use raises RuntimeError naming it.
     """
     global _registered
     if _registered:
-        return
+        return False
     _registered = True
     owner = private.backend_name()
     if owner != private.default_backend_name:
         activation.at_first_use(partial(_refuse, owner))
-        return
+        return False
     activation.at_first_use(partial(_start, start_engine))
     private.rename_backend(NAME)  # the modules below name their device
     from lazytpu.frontend.device.device_module import MODULE
@@ -41,6 +41,7 @@ def register(start_engine: Callable[[], object]) -> None:
     private.setup_backend(NAME, backend_module=MODULE, device_guard=Guard())
     _register_first_use()
     patches.install()
+    return True
 
 
 def _refuse(owner: str) -> NoReturn:

@@ -7,8 +7,11 @@ from operator import attrgetter
 import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
+from torch._higher_order_ops.cond import cond_op
+from torch._higher_order_ops.scan import scan_op
+from torch._higher_order_ops.while_loop import while_loop_op
+from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
-from torch.utils import checkpoint
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 __all__ = ["pytree", "tensor_str"]
@@ -62,12 +65,22 @@ to_dlpack = torch._C._to_dlpack
 without_torch_function = torch._C.DisableTorchFunctionSubclass  # inside, subclasses are tensors like any other
 swap_tensor_impl = torch._C._swap_tensor_impl
 
-# torch.compile: the class behind the backend "inductor", and modules that frontend/libraries/compile.py waits for
+# torch.compile: the class behind the backend "inductor", and modules that dynamo/routing.py waits for
 InductorBackend = torch._TorchCompileInductorWrapper
 INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
+FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
+
+GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
+without_modes = _python_dispatch._disable_current_modes
+without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
+
+CONTROL_FLOW = (cond_op, while_loop_op, scan_op)  # higher-order ops, with a `py_impl` for a dispatch key
+
+HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func

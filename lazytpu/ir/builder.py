@@ -8,7 +8,7 @@ from typing import Protocol
 from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from lazytpu.ir import random, sorting, template
+from lazytpu.ir import jax_call, random, sorting, template
 from lazytpu.ir.building.associative_scan import Combine, build_associative_scan
 from lazytpu.ir.building.attention import AttentionMethods
 from lazytpu.ir.building.collectives import CollectiveMethods
@@ -124,6 +124,14 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         attributes = DictionaryAttr({key: template.to_attribute(value) for key, value in params.items()})
         props = {"name": string(name), "params": attributes}
         return list(self.op(template.TemplateOp, operands, types, props).results)
+
+    def jax_call(
+        self, body: str, /, operands: Sequence[SSAValue], results: Sequence[tuple[str, Sequence[int]]]
+    ) -> list[SSAValue]:
+        """A call of the custom kernel whose body is known by the key `body`; `results` are the (dtype, shape) that it
+        returns."""
+        types = [tensor_type(dtype, shape) for dtype, shape in results]
+        return list(self.op(jax_call.JaxCallOp, operands, types, {"body": string(body)}).results)
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
         """Register a value check: unless all of `ok` (i1) is true, reading a value that depends on it raises `message`.

@@ -156,12 +156,13 @@ def conv_layout(text: str) -> ConvLayout:
     if len(parts) != 3:
         raise ValueError(f'layout {text!r}: expected input, kernel and result, as in "NC01,OI01,NC01"')
     digits = "".join(str(d) for d in range(len(parts[0]) - 2))
-    dims: list[int | tuple[int, ...]] = []
-    for part, letters in zip(parts, ("NC", "OI", "NC"), strict=True):
+
+    def dims(part: str, letters: str) -> tuple[int, int, tuple[int, ...]]:
         if sorted(part) != sorted(letters + digits):
             raise ValueError(f"layout {text!r}: expected the characters {letters + digits} in {part!r}")
-        dims += [part.index(letters[0]), part.index(letters[1]), tuple(part.index(d) for d in digits)]
-    return ConvLayout(*dims)  # type: ignore[arg-type]
+        return part.index(letters[0]), part.index(letters[1]), tuple(part.index(d) for d in digits)
+
+    return ConvLayout(*dims(parts[0], "NC"), *dims(parts[1], "OI"), *dims(parts[2], "NC"))
 
 
 def convolution_type(

@@ -13,6 +13,7 @@ from lazytpu.ir import (
     contractions,
     control,
     indexing,
+    jax_call,
     pointwise,
     random,
     reductions,
@@ -21,6 +22,7 @@ from lazytpu.ir import (
     template,
 )
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.bodies import BodyResources
 
 FAMILIES = (
     constants,
@@ -32,6 +34,7 @@ FAMILIES = (
     random,
     sorting,
     template,
+    jax_call,
     attention,
     collectives,
     control,
@@ -46,4 +49,4 @@ def _ops_of(family: ModuleType) -> list[type[TensorOp]]:
 OPS: dict[str, type[TensorOp]] = {op.name.removeprefix("lazytpu."): op for f in FAMILIES for op in _ops_of(f)}
 "All ops of the dialect by mnemonic, without the terminator of regions."
 
-LAZYTPU = Dialect("lazytpu", [*OPS.values(), control.YieldOp])
+LAZYTPU = Dialect("lazytpu", [*OPS.values(), control.YieldOp], [], [BodyResources()])

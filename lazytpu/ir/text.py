@@ -31,7 +31,9 @@ def print_module(module: ModuleOp) -> str:
         if isinstance(op, FuncOp):
             _name_arguments(op)
     stream = io.StringIO()
-    _Printer(stream).print_op(module)
+    printer = _Printer(stream)
+    printer.print_op(module)
+    printer.print_metadata([LAZYTPU])  # the bodies of custom kernels
     return stream.getvalue() + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute
 
@@ -18,6 +18,7 @@ from lazytpu.lowering import (  # noqa: F401  (registers the rules of each famil
     contractions,
     control,
     indexing,
+    jax_call,
     pointwise,
     random,
     reductions,
@@ -119,11 +120,9 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
         func.ReturnOp([values[v] for v in terminator.arguments])
 
 
-def _attributes(dictionaries: Attribute | None, count: int) -> list[dict[str, Attribute]]:
+def _attributes(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
     """The attributes of each argument or result."""
-    if dictionaries is None:
-        return [{} for _ in range(count)]
-    return [dict(a.data) if isinstance(a, DictionaryAttr) else {} for a in dictionaries]  # type: ignore[union-attr]
+    return [dict(a.data) for a in dictionaries] if dictionaries is not None else [{} for _ in range(count)]
 
 
 def _name_attribute(attributes: dict[str, Attribute]) -> dict[str, ir.Attribute]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from xdsl.ir import Operation
+
 from lazytpu.ir.base import TensorOp
 from lazytpu.runtime.mlir import ir
 
@@ -14,7 +16,7 @@ Lowered: TypeAlias = "ir.Value | Sequence[ir.Value]"
 Rule: TypeAlias = Callable[..., Lowered]
 """rule(emission, op, *operands): builds StableHLO at the current insertion point and location."""
 
-RULES: dict[type[TensorOp], Rule] = {}
+RULES: dict[type[Operation], Rule] = {}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -7,21 +7,20 @@ from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.lowering.emission import Emission
 from lazytpu.lowering.rules import lowers
 from lazytpu.lowering.splice import splice
-from lazytpu.lowering.templates.registry import instance
+from lazytpu.lowering.templates.registry import NEEDS, instance
+from lazytpu.runtime import module_options
 from lazytpu.runtime.mlir import ir
 
 
 @lowers(ops.TemplateOp)
 def template(e: Emission, op: ops.TemplateOp, *operands: ir.Value) -> list[ir.Value]:
     name = op.template_name.data
-    lowered = instance(
-        name,
-        tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands),
-        {key: ops.from_attribute(value) for key, value in op.params.data.items()},
-        e.platform,
-    )
+    params = {key: ops.from_attribute(value) for key, value in op.params.data.items()}
+    lowered = instance(name, tuple((dtype_of(v.type), shape_of(v.type)) for v in op.operands), params, e.platform)
     declared = tuple((dtype_of(v.type), shape_of(v.type)) for v in op.results)
     if lowered.results != declared:
         raise ValueError(f"template {name} returns {lowered.results}, but the op declares {declared}")
+    if name in NEEDS:
+        module_options.add_options(e.module, NEEDS[name](e.target, **params))
     symbol = splice(e, lowered)
     return e.call(symbol, [e.settled(x) for x in operands], [e.result(op, i) for i in range(len(declared))])

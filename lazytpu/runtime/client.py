@@ -6,15 +6,18 @@ names from here. Nothing here changes jax's configuration, so a script may use j
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
 import numpy as np
 from jax._src import compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
+from jax._src.interpreters import partial_eval
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 
@@ -274,6 +277,17 @@ def to_host(array: Array, copy: bool = True) -> np.ndarray[Any, Any]:
     return values if copied and values.flags.writeable else values.copy()
 
 
+def alias(array: Array) -> Array:
+    """Another array object of the same memory."""
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
+
+
+def is_ours(array: Array) -> bool:
+    """Whether a jax array lies on the device of this process that programs run on."""
+    held = array.sharding.device_set
+    return len(held) == 1 and next(iter(held)) == devices()[0]
+
+
 def wait(arrays: Sequence[Array]) -> None:
     """Waits until every array is there; donated ones are passed over.
 
@@ -299,3 +313,48 @@ def is_ready(array: Array) -> bool:
 def address(array: Array) -> int:
     """Where an array lies in device memory (waits for it)."""
     return int(array.unsafe_buffer_pointer())
+
+
+# ---- Pallas kernels, and jax's traces
+
+
+def interpreted_kernel(*arrays: Any, **params: Any) -> list[Any]:
+    """The results of a Pallas kernel by jax's interpreter: a loop over the grid in ordinary jax ops. `params` are those
+    of the `pallas_call`."""
+    from jax._src.pallas import hlo_interpreter  # Pallas takes 0.2 s to import, and its users have done it
+
+    rest = {name: value for name, value in params.items() if name not in ("interpret", "backend")}
+    return list(hlo_interpreter.pallas_call_hlo_interpret(*arrays, **rest))
+
+
+def kernel_cost(body: Any, steps: int, moved: int) -> Any:
+    """The cost estimate of a Pallas kernel whose `body`, a jaxpr, runs `steps` times and moves that many bytes."""
+    from jax._src.pallas import core as pallas
+    from jax._src.pallas import cost_estimate
+
+    once = cost_estimate.cost_estimate_jaxpr(core.ClosedJaxpr(body, ()))
+    return pallas.CostEstimate(once.flops * steps, once.transcendentals * steps, moved)
+
+
+def without_dead_code(closed: Any) -> Any:
+    """A closed jaxpr without what its results do not need, loops included. It takes all of its operands."""
+    jaxpr, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)
+    return closed.replace(jaxpr=jaxpr)
+
+
+def trace_of(tracer: Any) -> Any:
+    """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
+    return tracer._trace
+
+
+def exported(name: str, module: bytes, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """A function that calls a StableHLO module, given as a portable artifact with a public `@main`, from any traced jax
+    function. `operands` and `results` are their `jax.ShapeDtypeStruct`s."""
+    like = jax.export.export(
+        jax.jit(lambda *arrays: tuple([jax.numpy.zeros(r.shape, r.dtype) for r in results]), keep_unused=True),
+        platforms=(raw_platform(),),
+    )(*operands)
+    replaced = dataclasses.replace(
+        like, fun_name=name, mlir_module_serialized=module, module_kept_var_idx=tuple(range(len(operands)))
+    )
+    return replaced.call

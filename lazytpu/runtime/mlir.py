@@ -40,3 +40,8 @@ def drop_locations(module: Any) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(drop)
+
+
+def portable_artifact(module: ir.Module) -> bytes:
+    """The module in the form that versions of StableHLO exchange."""
+    return bytes(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()))

@@ -21,6 +21,12 @@ def set_options(module: ir.Module, options: Mapping[str, Option]) -> None:
     module.operation.attributes[OPTIONS] = ir.DictAttr.get({name: _attribute(each) for name, each in options.items()})
 
 
+def add_options(module: ir.Module, options: Mapping[str, Option]) -> None:
+    """Write options beside those that a module has, in its context."""
+    if options:
+        set_options(module, {**options_of(module), **options})
+
+
 def options_of(module: ir.Module) -> dict[str, Option]:
     """The options that a module asks for."""
     attributes = module.operation.attributes

@@ -89,9 +89,10 @@ def _find(state: State, slot: int) -> Constant | None:
     needed, chosen, known, size = {slot}, list[Record](), Slots(()), 0
     at = state
     for _ in range(REACH):
-        record, parent = at.record, at.parent
-        if record is None or parent is None:
+        parent = at.parent
+        if len(at.recorded) != 1 or parent is None:  # a compiled graph is no constant, and nothing is read through it
             return None
+        (record,) = at.recorded
         produced = set(record.out_slots).union(*record.written.values())
         if not needed.isdisjoint(produced):
             size += sum(prod(layout.shape) for layout in record.outs if layout is not None)

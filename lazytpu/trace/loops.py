@@ -18,8 +18,8 @@ REPEATS = 4
 
 def watch(state: State) -> None:
     """Search for a loop that ends at the new `state`, and mark where its blocks end."""
-    depth = state.depth
-    if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) == 0:
+    depth, new = state.depth, len(state.recorded)
+    if state.loop is None and depth >= FIRST and depth % (1 << (depth.bit_length() - 3)) < new:
         state.loop = find(state.records())
     if state.loop is not None:
         start, period = state.loop

@@ -56,8 +56,9 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     others = [i for i in range(len(records)) if i not in chosen]
     if not others:
         return None
-    if max(chosen) < len(chosen):
-        first = _whole(_ancestor(state, len(chosen)), known)
+    before = _ancestor(state, len(chosen)) if max(chosen) < len(chosen) else None
+    if before is not None and before.depth == len(chosen):
+        first = _whole(before, known)
     else:
         first = extract(records, sorted(chosen), known)
     rest = extract(records, others, known)
@@ -71,6 +72,7 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
 
 
 def _ancestor(state: State, depth: int) -> State:
+    """The last state with at most `depth` records: fewer if that is within a compiled graph."""
     while state.depth > depth:
         assert state.parent is not None
         state = state.parent

@@ -76,6 +76,9 @@ NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 class State:
     """A node of the trie: the trace so far. From `outs` the kernel makes its results on a hit.
 
+    `recorded` are the records of the edge that leads here: one, except for a compiled graph, which is one edge and
+    expands to the records of its ops. `depth` counts records, `edges` what was recorded to come here.
+
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
     begin one here, before which the trace is cut. `checks` says whether a record up to here has no result. `constants`
@@ -90,6 +93,7 @@ class State:
         "checks",
         "constants",
         "depth",
+        "edges",
         "ends",
         "expected",
         "in_step",
@@ -101,7 +105,7 @@ class State:
         "outs",
         "parent",
         "plan",
-        "record",
+        "recorded",
         "slots",
         "starts",
     )
@@ -109,23 +113,32 @@ class State:
     key: tuple[Any, ...] | None
     expected: State | Nowhere
 
-    def __init__(self, parent: State | None, record: Record | None, outs: Any, slots: int, inputs: int, numbers: int):
+    def __init__(
+        self,
+        parent: State | None,
+        record: Record | tuple[Record, ...] | None,
+        outs: Any,
+        slots: int,
+        inputs: int,
+        numbers: int,
+    ):
         self.key = None
         self.expected = NOWHERE
         self.next: dict[tuple[Any, ...], State] = {}
         self.parent = parent
-        self.record = record
+        self.recorded = record if type(record) is tuple else () if record is None else (record,)
         self.outs = outs
         self.slots = slots  # values, inputs and numbers of the trace up to here: what a failed record rolls back to
         self.inputs = inputs
         self.numbers = numbers
-        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.depth: int = (0 if parent is None else parent.depth) + len(self.recorded)
+        self.edges: int = (0 if parent is None else parent.edges) + bool(self.recorded)
         self.plan: CutPlan | None = None
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends: str | None = None
-        self.in_step: bool = (parent is not None and parent.in_step) or (record is not None and record.in_step)
+        self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
-        self.checks: bool = (parent is not None and parent.checks) or (record is not None and record.checks)
+        self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
@@ -145,8 +158,7 @@ class State:
         records: list[Record] = []
         state: State | None = self
         while state is not None:
-            if state.record is not None:
-                records.append(state.record)
+            records.extend(reversed(state.recorded))
             state = state.parent
         records.reverse()
         return records

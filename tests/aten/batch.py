@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from harness import QUICK, TOLERANCE, to_numpy, to_torch
 from torch._ops import OpOverload
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -22,6 +21,7 @@ from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.lowering.emit import emit
 from lazytpu.runtime import client
 from lazytpu.runtime.program import Program
+from tests.aten.harness import QUICK, TOLERANCE, to_numpy, to_torch
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Case:
     def reference(self) -> list[torch.Tensor] | None:
         """What the CPU returns (of functional ops), or None where it refuses the dtypes, or gives one XLA has not."""
         try:
-            found = _tensors(self.op(*self.args, **self.kwargs))
+            results = _tensors(self.op(*self.args, **self.kwargs))
         except (NotImplementedError, RuntimeError):
             return None
-        return found if all(t.dtype in dtypes.NAMES for t in found) else None
+        return results if all(t.dtype in dtypes.NAMES for t in results) else None
 
     def __str__(self) -> str:
         shown = [f"{a.dtype}{list(a.shape)}" if isinstance(a, torch.Tensor) else repr(a) for a in self.args]
@@ -65,22 +65,22 @@ class Importer:
         bound = bind(case.op, case.args, case.kwargs)
         operands = {name: self._operand(case.op, name, value) for name, value in bound.items()}
         metas = [(dtypes.name(t.dtype), tuple(t.shape)) for t in reference]
-        made = _values(evaluate(self.b, case.op, operands, metas).returns)
-        got = [(dtype_of(v), shape_of(v)) for v in made]
+        results = _values(evaluate(self.b, case.op, operands, metas).returns)
+        got = [(dtype_of(v), shape_of(v)) for v in results]
         assert got == metas, f"{case}: {got}, expected {metas}"
-        self.results += made
+        self.results += results
 
     def _operand(self, op: OpOverload, name: str, value: Any) -> Any:
-        s, found = signature(op), registry.load().get(str(op))
+        s, rule = signature(op), registry.load().get(str(op))
         if isinstance(value, torch.Tensor):
             self.inputs.append(to_numpy(value).copy())  # a test may write it before the program runs
             kind = tensor_type(dtypes.name(value.dtype), tuple(value.shape))
             return self.block.insert_arg(kind, len(self.block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [self._operand(op, name, v) for v in value]
-        varying = found.numbers | found.promotable if found else frozenset()
+        varying = rule.numbers | rule.specialized if rule else frozenset()
         if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
-            if not (self.numbers and name in varying and (type(value) is not bool or name in found.numbers)):
+            if not (self.numbers and name in varying and (type(value) is not bool or name in rule.numbers)):
                 return Scalar(KINDS[type(value)], value)
             self.values.append(value)
             return Scalar(KINDS[type(value)], None, self.plan, len(self.values) - 1)
@@ -101,8 +101,8 @@ class Importer:
         module.verify()
         program = Program.compile(emit(module), options=options)
         arrays = [packs[pack] for pack in PACKS if pack in packs] + self.inputs
-        made = program.run([client.to_device(a) for a in arrays])
-        return [to_torch(client.to_host(m), dtype_of(r)) for m, r in zip(made, self.results, strict=True)]
+        buffers = program.run([client.to_device(a) for a in arrays])
+        return [to_torch(client.to_host(m), dtype_of(r)) for m, r in zip(buffers, self.results, strict=True)]
 
 
 def check_all(

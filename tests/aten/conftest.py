@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import deferred
 import pytest
+
+from tests.aten import deferred
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from batch import Importer
-from harness import TOLERANCE, clone
-from harness import check as check_now
 from torch._ops import OpOverload
 
 from lazytpu.aten import dtypes, registry
@@ -24,6 +21,9 @@ from lazytpu.aten.expansion import values as flat_values
 from lazytpu.aten.schema import bind, signature
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.runtime.errors import CompileError
+from tests.aten.batch import Importer
+from tests.aten.harness import TOLERANCE, clone
+from tests.aten.harness import check as check_now
 
 MOST = 100
 """Checks in one program: XLA takes longer than in proportion for thousands of results."""
@@ -126,8 +126,8 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + tensors([after[name] for name in s.written])
     test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)")
-    found = registry.load().get(str(op))
-    for numbers in (False, True) if found and (found.numbers or found.promotable) else (False,):
+    rule = registry.load().get(str(op))
+    for numbers in (False, True) if rule and (rule.numbers or rule.specialized) else (False,):
         program = _programs.setdefault(numbers, Program(numbers))
         program.expect(bound, fresh, Pending(op, *untouched, expected, rtol, atol, test))
         if len(program.pending) >= MOST:

@@ -67,7 +67,7 @@ def run(
     run-time numbers where the rule allows it; `rng` is (seed, offset) for a random op.
     """
     s, bound = signature(op), bind(op, args, kwargs)
-    found = registry.load().get(str(op))
+    rule = registry.load().get(str(op))
     block = Block()
     b = Builder(block)
     inputs: list[np.ndarray] = []
@@ -82,9 +82,9 @@ def run(
             return block.insert_arg(tensor_type(dtypes.name(value.dtype), tuple(value.shape)), len(block.args))
         if isinstance(value, list | tuple) and (name in s.tensors or name in s.numbers):
             return [operand(name, v) for v in value]
-        varying = found.numbers | found.promotable if found else frozenset()
+        varying = rule.numbers | rule.specialized if rule else frozenset()
         if type(value) in KINDS and (name in s.numbers or name in s.tensors or name in varying):
-            if numbers and name in varying and (type(value) is not bool or name in found.numbers):
+            if numbers and name in varying and (type(value) is not bool or name in rule.numbers):
                 values.append(value)
                 return Scalar(KINDS[type(value)], None, plan, len(values) - 1)
             return Scalar(KINDS[type(value)], value)
@@ -116,11 +116,11 @@ def run(
     module.verify()
     run_pipeline(module, passes="decompose-attention", verify=False)
     program = Program.compile(emit(module), options=QUICK)
-    made = program.run([client.to_device(a) for a in arrays])
-    for ok, (_, message, *_) in zip(made[len(results) :], b.checks, strict=True):
+    buffers = program.run([client.to_device(a) for a in arrays])
+    for ok, (_, message, *_) in zip(buffers[len(results) :], b.checks, strict=True):
         if not bool(client.to_host(ok)):
             raise IndexError(message)
-    return [to_torch(client.to_host(m), dtype_of(v)) for m, v in zip(made, results, strict=False)]
+    return [to_torch(client.to_host(m), dtype_of(v)) for m, v in zip(buffers, results, strict=False)]
 
 
 def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any) -> None:
@@ -133,8 +133,8 @@ def check(op: OpOverload, *args: Any, rtol: float | None = None, atol: float | N
     returned = list(reference or ()) if len(s.returned) != 1 else [reference]
     fresh = tensors([r for r, alias in zip(returned, s.returned, strict=True) if alias is None])
     expected = fresh + tensors([after[name] for name in s.written])
-    found = registry.load().get(str(op))
-    for numbers in (False, True) if found and (found.numbers or found.promotable) else (False,):
+    rule = registry.load().get(str(op))
+    for numbers in (False, True) if rule and (rule.numbers or rule.specialized) else (False,):
         got = run(op, *args, outs=fresh, numbers=numbers, **kwargs)
         assert len(got) == len(expected), f"{op}: {len(got)} results, expected {len(expected)}"
         for g, e in zip(got, expected, strict=True):

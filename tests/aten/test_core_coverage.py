@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from core_samples import SAMPLES, core_overloads, key
 
 import lazytpu
+from tests.aten.core_samples import SAMPLES, core_overloads, key
 
 CORE = {key(op): op for op in core_overloads()}
 # What holds no determined values: dtype, shape and strides are compared, and the range of what is random.
@@ -29,8 +29,8 @@ def moved(value: Any, device: str) -> Any:
     """The sample on the device; a view stays a view."""
     if isinstance(value, torch.Tensor):
         whole = value._base if value._base is not None else value
-        made = whole.clone().to(device)
-        return made if whole is value else made.as_strided(value.shape, value.stride(), value.storage_offset())
+        copy = whole.clone().to(device)
+        return copy if whole is value else copy.as_strided(value.shape, value.stride(), value.storage_offset())
     if isinstance(value, list):
         return [moved(v, device) for v in value]
     return value
@@ -84,12 +84,12 @@ def test_core(name: str) -> None:
             results.append(
                 tuple(devices[d][1][target] if target in devices[d][1] else devices[d][0][at] for d in ("tpu", "cpu"))
             )
-        for made, expected in results:
-            same(made, expected, name)
+        for result, expected in results:
+            same(result, expected, name)
 
 
 @pytest.mark.parametrize("name", sorted(METADATA))
-def test_metadata_is_torchs_own(name: str) -> None:
+def test_metadata_agrees_with_torch(name: str) -> None:
     """Asking for sizes records nothing."""
     x = torch.ones(2, 3, device="tpu") + 1
     before = lazytpu.metrics()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from deferred import check
-from harness import run
 
 from lazytpu.aten.dispatch import supported
+from tests.aten.deferred import check
+from tests.aten.harness import run
 
 A = torch.ops.aten
 LOOSE = {"rtol": 1e-3, "atol": 1e-4}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from deferred import check
-from harness import run
 
 from lazytpu.aten import dispatch, registry
+from tests.aten.deferred import check
+from tests.aten.harness import run
 
 SIN = torch.ops.aten.sin.default
 X = torch.tensor([[0.3, -0.7, 1.5], [2.0, 0.1, -2.5]])
@@ -30,16 +30,16 @@ def decomposed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., torch.Tensor]:
 
 
 def written(x: torch.Tensor) -> torch.Tensor:
-    made = x.new_zeros(3, 2)
-    made[:, 0] = x[0]
-    made.t()[1].add_(x[1])
-    return made
+    new = x.new_zeros(3, 2)
+    new[:, 0] = x[0]
+    new.t()[1].add_(x[1])
+    return new
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    made = x + 1
-    made.unsqueeze_(0).transpose_(1, 2).squeeze_(0)
-    return made.t_().swapaxes_(0, 1).swapdims_(0, 1).add_(x)
+    new = x + 1
+    new.unsqueeze_(0).transpose_(1, 2).squeeze_(0)
+    return new.t_().swapaxes_(0, 1).swapdims_(0, 1).add_(x)
 
 
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -65,7 +65,7 @@ def test_what_a_decomposition_does(decomposed: Callable[..., torch.Tensor], name
     torch.testing.assert_close(got, want.resolve_conj())
 
 
-def test_a_circle_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
+def test_a_circular_decomposition_is_refused(decomposed: Callable[..., torch.Tensor]) -> None:
     with pytest.raises(NotImplementedError, match=r"aten\.sin\.default.*has no rule"):
         decomposed(lambda x: torch.sin(x), X)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from deferred import check
-from harness import run
 
 from lazytpu.aten import registry
 from lazytpu.aten.prims import SAME
+from tests.aten.deferred import check
+from tests.aten.harness import run
 
 P = torch.ops.prims
 X = torch.tensor([[0.3, -0.7, 1.5, 2.0], [0.1, 0.9, -2.5, 0.4]])
@@ -121,13 +121,13 @@ def test_xor_sum(n: int, dims: list[int] | None) -> None:
 
 
 def test_random_prims_stay_in_range_and_follow_the_stream() -> None:
-    made = torch.empty(1000)
+    drawn = torch.empty(1000)
     options = {"dtype": torch.float32, **PLACE}
     low, high = 2.0, 5.0
     arguments = {"low": low, "high": high, "stride": [1]}
-    uniform, again = (run(P.uniform.default, [1000], **arguments, **options, outs=[made], rng=(1, 2))[0] for _ in "ab")
+    uniform, again = (run(P.uniform.default, [1000], **arguments, **options, outs=[drawn], rng=(1, 2))[0] for _ in "ab")
     assert torch.equal(uniform, again) and uniform.min() >= low and uniform.max() < high
-    (normal,) = run(P.normal.default, [1000], mean=1.0, std=2.0, **options, outs=[made], rng=(1, 2))
+    (normal,) = run(P.normal.default, [1000], mean=1.0, std=2.0, **options, outs=[drawn], rng=(1, 2))
     assert abs(normal.mean() - 1) < 0.3 and abs(normal.std() - 2) < 0.3
 
 

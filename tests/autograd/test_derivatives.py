@@ -74,13 +74,13 @@ def test_second_gradients_of_layers() -> None:
     ]
 
     def run(d: str) -> Any:
-        found = []
+        gradients = []
         for layer in layers:
             x = numbers(2, 4, 6, device=d).requires_grad_()
             y = filled(layer, d)(x)
             (g,) = torch.autograd.grad((y[0] if isinstance(y, tuple) else y).square().sum(), x, create_graph=True)
-            found.append(torch.autograd.grad(g.square().sum(), x)[0])
-        return found
+            gradients.append(torch.autograd.grad(g.square().sum(), x)[0])
+        return gradients
 
     agree(run, rtol=1e-3, atol=1e-4)
 
@@ -95,8 +95,8 @@ def test_dual_numbers() -> None:
             written.add_(m)
             written[0] = m[1]
             image = forward_ad.make_dual(numbers(4, 2, 4, 4, device=d), numbers(4, 2, 4, 4, device=d, seed=1))
-            made = [(m @ m).softmax(1), written, model(image)]
-            return [tuple(forward_ad.unpack_dual(t)) for t in made]
+            duals = [(m @ m).softmax(1), written, model(image)]
+            return [tuple(forward_ad.unpack_dual(t)) for t in duals]
 
     agree(run, rtol=1e-3, atol=1e-4)
 

@@ -27,20 +27,20 @@ def run(*arguments: str, status: int = 0) -> str:
 def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None:
     file = tmp_path / "made" / f"{name}.json"
     shown = run(f"benchmarks/{name}.py", "--quick", "--json", str(file))
-    found = json.loads(file.read_text())
-    assert found["benchmark"] == name
-    assert found["rows"] and all(row["value"] >= 0 for row in found["rows"])
-    assert found["rows"][0]["measure"].split()[0] in shown
+    figures = json.loads(file.read_text())
+    assert figures["benchmark"] == name
+    assert figures["rows"] and all(row["value"] >= 0 for row in figures["rows"])
+    assert figures["rows"][0]["measure"].split()[0] in shown
     if name == "control_flow":
-        assert found["rows"][0]["value"] == 8, "one program for each path"
+        assert figures["rows"][0]["value"] == 8, "one program for each path"
 
 
 def results(folder: Path, value: float, quick: bool = False) -> None:
     """The file of a benchmark with one figure, whose target is 2."""
     row = {"measure": "cut", "value": value, "unit": "µs", "target": 2.0, "least": False}
     machine = {"cpu": "a CPU", "cores": 2, "python": "3.11", "torch": "2.13", "jaxlib": "0.10", "date": "2026-01-01"}
-    found = {"benchmark": "cuts", "quick": quick, "machine": machine, "rows": [row]}
-    (folder / "cuts.json").write_text(json.dumps(found))
+    figures = {"benchmark": "cuts", "quick": quick, "machine": machine, "rows": [row]}
+    (folder / "cuts.json").write_text(json.dumps(figures))
 
 
 def test_the_table_goes_between_the_markers_of_a_page(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_quick_figures_are_not_for_a_page(tmp_path: Path) -> None:
     assert page.read_text() == "a page"
 
 
-def test_no_results_is_told(tmp_path: Path) -> None:
+def test_missing_results_are_reported(tmp_path: Path) -> None:
     run("benchmarks/table.py", str(tmp_path), status=1)
 
 

@@ -35,8 +35,8 @@ def test_every_entry_compiles_or_is_refused_at_the_call(tmp_path: Path, monkeypa
     jobs = [(op, dtype, 1, 0) for op, dtype in ENTRIES]
     results = tmp_path / "v6e.jsonl"
     sweep.sweep(jobs, results, 1, 240, True, partial(compiling.work, chip="v6e"))
-    found = {(row["op"], row["dtype"]): column.outcome(row) for row in rows.finished(results).values()}
-    assert found == ENTRIES
+    outcomes = {(row["op"], row["dtype"]): column.outcome(row) for row in rows.finished(results).values()}
+    assert outcomes == ENTRIES
 
 
 def test_the_smallest_samples_that_differ():
@@ -66,15 +66,15 @@ def test_the_document_says_of_every_chip_what_is_known(tmp_path: Path):
         "ops": {name: {"float32": {"compiled": {"v5e": "compiles"}}} for name in names},
         "compiled": {"v5e": {"summary": {}, "reasons": {}}},
     }
-    made: dict[str, Any] = {"ops": {name: {"float32": {}} for name in names}}
-    column.add(made, tmp_path, old)
-    outcomes = {name: made["ops"][name]["float32"]["compiled"].get("v6e") for name in names}
+    document: dict[str, Any] = {"ops": {name: {"float32": {}} for name in names}}
+    column.add(document, tmp_path, old)
+    outcomes = {name: document["ops"][name]["float32"]["compiled"].get("v6e") for name in names}
     assert outcomes == {"add": "compiles", "eig": "refused", "svd": "aborts", "lu": "fails", "mul": None}
-    assert {made["ops"][name]["float32"]["compiled"]["v5e"] for name in names} == {"compiles"}
-    assert made["compiled"]["v6e"]["summary"] == {
+    assert {document["ops"][name]["float32"]["compiled"]["v5e"] for name in names} == {"compiles"}
+    assert document["compiled"]["v6e"]["summary"] == {
         "float32": {"at_most": 3, "compiles": 1, "programs": 5, "refused": 1, "aborts": 1, "fails": 1}
     }
-    text = "\n".join(column.section(made["compiled"], "0.0.42"))
+    text = "\n".join(column.section(document["compiled"], "0.0.42"))
     assert "| v6e | float32 | 3 | 5 | 1 | 1 | 1 | 1 |" in text
     assert "| v6e | refused | `eig` float32 | eig is not |" in text
-    assert column.mark(made["ops"]["lu"], "v6e") == "fails float32"
+    assert column.mark(document["ops"]["lu"], "v6e") == "fails float32"

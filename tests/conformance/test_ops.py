@@ -27,15 +27,15 @@ def trials_of(name: str, k: int, dtypes: tuple[str, ...] = ()) -> list[Any]:
     from tools.conformance.samples import call_of, tensors
     from tools.conformance.trial import Trial
 
-    info, made = table()[name], []
-    found = [getattr(torch, d) for d in dtypes or DTYPES if getattr(torch, d) in info.supported_dtypes("cpu")]
-    if not found or name.startswith("jiterator_"):  # of float8 only; compiled for CUDA only
+    info, trials = table()[name], []
+    supported = [getattr(torch, d) for d in dtypes or DTYPES if getattr(torch, d) in info.supported_dtypes("cpu")]
+    if not supported or name.startswith("jiterator_"):  # of float8 only; compiled for CUDA only
         return []
-    entry = Entry(name, info, found[0])
+    entry = Entry(name, info, supported[0])
     for number, sample in entry.samples(k):
         if tensors(call_of(sample)) or "device" in sample.kwargs:
-            made.append(Trial(entry, number, sample, "tpu"))
-    return made
+            trials.append(Trial(entry, number, sample, "tpu"))
+    return trials
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -55,7 +55,7 @@ def test_ops(batch: int):
 
 
 @pytest.mark.parametrize("gap", [g for g in GAPS if g.raises], ids=lambda gap: gap.ops)
-def test_what_is_missing_says_so(gap: gaps.Gap):
+def test_missing_ops_raise_not_implemented_error(gap: gaps.Gap):
     """An op that lazytpu does not have raises NotImplementedError, which names it; else its gap is to be taken out."""
     from tools.conformance.checks import CHECKS
     from tools.conformance.entries import table

@@ -27,10 +27,25 @@ def test_a_worker_that_dies_or_hangs_fails_its_op_only(tmp_path: Path):
     results = tmp_path / "results.jsonl"
     jobs = [(op, "float32", 3, 0) for op in ("add", "dies", "mul", "hangs", "sub")]
     assert sweep.sweep(jobs, results, processes=2, limit=5.0, quiet=True, work=fake_worker.work) == 2
-    answers = {op: found for (op, *_), found in rows.finished(results).items()}
-    assert {op for op, found in answers.items() if not found["failures"]} == {"add", "mul", "sub"}
+    answers = {op: answer for (op, *_), answer in rows.finished(results).items()}
+    assert {op for op, answer in answers.items() if not answer["failures"]} == {"add", "mul", "sub"}
     assert answers["dies"]["failures"][0]["message"] == "the worker process died with exit code 3"
     assert answers["hangs"]["failures"][0]["message"] == "took more than 5 s"
+
+
+def test_an_answer_in_time_counts_however_late_the_sweep_looks():
+    from collections import deque
+
+    from tools.conformance import sweep
+
+    worker = sweep.Worker(5.0, fake_worker.work)
+    assert worker.pipe.poll(60)
+    worker.deadline = 0.0
+    jobs = deque([("add", "float32", 3, 0)])
+    assert sweep._collect([worker], jobs) == [] and not jobs
+    assert worker.pipe.poll(60)
+    worker.deadline = 0.0
+    assert [row["op"] for row in sweep._collect([worker], jobs)] == ["add"]
 
 
 def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path):
@@ -67,16 +82,16 @@ def test_the_document_says_what_failed_and_why():
     known, other = Gap("sub|mul", "xla", "It has no minus."), Gap("add", "torch", "It is wrong.")
     none = row("div", samples=0, checks={}, reason="the CPU refuses it")
     rows = {(r["op"], r["dtype"]): r for r in (row("add"), row("sub", passed=2), row("neg", passed=0), none)}
-    made = document(rows, (known, other), {})
-    summary = made["summary"]["float32"]
+    contents = document(rows, (known, other), {})
+    summary = contents["summary"]["float32"]
     assert (summary["ops"], summary["pass"], summary["fail"], summary["not_compared"]) == (4, 1, 2, 1)
     assert summary["checks"] == {"forward": [1, 3]}
-    assert [(m["op"], m["whose"], m["reason"]) for m in made["missing"]] == [
+    assert [(m["op"], m["whose"], m["reason"]) for m in contents["missing"]] == [
         ("neg", "", ""),
         ("sub", "xla", "It has no minus."),
     ]
     assert stale(rows, (known, other)) == [other]
-    text = page(made)
+    text = page(contents)
     assert "| float32 | 3 | 1 | **33.3 %** | 9 | 1 / 3 |" in text
     assert "| `sub` | float32 | forward | xla | It has no minus. |" in text
     assert "| `neg` | float32 | forward |  | Not yet explained: Mismatch: off by one |" in text

@@ -33,7 +33,7 @@ def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
 
 def checks(path: Path) -> dict[str, dict[str, Any]]:
     """The checks of a file of JSON by name."""
-    return {f"{each['family']}.{each['name']}": each for each in json.loads(path.read_text())["checks"]}
+    return {f"{check['family']}.{check['name']}": check for check in json.loads(path.read_text())["checks"]}
 
 
 @pytest.mark.long
@@ -41,9 +41,9 @@ def test_a_report_of_the_cpu(tmp_path: Path) -> None:
     """Of the family that is about processes; the checks of the others are run by test_checks.py."""
     path = tmp_path / "report.json"
     status, report = doctor("cache", "--platform", "cpu", "--json", str(path), "--patience", "5")
-    wrong = [each for each in checks(path).values() if each["status"] != "works"]
+    wrong = [check for check in checks(path).values() if check["status"] != "works"]
     assert (status, wrong) == (ALL_WORKS, []), report
-    assert {each["family"] for each in checks(path).values()} == {"machine", "cache"}
+    assert {check["family"] for check in checks(path).values()} == {"machine", "cache"}
     assert f"exit status 0: {EXITS[ALL_WORKS]}" in report
     assert checks(path)["cache.loaded again"]["detail"] == "1 programs loaded, none compiled"
 
@@ -53,8 +53,8 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
     also = ("--also", "tests.doctor.injected", "--json", str(path))
     status, report = doctor("injected", *also, "--platform", "cpu", PYTHONPATH=os.pathsep.join([os.getcwd(), *_path()]))
     assert status == SOMETHING_BROKEN
-    found = {name.partition(".")[2]: each for name, each in checks(path).items() if name.startswith("injected.")}
-    statuses = {name: each["status"] for name, each in found.items()}
+    injected = {name.partition(".")[2]: check for name, check in checks(path).items() if name.startswith("injected.")}
+    statuses = {name: check["status"] for name, check in injected.items()}
     assert statuses == {
         "works": "works",
         "refuses": "missing",
@@ -63,13 +63,13 @@ def test_a_check_may_end_as_it_likes(tmp_path: Path) -> None:
         "aborts": "crashed",
         "hangs": "hung",
     }
-    assert found["works"]["said"] == "said on the way\n"
-    assert found["refuses"]["detail"] == "no such thing here"
-    assert found["raises"]["detail"] == "ValueError: 1 is not 2" and "injected.py" in found["raises"]["said"]
-    assert found["leaves"]["detail"] == "SystemExit: leaving"
-    assert "SIGABRT; F0000" in found["aborts"]["detail"] and "buffer != nullptr" in found["aborts"]["detail"]
-    assert "killed after 3 s" in found["hangs"]["detail"] and "at hangs (injected.py:" in found["hangs"]["detail"]
-    assert _ended(int(found["hangs"]["said"].split()[1]))
+    assert injected["works"]["said"] == "said on the way\n"
+    assert injected["refuses"]["detail"] == "no such thing here"
+    assert injected["raises"]["detail"] == "ValueError: 1 is not 2" and "injected.py" in injected["raises"]["said"]
+    assert injected["leaves"]["detail"] == "SystemExit: leaving"
+    assert "SIGABRT; F0000" in injected["aborts"]["detail"] and "buffer != nullptr" in injected["aborts"]["detail"]
+    assert "killed after 3 s" in injected["hangs"]["detail"] and "at hangs (injected.py:" in injected["hangs"]["detail"]
+    assert _ended(int(injected["hangs"]["said"].split()[1]))
     assert "crashed  aborts" in report and "hung     hangs" in report
 
 
@@ -104,7 +104,7 @@ def test_a_plugin_that_is_not_there() -> None:
     assert status == NO_DEVICE
     assert "JAX_PLATFORMS asks for plug" in report and "Failed to open /nowhere/plugin.so" in report
     assert "What to do: the path of a plugin" in report
-    assert f"not run  {sum(each.family == 'transfers' for each in load().values())} checks" in report
+    assert f"not run  {sum(check.family == 'transfers' for check in load().values())} checks" in report
 
 
 def test_libtpu_without_a_chip() -> None:

@@ -29,8 +29,8 @@ class Scripted:
 
     def ask(self, key: str, limit: float) -> dict[str, Any]:
         self.log.append(key)
-        told = self.answers.get(key, [])
-        status = told.pop(0) if told else WORKS
+        statuses = self.answers.get(key, [])
+        status = statuses.pop(0) if statuses else WORKS
         self.alive = status not in (CRASHED, HUNG)
         return {"status": status, "detail": f"{key} {limit:.0f}", "seconds": 0.0, "said": ""}
 
@@ -41,9 +41,9 @@ class Scripted:
 
 def run(*checks: DoctorCheck, **answers: list[str]) -> tuple[list[str], list[CheckOutcome], CheckRunner]:
     log: list[str] = []
-    told = {key.replace("__", "."): list(statuses) for key, statuses in answers.items()}
-    known = {each.key: each for each in (*checks, of(CLIENT))}
-    runner = CheckRunner(known, lambda: Scripted(log, told), patience=2)  # pyright: ignore[reportArgumentType]
+    scripted = {key.replace("__", "."): list(statuses) for key, statuses in answers.items()}
+    known = {check.key: check for check in (*checks, of(CLIENT))}
+    runner = CheckRunner(known, lambda: Scripted(log, scripted), patience=2)  # pyright: ignore[reportArgumentType]
     return log, list(runner.run(checks)), runner
 
 
@@ -55,7 +55,7 @@ def of(key: str, **rest: Any) -> DoctorCheck:
 def test_one_process_for_all_and_a_client_first() -> None:
     log, outcomes, runner = run(of("machine.host", device=False), of(CLIENT), of("a.x"), of("a.y"))
     assert log == ["start", "machine.host", CLIENT, "a.x", "a.y", "leave"]
-    assert [each.status for each in outcomes] == [WORKS] * 4 and runner.device
+    assert [outcome.status for outcome in outcomes] == [WORKS] * 4 and runner.device
     assert outcomes[2].detail == "a.x 60"  # with twice the patience
 
 
@@ -66,7 +66,7 @@ def test_a_new_process_after_a_crash_and_for_a_fresh_check() -> None:
 
 def test_a_device_that_does_not_come_back() -> None:
     _, outcomes, runner = run(of(CLIENT), of("a.x"), of("a.y"), of("a.z"), machine__client=[WORKS, HUNG], a__x=[HUNG])
-    assert [each.status for each in outcomes] == [WORKS, HUNG, LEFT_OUT, LEFT_OUT]
+    assert [outcome.status for outcome in outcomes] == [WORKS, HUNG, LEFT_OUT, LEFT_OUT]
     assert "a new process got no client: machine.client 60" in outcomes[2].detail
     assert not runner.device
 
@@ -74,13 +74,13 @@ def test_a_device_that_does_not_come_back() -> None:
 def test_without_a_client_nothing_that_needs_one_runs() -> None:
     log, outcomes, runner = run(of(CLIENT), of("a.x"), of("a.y", device=False), machine__client=[BROKEN])
     assert log == ["start", CLIENT, "a.y", "leave"]
-    assert [each.status for each in outcomes] == [BROKEN, LEFT_OUT, WORKS] and not runner.device
+    assert [outcome.status for outcome in outcomes] == [BROKEN, LEFT_OUT, WORKS] and not runner.device
 
 
 def test_a_family_that_keeps_crashing_is_left() -> None:
     checks = [of(f"a.{i}") for i in range(5)]
     _, outcomes, runner = run(*checks, of("b.x"), **{f"a__{i}": [CRASHED] for i in range(5)})
-    assert [each.status for each in outcomes] == [CRASHED] * 3 + [LEFT_OUT] * 2 + [WORKS] and runner.device
+    assert [outcome.status for outcome in outcomes] == [CRASHED] * 3 + [LEFT_OUT] * 2 + [WORKS] and runner.device
 
 
 def test_what_is_left_out_is_one_line() -> None:
@@ -105,8 +105,8 @@ def test_advice_is_given_once_and_for_what_is_wrong() -> None:
 
 def test_settings_of_the_user_do_not_hold_for_checks() -> None:
     given = {"LAZYTPU_MODE": "strict", "LAZYTPU_PLATFORM": "tpu", "HOME": "/root"}
-    made = environment(given, None, "folder")
-    assert made == {
+    variables = environment(given, None, "folder")
+    assert variables == {
         "HOME": "/root",
         "LAZYTPU_PLATFORM": "tpu",
         "LAZYTPU_CACHE_DIR": "folder/cache",
@@ -137,4 +137,4 @@ def test_the_process_that_reports_imports_no_jax() -> None:
 
 
 def test_every_check_says_what_it_proves() -> None:
-    assert all(each.proves.endswith(".") and each.limit > 0 for each in load().values())
+    assert all(check.proves.endswith(".") and check.limit > 0 for check in load().values())

@@ -46,14 +46,14 @@ def test_every_dtype_of_the_device_is_transferred() -> None:
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """(name, operands, parameters) of the templates that are lowered."""
-    found: list[tuple[Any, ...]] = []
+    lowered: list[tuple[Any, ...]] = []
 
     def instance(name: str, operands: Any, params: Any, platform: str | None) -> registry.Instance:
-        found.append((name, operands, params))
+        lowered.append((name, operands, params))
         return registry.instance(name, operands, params, platform)
 
     monkeypatch.setattr(calls, "instance", instance)
-    return found
+    return lowered
 
 
 def lower(name: str) -> None:
@@ -83,8 +83,8 @@ def _differs(name: str, operands: Any, params: Any) -> bool:
         return True
 
 
-def _text(made: registry.Instance) -> str:
+def _text(instance: registry.Instance) -> str:
     """What it computes, whatever jax calls its functions, and in which order they come."""
     with client.mlir_context():
-        text = stablehlo_text(ir.Module.parse(made.bytecode))
+        text = stablehlo_text(ir.Module.parse(instance.bytecode))
     return "\n".join(sorted(re.sub(r"@\w+", "@", text).splitlines()))

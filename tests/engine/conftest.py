@@ -47,8 +47,8 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """A closed gate; cuts of fused mode wait a millisecond for it, and then run op by op."""
     engine = wiring.start()
-    made = Gate(engine.background.build)
-    monkeypatch.setattr(engine.background, "build", made.build)
+    gate = Gate(engine.background.build)
+    monkeypatch.setattr(engine.background, "build", gate.build)
     with lazytpu.options(background_compile=0.001):
-        yield made
-    made.open()
+        yield gate
+    gate.open()

@@ -49,11 +49,11 @@ def gpt(device: str) -> tuple[str, dict[str, Any], Path]:
 @in_one_worker
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
 def test_gpt_reports_what_it_did(device: str):
-    printed, found, _ = gpt(device)
-    assert set(found) == KEYS
-    assert found["steps"] == 12
-    assert all(math.isfinite(value) for value in found.values())
-    assert found["validation_loss"] < found["first_loss"]
+    printed, report, _ = gpt(device)
+    assert set(report) == KEYS
+    assert report["steps"] == 12
+    assert all(math.isfinite(value) for value in report.values())
+    assert report["validation_loss"] < report["first_loss"]
     assert "a sample" in printed
     assert "closing report" in printed
 
@@ -61,11 +61,11 @@ def test_gpt_reports_what_it_did(device: str):
 @in_one_worker
 def test_gpt_compiles_its_step_once():
     """One program each for the first step, the steady one, the validation and the sample, and one to spare."""
-    _, found, _ = gpt("tpu")
-    assert 2 <= found["compiles"] <= 5
-    assert found["trace_ms"] > 0
-    assert found["device_ms"] > 0
-    assert found["peak_bytes"] > 0
+    _, report, _ = gpt("tpu")
+    assert 2 <= report["compiles"] <= 5
+    assert report["trace_ms"] > 0
+    assert report["device_ms"] > 0
+    assert report["peak_bytes"] > 0
 
 
 @in_one_worker
@@ -127,9 +127,9 @@ def test_digits_first_losses_agree():
 
 @pytest.mark.long
 def test_digits_learns():
-    found = digits("tpu", 8)
-    assert found["test_accuracy"] >= 0.97
-    assert found["compiles"] <= 4
+    report = digits("tpu", 8)
+    assert report["test_accuracy"] >= 0.97
+    assert report["compiles"] <= 4
 
 
 @pytest.mark.usefixtures("empty_cache")
@@ -137,8 +137,8 @@ def test_mlp_agrees_and_compiles_its_step_once():
     lines = {device: run("examples/mlp.py", device).strip().splitlines() for device in ("cpu", "tpu")}
     pattern = re.compile(r"step (\d+): loss (\S+), (\d+) compiles")
     rows = {device: [pattern.fullmatch(line) for line in printed] for device, printed in lines.items()}
-    assert all(all(found) for found in rows.values())
-    cpu, tpu = ([(int(m[1]), float(m[2])) for m in found if m] for found in rows.values())
+    assert all(all(matches) for matches in rows.values())
+    cpu, tpu = ([(int(m[1]), float(m[2])) for m in matches if m] for matches in rows.values())
     assert [step for step, _ in tpu] == [0, 50, 100, 150, 200]
     assert tpu[0][1] == pytest.approx(cpu[0][1], rel=1e-5, abs=1e-5)
     assert tpu[-1][1] < 0.05 * tpu[0][1]

@@ -43,7 +43,7 @@ def test_off_by_default() -> None:
     assert count() == before
 
 
-def test_counted_and_told_once_with_the_line() -> None:
+def test_counted_and_reported_once_with_the_line() -> None:
     x = torch.arange(3.0).to("tpu")
     before = count()
     with lazytpu.options(cpu_fallback=True):

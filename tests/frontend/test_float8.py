@@ -137,7 +137,7 @@ def outcome(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e8m0fnu], ids=str)  # several NaN; no sign and no 0
-def test_moves_are_those_of_the_cpu(dtype: torch.dtype) -> None:
+def test_moves_agree_with_the_cpu(dtype: torch.dtype) -> None:
     numbers = every(dtype)
     for name, function in MOVES.items():
         assert outcome(function, numbers.to("tpu")) == outcome(function, numbers), name

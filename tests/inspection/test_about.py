@@ -29,16 +29,16 @@ def test_a_dump_names_script_model_target_and_versions(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "LAZYTPU_DUMP": "graphs", "LAZYTPU_TARGET": "v6e"}
     zygote.run(["train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
-    told = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
-    assert (told.script, told.models, told.target) == ("train.py", ("Net",), "v6e")
-    assert told.versions["lazytpu"] == VERSION and told.versions["torch"] == torch.__version__
-    assert list(told.versions) == ["lazytpu", "torch", "jax", "python"]
+    facts = About.parse(max((tmp_path / "graphs").glob("*.about.txt")).read_text())
+    assert (facts.script, facts.models, facts.target) == ("train.py", ("Net",), "v6e")
+    assert facts.versions["lazytpu"] == VERSION and facts.versions["torch"] == torch.__version__
+    assert list(facts.versions) == ["lazytpu", "torch", "jax", "python"]
 
 
 def test_what_is_written_is_read_and_what_is_missing_is_empty() -> None:
     for models in ((), ("Net",), ("Generator", "Discriminator")):
-        told = about(models, "cpu")
-        assert About.parse(told.text() + "\n") == told
+        facts = about(models, "cpu")
+        assert About.parse(facts.text() + "\n") == facts
     assert About.parse("") == About("", (), "", {})
 
 
@@ -55,5 +55,5 @@ def test_models_are_named_without_what_wraps_them_and_only_those_of_the_program(
     lazytpu.mark_step()
     kept = wrapped(torch.ones(3, device="tpu"))
     lazytpu.mark_step()
-    told = lazytpu.graphs()[-1].about
-    assert told is not None and told.models == ("Net",) and kept.shape == other.bias.shape
+    facts = lazytpu.graphs()[-1].about
+    assert facts is not None and facts.models == ("Net",) and kept.shape == other.bias.shape

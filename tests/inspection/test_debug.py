@@ -26,7 +26,7 @@ def test_level_0_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(0, capsys) == ""
 
 
-def test_level_1_tells_of_compilations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_level_1_reports_compilations(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(1, capsys) == "lazytpu: compiled program 3 step: 1,234 recorded ops, 57 ms in XLA\n"
 
 
@@ -43,5 +43,5 @@ def test_levels_3_and_4_print_the_ir(level: int, modules: int, capsys: pytest.Ca
     text = printed(level, capsys)
     assert text.count("func.func @main") == modules
     # Long lines are not wrapped, and what is printed can be read back.
-    for start in [found.start() for found in re.finditer("^builtin.module", text, re.MULTILINE)]:
+    for start in [match.start() for match in re.finditer("^builtin.module", text, re.MULTILINE)]:
         parse_module(text[start : text.index("\n}", start) + 2])

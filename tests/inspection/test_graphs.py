@@ -32,13 +32,13 @@ def test_names_of_arguments_are_not_counted_as_arguments() -> None:
 
 
 def test_only_the_newest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())) for i in range(5)]
-    monkeypatch.setattr(graphs, "KEPT_BYTES", 2 * made[0].nbytes)
+    programs = [ProgramGraph(i, "step", 1, Texts(f"text {i}", "stablehlo", ())) for i in range(5)]
+    monkeypatch.setattr(graphs, "KEPT_BYTES", 2 * programs[0].nbytes)
     kept = graphs.ProgramGraphs()
-    for each in made:
-        kept.append(each)
-    assert [each.number for each in kept] == [0, 1, 2, 3, 4]
-    assert [each.nbytes > 0 for each in kept] == [False, False, False, True, True]
+    for program in programs:
+        kept.append(program)
+    assert [program.number for program in kept] == [0, 1, 2, 3, 4]
+    assert [program.nbytes > 0 for program in kept] == [False, False, False, True, True]
     assert kept[4].text() == "text 4"
     with pytest.raises(LookupError, match=r"program 0 were dropped.*LAZYTPU_DUMP"):
         kept[0].text()

@@ -24,7 +24,7 @@ def test_a_library_from_one_cache_to_another(tmp_path: Path, capsys: pytest.Capt
     assert [entry.key for entry in Store(tmp_path / "there").entries()] == [KEYS[0]]
 
 
-def test_what_is_refused_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_entries_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made_for = {**environment(), "jaxlib": "0.1"}
     Store(tmp_path / "cache").put("program", KEYS[0], b"code", {"name": "step", "made_for": made_for})
     library = tmp_path / "library.zip"

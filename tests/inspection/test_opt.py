@@ -61,7 +61,7 @@ def test_time_of_passes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Pass cse took" in capsys.readouterr().out
 
 
-def test_generic_form_is_xdsls(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_generic_form_agrees_with_xdsl(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert opt.main(["--print-op-generic", file]) == 0
     assert '"lazytpu.transpose"(%w)' in capsys.readouterr().out
 
@@ -167,17 +167,17 @@ def test_the_list_of_passes(mine: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
+    ("text", "message"), [("1 / 0", "ZeroDivisionError"), ("x = 1", "registers no pass; register one by")]
 )
-def test_what_cannot_be_loaded(text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_loaded(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.py"
     path.write_text(text)
     assert opt.main(["--load", str(path), "--list-passes"]) == 1
     err = capsys.readouterr().err
-    assert told in err and str(path) in err and "Traceback" not in err
+    assert message in err and str(path) in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("source", ["no_such_module_here", "no/such/file.py"])
-def test_what_is_not_there(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_sources(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert opt.main(["--load", source, "--list-passes"]) == 1
     assert f"cannot load passes from {source}" in capsys.readouterr().err

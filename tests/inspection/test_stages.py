@@ -20,40 +20,40 @@ class Terminal(io.StringIO):
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """What a terminal as standard error shows from here on."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", made := Terminal())
-    return made
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    return terminal
 
 
-def told(shown: bool | None) -> None:
+def run_stages(shown: bool | None) -> None:
     with Stages(shown) as tell:
         tell("recording [step]")
         print("of the user")
         tell("compiling")
 
 
-def test_nothing_is_said_elsewhere_than_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    told(None)
-    told(False)
+def test_progress_is_printed_only_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    run_stages(None)
+    run_stages(False)
     assert capsys.readouterr() == ("of the user\n" * 2, "")
 
 
-def test_lines_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     lines = "lazytpu: recording [step]\nlazytpu: compiling\n"
-    told(True)
+    run_stages(True)
     assert capsys.readouterr() == ("of the user\n", lines)
     with lazytpu.options(debug=1):
-        told(None)
+        run_stages(None)
     assert capsys.readouterr().err == lines
 
 
 def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     terminal = on_terminal(monkeypatch)
-    told(None)
+    run_stages(None)
     assert capsys.readouterr().out == "of the user\n", "goes to a file"
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
     assert "lazytpu: recording [step] 0:00:00" in text and "lazytpu: compiling 0:00:00" in text
     shown = terminal.getvalue()
-    told(False)
+    run_stages(False)
     assert terminal.getvalue() == shown, "switched off"
 
 

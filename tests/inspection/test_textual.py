@@ -58,11 +58,11 @@ def test_skeleton_has_no_names() -> None:
 
 
 def test_stats_of_the_dialect() -> None:
-    found = stats(BEFORE.replace("lazytpu.donate", "lazytpu.alias = 1 : i64"))
-    assert (found.arguments, found.argument_bytes) == (2, 256 + 128)
-    assert (found.aliased, found.aliased_bytes) == (1, 256)
-    assert (found.results, found.result_bytes) == (2, 512 + 256)
-    assert found.ops == {
+    counts = stats(BEFORE.replace("lazytpu.donate", "lazytpu.alias = 1 : i64"))
+    assert (counts.arguments, counts.argument_bytes) == (2, 256 + 128)
+    assert (counts.aliased, counts.aliased_bytes) == (1, 256)
+    assert (counts.results, counts.result_bytes) == (2, 512 + 256)
+    assert counts.ops == {
         "lazytpu.transpose": (1, 256),
         "lazytpu.dot_general": (1, 512),
         "lazytpu.constant": (1, 256),
@@ -71,11 +71,11 @@ def test_stats_of_the_dialect() -> None:
 
 
 def test_stats_of_stablehlo() -> None:
-    found = stats(STABLEHLO)
-    assert (found.arguments, found.argument_bytes) == (2, 256 + 64)
-    assert (found.aliased, found.aliased_bytes) == (1, 256)
-    assert (found.results, found.result_bytes) == (2, 8 + 512)
-    assert found.ops == {"stablehlo.custom": (1, 8), "stablehlo.complex": (1, 512)}
+    counts = stats(STABLEHLO)
+    assert (counts.arguments, counts.argument_bytes) == (2, 256 + 64)
+    assert (counts.aliased, counts.aliased_bytes) == (1, 256)
+    assert (counts.results, counts.result_bytes) == (2, 8 + 512)
+    assert counts.ops == {"stablehlo.custom": (1, 8), "stablehlo.complex": (1, 512)}
 
 
 def test_text_without_a_main_function() -> None:

@@ -85,12 +85,12 @@ def test_an_op_is_recorded_before_the_handler_raises(ring_inside: Ring, bell: li
     assert x.tolist() == [[2.0] * 5] * 3
 
 
-def test_a_handler_that_does_not_raise_comes_late_too(ring_inside: Ring) -> None:
+def test_a_handler_that_does_not_raise_is_deferred_too(ring_inside: Ring) -> None:
     places: list[str] = []
     signal.signal(signal.SIGUSR1, lambda signum, frame: places.append(frame.f_code.co_name if frame else ""))
     ring_inside()
     y = torch.full((3, 6), 4.0).to("tpu").rsqrt()
-    assert places == ["test_a_handler_that_does_not_raise_comes_late_too"]
+    assert places == ["test_a_handler_that_does_not_raise_is_deferred_too"]
     assert y.tolist() == [[0.5] * 6] * 3
 
 
@@ -114,7 +114,7 @@ def test_two_signals_at_once_are_both_handled(ring_inside: Ring, monkeypatch: py
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_handlers_are_told_as_they_were_set() -> None:
+def test_getsignal_returns_the_handler_that_was_set() -> None:
     def handler(signum: int, frame: FrameType | None) -> None: ...
 
     assert callable(signal.signal(signal.SIGUSR1, handler))
@@ -125,7 +125,7 @@ def test_handlers_are_told_as_they_were_set() -> None:
         signal.signal(signal.SIGUSR1, "no handler")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_debuggers_tracing_goes_on(ring_inside: Ring) -> None:
+def test_a_debuggers_tracing_continues(ring_inside: Ring) -> None:
     lines: list[int] = []
 
     def tracer(frame: FrameType, event: str, arg: Any) -> Any:
@@ -198,7 +198,7 @@ def test_an_interrupt_in_a_weak_dictionary_is_not_lost(monkeypatch: pytest.Monke
         nodes.clear()
 
 
-def test_a_signal_that_comes_up_while_c_code_asks_for_a_text() -> None:
+def test_a_signal_while_c_code_asks_for_the_text_of_an_object() -> None:
     """torch's C++ does so where it must not raise. Here zip and map are the C code: it is finished first."""
     texts: list[Any] = []
     with pytest.raises(Bell):

@@ -200,7 +200,7 @@ def test_arrays_are_rounded_to_the_dtype():
     assert bytes.fromhex(op.data.data) == expected.tobytes()
 
 
-def test_checks_are_collected_as_one_truth_each():
+def test_checks_are_collected_as_one_bool_each():
     b, (x, ok) = start("f32[2,3]", "i1[]")
     b.check(b.compare("LT", x, x), "index out of range in self")
     b.check(ok, "another", "RuntimeError")

@@ -89,7 +89,7 @@ def test_broadcast_in_dim(data: st.DataObject):
 
 @many
 @given(shapes, st.data())
-def test_broadcast_to_is_numpys(shape: Shape, data: st.DataObject):
+def test_broadcast_to_agrees_with_numpy(shape: Shape, data: st.DataObject):
     result = data.draw(shapes | st.just((2, *shape)))
     agree(lambda b, x: b.broadcast_to(x, result), lambda x: jnp.broadcast_to(x, result), ("f32", shape))
 

@@ -149,7 +149,7 @@ def test_numbers_that_do_not_fit(number: complex, dtype: str, message: str):
 
 
 @pytest.mark.parametrize("dtype", sorted(INTEGERS))
-def test_the_ends_of_integers(dtype: str):
+def test_the_limits_of_integers(dtype: str):
     info = np.iinfo(numpy_dtype(dtype))
     for number in (int(info.min), int(info.max)):
         value = scalar(number, dtype)

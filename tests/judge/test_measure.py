@@ -29,19 +29,19 @@ def test_a_pass_is_left_out_of_a_pipeline() -> None:
 
 
 def test_a_step_is_one_program_and_left_as_it_was() -> None:
-    made: list[torch.Tensor] = []
+    losses: list[torch.Tensor] = []
 
     def make() -> cases.Step:
         step = cases.small_tensors(3, 5)
-        made.append(step())
+        losses.append(step())
         return step
 
     torch.manual_seed(0)
     (text,) = texts(Case("", make))
     assert text.count("lazytpu.successor") == 9, "three parameters with two states each"
-    before = made[0].detach().clone()
+    before = losses[0].detach().clone()
     lazytpu.sync()
-    assert torch.equal(made[0].detach().cpu(), before.cpu())
+    assert torch.equal(losses[0].detach().cpu(), before.cpu())
 
 
 def test_gradients_of_several_devices_are_averaged() -> None:
@@ -71,12 +71,12 @@ def test_op_by_op_is_each_record_as_a_program(monkeypatch) -> None:
         return lambda: x.sin().sin().exp()
 
     with lazytpu.mode("lazy"):
-        found = measure.per_op("three", measure.parts(Case("", make)), "v6e:2x2")
+        measured = measure.per_op("three", measure.parts(Case("", make)), "v6e:2x2")
     assert len(asked) == 2, "equal ops are one program"
-    assert (found.microseconds, found.ops, found.temporary, found.compile_seconds) == (6.0, 9, 5, 2.0)
+    assert (measured.microseconds, measured.ops, measured.temporary, measured.compile_seconds) == (6.0, 9, 5, 2.0)
     x = np.full((2, 3), 0.5, np.float32)
-    made = [evaluate(emit(_through(text)), [x])[0] for text in asked]
-    np.testing.assert_allclose(np.stack(made), np.stack([np.sin(x), np.exp(x)]), rtol=1e-6)
+    results = [evaluate(emit(_through(text)), [x])[0] for text in asked]
+    np.testing.assert_allclose(np.stack(results), np.stack([np.sin(x), np.exp(x)]), rtol=1e-6)
 
 
 def _through(text: str):

@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Build, Rows, list[Rows]]] = {
     "all_to_all": (
         lambda b, x: b.all_to_all(x, 0, 1, MIXED),
         X,
-        [of_group(X, lambda g, r: np.concatenate([part(each, r, 2) for each in g], 1), MIXED)],
+        [of_group(X, lambda g, r: np.concatenate([part(replica, r, 2) for replica in g], 1), MIXED)],
     ),
     "collective_permute": (
         lambda b, x: b.collective_permute(x, [[0, 1], [1, 3], [3, 0]]),

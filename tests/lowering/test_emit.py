@@ -168,7 +168,7 @@ def test_an_alias_must_be_a_result():
         emit(module)
 
 
-def test_a_value_used_before_it_is_made_is_told():
+def test_a_value_used_before_its_definition_is_reported():
     module = module_of(lambda b, x: b.exp(b.neg(x)), ("f32", (4,)))
     (function,) = module.ops
     assert isinstance(function, FuncOp)

@@ -18,7 +18,7 @@ UNIT = np.array([-0.9, -0.5, -0.1, 0.0, 0.2, 0.7])
 POSITIVE = np.array([0.1, 0.5, 1.0, 2.0, 7.5])
 
 
-def each(function):
+def elementwise(function):
     return lambda x: np.array([function(v) for v in x.ravel()]).reshape(x.shape)
 
 
@@ -42,9 +42,9 @@ UNARY = {
     "tan": (np.tan, UNIT),
     "tanh": (np.tanh, X),
     "logistic": (lambda x: 1 / (1 + np.exp(-x)), X),
-    "erf": (each(math.erf), X),
-    "erfc": (each(math.erfc), X),
-    "lgamma": (each(math.lgamma), POSITIVE),
+    "erf": (elementwise(math.erf), X),
+    "erfc": (elementwise(math.erfc), X),
+    "lgamma": (elementwise(math.lgamma), POSITIVE),
     "acos": (np.arccos, UNIT),
     "asin": (np.arcsin, UNIT),
     "atan": (np.arctan, X),
@@ -305,7 +305,7 @@ def test_infinity_times_false_is_nan(run):
     assert_close(actual, np.array([np.nan, np.nan, np.nan, 0.0], np.float32))
 
 
-def test_what_a_tpu_lacks_of_float64_is_spelt_otherwise():
+def test_float64_ops_that_a_tpu_lacks_are_expanded():
     def build(b, x):
         return [b.bitcast_convert(x, "i64"), b.div(b.div(x, x), x)]
 

@@ -54,7 +54,7 @@ def model(name: str) -> Any:
 def batch(names: tuple[str, ...]) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(3, WORDS, (2, 6), generator=generator)
-    made = {
+    inputs = {
         "input_ids": ids,
         "labels": ids,
         "attention_mask": torch.tensor([[1] * 6, [1, 1, 1, 1, 0, 0]]),
@@ -62,7 +62,7 @@ def batch(names: tuple[str, ...]) -> dict[str, torch.Tensor]:
         "pixel_values": torch.randn(2, 3, 8, 8, generator=generator),
         "input_values": torch.randn(2, 80, generator=generator),
     }
-    return {"labels" if name == "classes" else name: made[name] for name in names}
+    return {"labels" if name == "classes" else name: inputs[name] for name in names}
 
 
 def trained(module: Any, inputs: dict[str, torch.Tensor], steps: int = 2) -> tuple[list[Any], ...]:
@@ -89,7 +89,7 @@ def test_training_agrees_with_the_cpu(name: str) -> None:
         torch.testing.assert_close([t.cpu() for t in g], e, rtol=2e-3, atol=1e-4)
 
 
-def test_generated_tokens_are_those_of_the_cpu() -> None:
+def test_generated_tokens_agree_with_the_cpu() -> None:
     reference = model("Llama ForCausalLM").eval()
     there = copy.deepcopy(reference).to("tpu")
     prompt = {
@@ -105,9 +105,9 @@ def test_generated_tokens_are_those_of_the_cpu() -> None:
 def test_sampled_tokens_follow_the_seed() -> None:
     there = model("Llama ForCausalLM").eval().to("tpu")
     ids = batch(("input_ids",))["input_ids"].to("tpu")
-    found = []
+    tokens = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         settings = {"max_new_tokens": 3, "do_sample": True, "top_k": 20, "top_p": 0.95, "pad_token_id": 0}
-        found.append(there.generate(ids, eos_token_id=None, **settings).tolist())
-    assert found[0] == found[1] != found[2]
+        tokens.append(there.generate(ids, eos_token_id=None, **settings).tolist())
+    assert tokens[0] == tokens[1] != tokens[2]

@@ -97,7 +97,7 @@ def test_other_numbers_are_other_constants() -> None:
             assert [str(x) for x in read] == [str(number)] * 2
 
 
-def test_what_is_overwritten_is_read_anew() -> None:
+def test_an_overwritten_value_is_read_again() -> None:
     for _ in range(3):
         x = torch.zeros(3, device="tpu")
         view = x[1:]
@@ -111,7 +111,7 @@ def test_what_is_overwritten_is_read_anew() -> None:
         assert other.tolist() == [5, 5, 5]
 
 
-def test_data_of_the_device_is_no_constant() -> None:
+def test_data_of_the_device_is_not_constant() -> None:
     for number in range(4):
         x = torch.full((3,), float(number)).to("tpu")
         mask = torch.arange(3, device="tpu") < x
@@ -121,11 +121,11 @@ def test_data_of_the_device_is_no_constant() -> None:
         assert torch.where(mask, x, torch.zeros((), device="tpu")).tolist() == [number * (i < number) for i in range(3)]
 
 
-def test_random_numbers_are_no_constants() -> None:
+def test_random_numbers_are_not_constant() -> None:
     def draws() -> list[Any]:
         x = torch.zeros(3, device="tpu")
         drawn = torch.rand(3, device="tpu"), x.bernoulli(), x + torch.randn(3, device="tpu")
-        return [each.tolist() for each in drawn]
+        return [sample.tolist() for sample in drawn]
 
     counted = Counted()
     assert draws() != draws()
@@ -181,7 +181,7 @@ def test_large_values_are_read_from_the_device() -> None:
         assert counted.steps == steps
 
 
-def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_constants_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "MOST", 3)
     kept = wiring.start().answers
     kept.forget()
@@ -196,7 +196,7 @@ def test_those_not_used_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatc
         assert counted.constant_reads >= known
 
 
-def test_what_checks_values_is_told_by_the_next_read_all_the_same() -> None:
+def test_a_failed_check_is_still_raised_by_the_next_read() -> None:
     table = torch.arange(3.0, device="tpu")
     for _ in range(2):
         with pytest.raises(IndexError, match="out of bounds"):
@@ -212,11 +212,11 @@ def test_what_checks_values_is_told_by_the_next_read_all_the_same() -> None:
 
 
 def on_a_thread(work: Callable[[], Any]) -> list[Any]:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
     thread.join()
-    return found
+    return results
 
 
 def test_another_thread_reads() -> None:
@@ -237,8 +237,8 @@ def test_threads_ask_for_the_same(mode: str) -> None:
             return [torch.full((3,), i % 5, device="tpu").cumsum(0).tolist() for i in range(20)]
 
     with ThreadPoolExecutor(4) as pool:
-        found = [future.result() for future in [pool.submit(work) for _ in range(4)]]
-    assert found == [[[i % 5, i % 5 * 2, i % 5 * 3] for i in range(20)]] * 4
+        results = [future.result() for future in [pool.submit(work) for _ in range(4)]]
+    assert results == [[[i % 5, i % 5 * 2, i % 5 * 3] for i in range(20)]] * 4
 
 
 @pytest.mark.parametrize("eager", ["strict", "debug"])
@@ -272,12 +272,12 @@ def test_a_loop_of_forward_passes_is_cut_by_its_reads() -> None:
     """Each forward looks at a mask that it makes; nothing else cuts, and the trace does not grow for ever."""
     layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(60)]).to("tpu").eval()
     x = torch.ones(2, 4).to("tpu")
-    found: list[torch.Tensor] = []
+    results: list[torch.Tensor] = []
 
     def forward() -> int:
         with torch.no_grad():
             assert (torch.arange(3, device="tpu") >= 0).all()
-            found[:] = [layers(x).sum()]
+            results[:] = [layers(x).sum()]
         return recorder().state.depth
 
     assert max([forward() for _ in range(40)]) <= 1500

@@ -20,8 +20,8 @@ from lazytpu.trace import cuts, loops
 def line_of(function: Callable[..., object], text: str) -> int:
     """The number of the line of `function` that has `text`."""
     lines, first = inspect.getsourcelines(function)
-    (found,) = [first + i for i, line in enumerate(lines) if text in line]
-    return found
+    (number,) = [first + i for i, line in enumerate(lines) if text in line]
+    return number
 
 
 def last() -> str:
@@ -75,9 +75,9 @@ def test_repeats_are_folded() -> None:
     train()
     read = f"host read at {__file__}:{line_of(train, '# read')}, '(x * 2).sum().item()  # read': 2 ops ran"
     mark = f"mark_step() at {__file__}:{line_of(train, '# mark')}, 'lazytpu.mark_step()  # mark': 1 op ran"
-    told = lazytpu.explain_cut(steps * (layers + 1))
-    assert len(told) == steps * (layers + 1), "only the text is folded"
-    assert str(told).splitlines() == ["4 times:", f"  {read} (12 times)", f"  {mark}"]
+    text = lazytpu.explain_cut(steps * (layers + 1))
+    assert len(text) == steps * (layers + 1), "only the text is folded"
+    assert str(text).splitlines() == ["4 times:", f"  {read} (12 times)", f"  {mark}"]
     assert str(lazytpu.explain_cut(3)).splitlines() == [f"{read} (2 times)", mark]
 
 
@@ -145,7 +145,7 @@ def test_an_idle_device_begins_with_what_is_there(monkeypatch: pytest.MonkeyPatc
     lazytpu.mark_step()
 
 
-def test_cuts_are_told_to_the_thread_that_recorded() -> None:
+def test_cuts_are_reported_to_the_thread_that_recorded() -> None:
     x = torch.ones(5, device="tpu")
     lazytpu.sync()
     y = x + 4
@@ -162,7 +162,7 @@ def test_cuts_are_told_to_the_thread_that_recorded() -> None:
     assert last() == f"another thread reads at {__file__}:{line_of(use, 'y * 2')}, 'y * 2': 1 op ran"
 
 
-def test_ops_of_strict_mode_are_not_told() -> None:
+def test_ops_of_strict_mode_are_not_reported() -> None:
     x = torch.ones(5, device="tpu")
     lazytpu.sync()
     before = lazytpu.explain_cut(64)

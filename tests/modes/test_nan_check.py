@@ -33,7 +33,7 @@ def test_the_first_op_is_named_with_line_and_operands() -> None:
     assert (x + 1).tolist() == [[2.0, -1.0], [5.0, 1.0]]
 
 
-def test_numbers_are_told_and_count_as_operands() -> None:
+def test_numbers_are_shown_and_count_as_operands() -> None:
     x = torch.full((3,), 2.0e4, dtype=torch.float16, device="tpu")
     with pytest.raises(FloatingPointError, match=r"3 infinite of 3 .*\n  self: float16\[3\] .*\n  numbers: 8.0"):
         x * 8.0
@@ -42,7 +42,7 @@ def test_numbers_are_told_and_count_as_operands() -> None:
     assert x.masked_fill(x > 0, -INF).tolist() == [-INF] * 3
 
 
-def test_what_is_not_finite_already_is_not_told_again() -> None:
+def test_operands_that_are_not_finite_are_not_reported_again() -> None:
     x = torch.tensor([1.0, INF], device="tpu")
     assert (x - x).isnan().tolist() == [False, True]
     y = torch.tensor([0.0, float("nan"), 3.0], device="tpu")

@@ -207,13 +207,13 @@ def test_random_numbers_do_not_depend_on_reads(mode: str) -> None:
     def draw(read: bool) -> list[list[float]]:
         torch.manual_seed(3)
         x = torch.ones(4, device="tpu")
-        found = []
+        results = []
         for _ in range(3):
             a, b = torch.rand(4, device="tpu"), nn.functional.dropout(x, 0.5)
             if read:
                 b.sum().item()
-            found.append(a + b)
-        return [f.tolist() for f in found]
+            results.append(a + b)
+        return [f.tolist() for f in results]
 
     assert draw(True) == draw(False)
 
@@ -237,12 +237,12 @@ def test_views_and_writes_across_a_read(mode: str) -> None:
 
 
 def test_memory_that_nothing_wrote_is_on_both_sides_of_a_read(mode: str) -> None:
-    made = torch.empty(3, device="tpu")
-    a, b = made + 1, made + 2
-    made[1] = 5.0
+    new = torch.empty(3, device="tpu")
+    a, b = new + 1, new + 2
+    new[1] = 5.0
     assert a.tolist() == [1.0] * 3
     assert b.tolist() == [2.0] * 3
-    assert made.tolist() == [0.0, 5.0, 0.0]
+    assert new.tolist() == [0.0, 5.0, 0.0]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -325,7 +325,7 @@ def test_what_was_overwritten_on_both_sides_of_a_failed_read_is_as_before(
     assert x.tolist() == [2.0, 2.0]
 
 
-def test_a_failed_check_in_what_was_left_is_told_when_it_has_run(mode: str) -> None:
+def test_a_failed_check_in_the_pending_rest_is_raised_when_it_has_run(mode: str) -> None:
     x = torch.ones(3, device="tpu")
     index = torch.tensor([7], device="tpu")
     asked = x * 2
@@ -339,12 +339,12 @@ def test_a_failed_check_in_what_was_left_is_told_when_it_has_run(mode: str) -> N
 def test_another_thread_reads_and_the_first_goes_on(mode: str) -> None:
     x = torch.ones(3, device="tpu")
     asked, rest = x * 2, x * 3
-    found: list[list[float]] = []
-    thread = threading.Thread(target=lambda: found.append(asked.tolist()))
+    results: list[list[float]] = []
+    thread = threading.Thread(target=lambda: results.append(asked.tolist()))
     thread.start()
     thread.join()
     more = rest + asked
-    assert found == [[2.0] * 3]
+    assert results == [[2.0] * 3]
     assert more.tolist() == [5.0] * 3
 
 

@@ -33,27 +33,27 @@ def to_cpu(result: Any) -> Any:
 
 def in_every_mode(work: Callable[[], Any]) -> dict[str, Any]:
     """What `work` gives, on the CPU, by mode; every run begins with the same seed."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for mode in MODES:
         with lazytpu.mode(mode):
             torch.manual_seed(0)
-            found[mode] = to_cpu(work())
-    return found
+            results[mode] = to_cpu(work())
+    return results
 
 
 def assert_same(work: Callable[[], Any], rtol: float = 0.0, atol: float = 0.0) -> Any:
     """All modes give the same; with no tolerance, to the bit. Returns it."""
-    found = in_every_mode(work)
+    results = in_every_mode(work)
     for mode in MODES[1:]:
         torch.testing.assert_close(
-            found[mode],
-            found["fused"],
+            results[mode],
+            results["fused"],
             rtol=rtol,
             atol=atol,
             equal_nan=True,
             msg=lambda message, mode=mode: f"{mode} differs from fused: {message}",
         )
-    return found["fused"]
+    return results["fused"]
 
 
 # -- ops
@@ -74,7 +74,7 @@ def _moved(value: Any, device: str) -> Any:
 
 @pytest.mark.parametrize("name", OPS)
 def test_ops(name: str) -> None:
-    op = next(each for each in op_db if each.name == name)
+    op = next(info for info in op_db if info.name == name)
     torch.manual_seed(0)
     sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
     x, args = _moved(sample.input, "tpu"), _moved(tuple(sample.args), "tpu")
@@ -90,8 +90,8 @@ def test_chains_are_rounded_after_every_op(dtype: torch.dtype) -> None:
         return [chain, x * y * z, x + y + z, (chain.abs() + 1).sum(0)]
 
     on_tpu = [t.to("tpu") for t in (x, y, z)]
-    found = assert_same(lambda: work(*on_tpu))
-    torch.testing.assert_close(found[:3], work(x, y, z)[:3], rtol=0, atol=0)
+    results = assert_same(lambda: work(*on_tpu))
+    torch.testing.assert_close(results[:3], work(x, y, z)[:3], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.float16, 6), (torch.bfloat16, 4)])
@@ -122,10 +122,10 @@ def test_what_is_reduced_is_rounded_before(dtype: torch.dtype) -> None:
     x, y, z = ((t * scale).to(dtype) for t in on_cpu)
     on_tpu = [t.to("tpu") for t in (x, y, z)]
     for name, reduce in REDUCED.items():
-        found = assert_same(lambda reduce=reduce: reduce(*on_tpu))
+        results = assert_same(lambda reduce=reduce: reduce(*on_tpu))
         tolerance = 1e-2 if dtype.is_floating_point else 0
         torch.testing.assert_close(
-            found, reduce(x, y, z), rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
+            results, reduce(x, y, z), rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -148,8 +148,8 @@ def test_views_and_writes_in_place() -> None:
         torch._foreach_mul_(many, [3.0, 0.5])
         return [x, rows, columns, target, *many]
 
-    found = assert_same(work)
-    assert found[4].tolist() == [9.0] * 3
+    results = assert_same(work)
+    assert results[4].tolist() == [9.0] * 3
 
 
 def test_factories_copies_and_dtypes() -> None:
@@ -261,6 +261,6 @@ def test_training(name: str, optimizer: str, bf16: bool) -> None:
     make, shape = MODELS[name]
     model = make()
     tolerance = 2e-3 if bf16 else 2e-5
-    found = assert_same(lambda: train(model, shape, optimizer, bf16), rtol=tolerance, atol=tolerance / 10)
-    assert all(bool(t.isfinite().all()) for t in found)
-    assert found[4] < found[0]
+    results = assert_same(lambda: train(model, shape, optimizer, bf16), rtol=tolerance, atol=tolerance / 10)
+    assert all(bool(t.isfinite().all()) for t in results)
+    assert results[4] < results[0]

@@ -70,5 +70,5 @@ def test_what_a_read_left_runs_with_the_next_step() -> None:
             total.add_(out.sum())
             out.mean().item()
 
-    found = causes(work)
-    assert "step begins" not in [cause for cause, _ in found[1:]], found
+    cuts = causes(work)
+    assert "step begins" not in [cause for cause, _ in cuts[1:]], cuts

@@ -27,9 +27,9 @@ def programs(work: Callable[[], object]) -> int:
 
 @pytest.fixture
 def x() -> Iterator[torch.Tensor]:
-    made = torch.ones(3, 2, device="tpu")
+    new = torch.ones(3, 2, device="tpu")
     lazytpu.sync()
-    yield made
+    yield new
     lazytpu.set_mode("fused")
 
 
@@ -50,7 +50,7 @@ def test_strict_and_debug_run_one_program_an_op(x: torch.Tensor, mode: str, expe
     assert programs(lambda: chain(x)) == expected
 
 
-def test_a_word_that_is_no_mode_is_refused() -> None:
+def test_an_unknown_mode_is_refused() -> None:
     for refused in (lambda: lazytpu.mode("eager"), lambda: lazytpu.set_mode("eager")):
         with pytest.raises(ValueError, match="'eager'; allowed: debug, strict, fused or lazy"):
             refused()
@@ -143,7 +143,7 @@ def test_a_backward_pass_works_in_the_mode_of_its_caller(x: torch.Tensor, mode: 
     torch.testing.assert_close(grad.cpu(), torch.full((2,), 3 * (1 - torch.tensor(1.0).tanh() ** 2).item()))
 
 
-def test_what_is_overwritten_gives_its_memory_away_at_every_op() -> None:
+def test_overwritten_values_donate_their_memory_at_every_op() -> None:
     x = torch.ones(256, 1024, device="tpu")
     y = torch.ones(256, 1024, device="tpu")
     with lazytpu.mode("strict"):

@@ -50,7 +50,7 @@ def test_whole_rows_are_left_alone() -> None:
     )
 
 
-def test_what_is_no_elementwise_op_is_left_alone() -> None:
+def test_ops_that_are_not_elementwise_are_left_alone() -> None:
     keeps(
         "gather-first",
         ARGUMENTS,

@@ -79,7 +79,7 @@ def test_a_part_is_convex_when_no_path_leaves_it_and_comes_back(wires: list[tupl
 
 @given(WIRES, st.data())
 @quickly
-def test_the_quotient_is_networkx(wires: list[tuple[int, int]], data) -> None:
+def test_the_quotient_agrees_with_networkx(wires: list[tuple[int, int]], data) -> None:
     graph = OpGraph(block_of(wires))
     number_of = [data.draw(st.integers(0, 3)) for _ in graph.ops]
     parts = [bits(i for i, number in enumerate(number_of) if number == part) for part in range(4)]

@@ -29,7 +29,7 @@ def test_names_and_topologies(text: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(("platform", "generation"), [("npu", None), ("tpu", "v1"), ("cpu", "v6e")])
-def test_what_is_no_target(platform: str, generation: str | None) -> None:
+def test_not_a_target(platform: str, generation: str | None) -> None:
     with pytest.raises(ValueError, match="targets are cpu, gpu, tpu, v5e"):
         Target(platform, generation)
 

@@ -1,4 +1,5 @@
-"""docs/architecture.md agrees with the code: sizes of files, who imports whom, every rule that a comment cites."""
+"""docs/architecture.md agrees with the code: sizes of files, who imports whom, every rule that a comment cites, where
+tests lie."""
 
 from __future__ import annotations
 
@@ -65,3 +66,16 @@ def test_every_rule_that_a_comment_cites_is_on_the_page():
     cited = {rule for path in PACKAGE.rglob("*.py") for rule in re.findall(r"\((R\d+)\)", path.read_text())}
     assert cited
     assert cited <= set(re.findall(r"^### (R\d+): ", PAGE, re.MULTILINE))
+
+
+def test_tests_lie_where_the_code_lies():
+    """A test named as a file of a room's folder is in the folder of that name."""
+    misplaced = {}
+    for room in (path.parent for path in PACKAGE.glob("*/__init__.py")):
+        tests = ROOT / "tests" / room.name
+        for path in tests.rglob("test_*.py"):
+            name = path.name.removeprefix("test_")
+            places = {file.parent.relative_to(PACKAGE) for file in room.rglob(name)}
+            if places and path.parent.relative_to(ROOT / "tests") not in places:
+                misplaced[str(path.relative_to(ROOT))] = sorted(map(str, places))
+    assert misplaced == {}

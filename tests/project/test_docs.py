@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
+LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes eight where other programs use the cores
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
 TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --sample 4"
@@ -57,12 +60,12 @@ LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
-WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md"]
+WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md", ROOT / "docs/export.md"]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """(page:line, text) of all blocks in a language that stand for themselves, in order."""
-    found: list[tuple[str, str]] = []
+    of_pages: list[tuple[str, str]] = []
     for page in PAGES:
         if page in WALKTHROUGHS:
             continue
@@ -70,12 +73,12 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for match in BLOCK.finditer(text):
             if match[1] == language:
                 line = text.count("\n", 0, match.start()) + 1
-                found.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
-    return found
+                of_pages.append((f"{page.relative_to(ROOT)}:{line}", match[2]))
+    return of_pages
 
 
-def ids(found: list[tuple[str, str]]) -> list[str]:
-    return [where for where, _ in found]
+def ids(of_pages: list[tuple[str, str]]) -> list[str]:
+    return [where for where, _ in of_pages]
 
 
 @pytest.fixture
@@ -96,13 +99,35 @@ def run(command: str, folder: Path) -> str:
         variables, program, arguments = simple[1].split(), simple[2], shlex.split(simple[3])
         environment |= dict(variable.split("=") for variable in variables)
         program = [] if program == "python" else [str(BIN / program)]
-        done = zygote.run([*program, *arguments], cwd=folder, env=environment, timeout=600)
+        done = zygote.run([*program, *arguments], cwd=folder, env=environment, timeout=LIMIT)
     else:
-        done = subprocess.run(
-            command, cwd=folder, shell=True, env=environment, capture_output=True, text=True, timeout=600
-        )
+        done = run_in_shell(command, folder, environment)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def run_in_shell(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """In a session of its own: signals for the terminal's processes do not meet it, and it ends with all its children,
+    which would hold its output open."""
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, shell=True, env=environment, start_new_session=True, **pipe) as shell:
+        try:
+            printed, complaints = shell.communicate(timeout=LIMIT)
+        except BaseException:
+            os.killpg(shell.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, shell.returncode, printed, complaints)
+
+
+def test_a_command_that_hangs_ends_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(globals(), "LIMIT", 0.5)
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_shell("sleep 600 & echo $! > child; wait", tmp_path, dict(os.environ))
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    until = time.monotonic() + 60
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":  # a container may reap nobody
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=ids(blocks("python")))
@@ -113,9 +138,9 @@ def test_code_runs(where: str, code: str, checkout: Path):
 
 
 def command_blocks() -> list[Any]:
-    found = blocks("bash")
-    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in found]
-    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(found, marks)]
+    of_pages = blocks("bash")
+    marks = [pytest.mark.long if text.startswith(LONG) else () for _, text in of_pages]
+    return [pytest.param(*block, id=block[0], marks=mark) for block, mark in zip(of_pages, marks)]
 
 
 @pytest.mark.parametrize(("where", "commands"), command_blocks())

@@ -74,7 +74,7 @@ except RuntimeError as error:
 """
 
 
-def test_a_taken_device_is_told_at_first_use():
+def test_a_taken_device_is_reported_at_first_use():
     first, rest = run(TAKEN).split("\n", 1)
     assert first == "imported"
     assert "already taken by 'other'" in rest

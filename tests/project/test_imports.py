@@ -39,8 +39,12 @@ MAY_IMPORT = {
     "rehearsal": {
         "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
     },
+    "exporting": {
+        "aten", "frontend", "ir", "lowering", "options", "passes", "rehearsal", "runtime", "trace", "version", "wiring",
+    },
     "lazytpu": {
-        "aten", "engine", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version", "wiring",
+        "aten", "engine", "exporting", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version",
+        "wiring",
     },
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
 }  # fmt: skip
@@ -102,7 +106,7 @@ def test_the_table_names_every_room():
     assert names == MAY_IMPORT.keys()
 
 
-def test_the_table_has_no_circle():
+def test_the_table_has_no_cycle():
     graph = nx.DiGraph((above, below) for above, rooms in MAY_IMPORT.items() for below in rooms)
     assert not circles(graph)
 
@@ -124,11 +128,11 @@ def test_the_table_allows_no_more_than_there_is(name: str):
     assert MAY_IMPORT[name] <= below, "an arrow that no import needs any more: take it out of the table"
 
 
-def test_no_circle_between_files():
+def test_no_cycle_between_files():
     assert not circles(imports()), "\n" + "\n".join(circles(imports()))
 
 
-def test_a_circle_is_found():
+def test_a_cycle_is_found():
     graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])
     assert circles(graph) == ["a, b, c: a -> b -> c -> a"]
 

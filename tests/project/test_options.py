@@ -88,7 +88,7 @@ def test_a_wrong_variable_waits_for_the_first_use(name: str):
         settings.check()
 
 
-def test_all_wrong_variables_are_told_at_once():
+def test_all_wrong_variables_are_reported_at_once():
     with pytest.raises(ValueError, match=r"(?s)^LAZYTPU_MODE is 'eager'; .*; LAZYTPU_DEBUG is '9'; allowed: 0 to 4"):
         Options({"LAZYTPU_MODE": "eager", "LAZYTPU_DEBUG": "9"}).check()
 
@@ -124,7 +124,7 @@ def test_other_programs_do_not_meet_a_wrong_variable():
 
 
 @pytest.mark.parametrize("main", [opt.main, show.main])
-def test_the_commands_tell_a_wrong_variable(
+def test_the_commands_report_a_wrong_variable(
     main: Callable[[list[str]], int],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

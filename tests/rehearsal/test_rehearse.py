@@ -163,7 +163,7 @@ def test_a_loop_runs_what_was_rehearsed(mode: str, body: Callable[[Training], An
     assert parts and sorted(last) == sorted(expected)
 
 
-def test_gradients_freed_before_the_launch_are_no_results():
+def test_gradients_freed_before_the_launch_are_not_results():
     training = Training()
     counts = [len(rehearse(lambda body=body: body(training))[0].live) for body in (zeroed_last, zeroed_first)]
     with lazytpu.mode("lazy"):
@@ -202,7 +202,7 @@ def test_a_read_that_depends_on_much_is_zero():
     assert set(seen) == {0.0} and lazytpu.metrics()["compiles"] == compiles
 
 
-def test_what_was_there_before_reads_as_it_is():
+def test_earlier_values_can_be_read():
     weight = torch.full((3,), 2.0, device="tpu")
     seen: list[list[float]] = []
 
@@ -230,7 +230,7 @@ def test_several_writes_and_views_are_undone():
     assert base.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_the_step_made_and_someone_keeps_has_no_value():
+def test_results_of_the_step_that_are_kept_have_no_value():
     kept: list[torch.Tensor] = []
     x = torch.ones(3, device="tpu")
     rehearse(lambda: kept.append(x + 1))
@@ -248,7 +248,7 @@ def test_gradients_that_add_up_are_as_they_were():
     assert same(training.state(), before)
 
 
-def test_an_exception_is_the_steps_and_leaves_no_trace():
+def test_an_exception_of_the_step_is_raised_and_leaves_no_trace():
     training = Training()
     before = training.state()
 
@@ -263,7 +263,7 @@ def test_an_exception_is_the_steps_and_leaves_no_trace():
     assert training.step() > 0
 
 
-def test_what_was_recorded_before_is_not_the_steps():
+def test_earlier_records_do_not_belong_to_the_step():
     x = torch.ones(3, device="tpu")
     y = x * 5
     (part,) = rehearse(lambda: y + 1)
@@ -279,7 +279,7 @@ def test_every_mode_rehearses_whole_programs(mode: str):
     assert len(parts) == 1
 
 
-def test_a_tensor_that_two_share_is_shared_afterwards():
+def test_shared_tensors_are_shared_afterwards():
     x = torch.ones(3, device="tpu")
     y = x.detach()
     step: Callable[[], Any] = lambda: x.mul_(2)  # noqa: E731

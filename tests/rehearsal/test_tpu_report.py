@@ -41,7 +41,7 @@ def report() -> TpuReport:
     return lazytpu.tpu_report(Training().step, topology="v6e:4x4")
 
 
-def test_stages_are_told_when_asked_for(capsys: pytest.CaptureFixture[str]):
+def test_stages_are_printed_on_request(capsys: pytest.CaptureFixture[str]):
     def step() -> torch.Tensor:
         return torch.ones(128, 128, device="tpu") @ torch.ones(128, 128, device="tpu")
 
@@ -62,7 +62,7 @@ def test_the_report_is_of_the_step_on_that_topology(report: TpuReport):
     assert program.memory.fits and report.seconds > 0
 
 
-def test_products_are_told_with_the_users_lines(report: TpuReport):
+def test_products_are_reported_with_the_users_lines(report: TpuReport):
     (program,) = report.programs
     about = [program.line(cost.op) for cost in program.costs if cost.work.matrix]
     assert {(line.line, line.backward) for line in about if line} == {(LINE, False), (LINE, True)}
@@ -70,7 +70,7 @@ def test_products_are_told_with_the_users_lines(report: TpuReport):
 
 
 def test_advice_is_about_the_users_code(report: TpuReport):
-    advice = {each.code: each for each in report.advice}
+    advice = {item.code: item for item in report.advice}
     assert set(advice) == {"past-a-tile", "float32-products", "held-value"}
     assert "a size of 129, 1 past" in advice["past-a-tile"].text
     assert "f32[256,128] is held" in advice["held-value"].text
@@ -85,14 +85,20 @@ def test_updates_are_in_place(report: TpuReport):
     assert memory.aliased >= 2 * 4 * (2 * 128 * 129)
 
 
-def test_arguments_of_the_step_are_given(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
-    compiled: list[str] = []
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, report: TpuReport) -> list[str]:
+    """The StableHLO of programs that a test gives to the TPU's compiler, in whose place is a program it made before."""
+    texts: list[str] = []
 
-    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
-        compiled.append(stablehlo)
+    def compile_for_tpu(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
+        texts.append(stablehlo)
         return report.programs[0].program
 
-    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
+    monkeypatch.setattr(compiling, "compile_for_tpu", compile_for_tpu)
+    return texts
+
+
+def test_arguments_of_the_step_are_given(compiled: list[str]):
     x = torch.ones(3, 5, device="tpu")
     assert lazytpu.tpu_report(lambda a, *, b: a @ b, x, topology="v5e:2x2", b=x.t()).topology == "v5e:2x2"
     assert "tensor<3x5xf32>" in compiled[0] and "test_tpu_report.py" in compiled[0]
@@ -101,15 +107,8 @@ def test_arguments_of_the_step_are_given(monkeypatch: pytest.MonkeyPatch, report
     assert "stablehlo.reduce" in compiled[1]
 
 
-def test_templates_are_spelt_for_the_tpu(monkeypatch: pytest.MonkeyPatch, report: TpuReport):
+def test_templates_are_lowered_for_the_tpu(compiled: list[str]):
     """Not by LAPACK, as they are for the machine that rehearses."""
-    compiled: list[str] = []
-
-    def remember(stablehlo: str, topology: str, **_: Any) -> TpuProgram:
-        compiled.append(stablehlo)
-        return report.programs[0].program
-
-    monkeypatch.setattr(compiling, "compile_for_tpu", remember)
     lazytpu.tpu_report(torch.linalg.cholesky, torch.eye(3, device="tpu"))
     assert "lapack" not in compiled[0] and "cholesky" in compiled[0]
 

@@ -50,12 +50,12 @@ def test_results_are_those_of_the_calls_in_order(programs: list[Program]) -> Non
     tripled, sums = chain.run(given)
     assert client.to_host(tripled).tolist() == [0, 3, 6, 9]
     assert client.to_host(sums).tolist() == [1, 4, 7, 10]
-    assert [client.is_deleted(each) for each in given] == [False, True]
+    assert [client.is_deleted(buffer) for buffer in given] == [False, True]
     assert client.address(sums) == place
     assert repr(chain) == "<Chain step: 3 calls of 2 programs, 2 arguments, 1 donated, 2 results>"
 
 
-def test_constants_tell_calls_of_one_program_apart(programs: list[Program]) -> None:
+def test_constants_distinguish_calls_of_one_program(programs: list[Program]) -> None:
     constants = tuple(np.full(4, number, np.float32) for number in (10, 100))
     calls = (Call(0, (0, 1), ()), Call(0, (3, 2), (3,)))
     chain = Chain(programs, Plan(calls, (4,), Signature((F4,), (F4,), ()), constants))
@@ -67,14 +67,14 @@ def test_constants_tell_calls_of_one_program_apart(programs: list[Program]) -> N
 def test_what_no_later_call_needs_is_freed(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = (Call(0, (0, 0), ()), Call(0, (1, 1), (1,)), Call(0, (2, 2), (2,)))
     chain = Chain(programs, Plan(calls, (3,), Signature((F4,), (F4,), ())))
-    made: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     alive: list[int] = []
     real = Program.run
 
     def run(self: Program, given: Any) -> Any:
-        alive.append(sum(ref() is not None for ref in made))
+        alive.append(sum(ref() is not None for ref in references))
         results = real(self, given)
-        made.extend(map(weakref.ref, results))
+        references.extend(map(weakref.ref, results))
         return results
 
     monkeypatch.setattr(Program, "run", run)
@@ -106,7 +106,7 @@ def test_a_part_that_does_not_start(programs: list[Program], monkeypatch: pytest
     with pytest.raises(OutOfMemory, match=rf"step failed: part {at + 1} of 3 \(\w+\): RESOURCE_EXHAUSTED") as caught:
         chain.run(given)
     assert caught.value.lost == ()
-    assert not any(client.is_deleted(each) for each in given)
+    assert not any(client.is_deleted(buffer) for buffer in given)
 
 
 def test_what_earlier_parts_took_is_lost(programs: list[Program], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,20 +63,20 @@ def test_a_donated_argument_becomes_the_result(add):
 @pytest.mark.parametrize(("element", "dtype"), [("i64", np.int64), ("f64", np.float64), ("bf16", ml_dtypes.bfloat16)])
 def test_arrays_of_every_width_are_donated(element, dtype):
     text = ADD.replace("4xf32", f"1000x{element}")
-    made = program(text)
+    adder = program(text)
     x, y = ones(1000, dtype=dtype), ones(1000, dtype=dtype)
     place = client.address(x)
-    (result,) = made.run([x, y])
+    (result,) = adder.run([x, y])
     assert client.address(result) == place
     assert np.all(client.to_host(result) == 2)
 
 
 def test_a_donor_without_a_named_result():
-    made = program(ADD.replace("tf.aliasing_output = 0 : i32", "jax.buffer_donor = true"))
+    adder = program(ADD.replace("tf.aliasing_output = 0 : i32", "jax.buffer_donor = true"))
     x = ones(4)
     place = client.address(x)
-    (result,) = made.run([x, ones(4)])
-    assert made.signature.donated == (0,)
+    (result,) = adder.run([x, ones(4)])
+    assert adder.signature.donated == (0,)
     assert client.address(result) == place
 
 
@@ -143,12 +143,12 @@ def test_one_array_cannot_be_donated_and_read(add):
 
 
 def test_a_failed_run_says_what_is_lost():
-    made = program(TOO_LARGE, name="step 7")
+    adder = program(TOO_LARGE, name="step 7")
     x, s = ones(4), ones()
     with pytest.raises(
         OutOfMemory, match=r"step 7 failed: RESOURCE_EXHAUSTED: .*; 1 donated arguments are lost"
     ) as caught:
-        client.wait(made.run([x, s]))
+        client.wait(adder.run([x, s]))
     assert caught.value.program == "step 7"
     assert caught.value.lost == (0,)
     assert client.is_deleted(x)
@@ -156,10 +156,10 @@ def test_a_failed_run_says_what_is_lost():
 
 
 def test_a_failed_run_leaves_arguments_that_are_not_donated():
-    made = program(TOO_LARGE.replace("{tf.aliasing_output = 1 : i32}", ""))
+    adder = program(TOO_LARGE.replace("{tf.aliasing_output = 1 : i32}", ""))
     x, s = client.to_device(np.arange(4, dtype=np.float32)), ones()
     with pytest.raises(OutOfMemory, match="its arguments are unchanged"):
-        client.wait(made.run([x, s]))
+        client.wait(adder.run([x, s]))
     assert client.to_host(x).tolist() == [0, 1, 2, 3]
     assert client.to_host(s) == 1
 
@@ -170,7 +170,7 @@ def test_the_device_works_after_a_failure(add):
     assert client.to_host(add.run([ones(4), ones(4)])[0]).tolist() == [2] * 4
 
 
-def test_memory_is_xlas_analysis():
+def test_memory_comes_from_xlas_analysis():
     text = """func.func @main(%x: tensor<1000x1000xf32>, %y: tensor<1000x1000xf32>) -> tensor<1000xf32> {
       %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] :
         (tensor<1000x1000xf32>, tensor<1000x1000xf32>) -> tensor<1000x1000xf32>
@@ -206,9 +206,9 @@ def test_a_run_returns_before_the_device_is_done():
         (tensor<2000x2000xf32>, tensor<2000x2000xf32>) -> tensor<2000x2000xf32>
       return %0 : tensor<2000x2000xf32>
     }"""
-    made = program(text)
+    adder = program(text)
     x = ones(2000, 2000)
-    results = [made.run([x])[0] for _ in range(3)]
+    results = [adder.run([x])[0] for _ in range(3)]
     assert not results[-1].is_ready()
     client.wait(results)
     assert client.to_host(results[-1])[0, 0] == 2000

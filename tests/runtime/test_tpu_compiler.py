@@ -40,10 +40,10 @@ def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_c
     assert b"train.py" in first.proto and b"estimated_cycles" in first.proto
     assert first.memory.arguments == first.memory.aliased == 8 * 128 * 4
     assert "parameter 0" in first.buffers
-    assert [each.about["name"] for each in store().entries("tpu")] == ["program for v6e:2x2"]
+    assert [entry.about["name"] for entry in store().entries("tpu")] == ["program for v6e:2x2"]
 
 
-def test_what_the_compiler_refuses_is_told():
+def test_a_refusal_of_the_compiler_is_reported():
     broken = MODULE.replace("stablehlo.add", "stablehlo.sum")
     with pytest.raises(CompileError, match=r"could not compile train_step: (?s:.*)stablehlo\.sum"):
         compile_for_tpu(broken, "v6e:2x2", name="train_step")
@@ -55,7 +55,7 @@ def test_a_compiler_that_dies_leaves_its_last_words(tmp_path: Path, monkeypatch:
         compile_for_tpu(MODULE + "// dies", "v6e:2x2")
 
 
-def test_a_compiler_that_says_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_compiler_without_output_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     child(tmp_path, monkeypatch, "sys.exit(3)")
     with pytest.raises(CompileError, match="ended with status 3 and no answer"):
         compile_for_tpu(MODULE + "// is silent", "v6e:2x2")
@@ -74,7 +74,7 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert not store().entries("tpu")
 
 
-def test_without_libtpu_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
+def test_without_libtpu_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "libtpu").is_dir()])
     monkeypatch.delitem(sys.modules, "libtpu", raising=False)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
@@ -92,8 +92,8 @@ def test_without_libtpu_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_topologies(text: str, chips: int, devices: int, smallest: str):
-    found = Topology.parse(text)
-    assert (found.chips, found.devices, str(found), str(found.smallest)) == (chips, devices, text, smallest)
+    topology = Topology.parse(text)
+    assert (topology.chips, topology.devices, str(topology), str(topology.smallest)) == (chips, devices, text, smallest)
 
 
 @pytest.mark.parametrize(("text", "full"), [("v6e", "v6e:2x2"), (" V5P ", "v5p:2x2x1"), ("V5e:4x4", "v5e:4x4")])
@@ -102,7 +102,7 @@ def test_a_generation_alone_is_its_smallest_topology(text: str, full: str):
 
 
 @pytest.mark.parametrize("text", ["tpu", "v6e:2x2x1", "v5p:4", "v9:2x2", "v6e:0x2", "v6e:32x32", "v6e:2*2"])
-def test_what_is_no_topology(text: str):
+def test_not_a_topology(text: str):
     with pytest.raises(ValueError, match="is no TPU topology: a generation and its chips"):
         compile_for_tpu(MODULE, text)
 

@@ -14,19 +14,10 @@ from lazytpu.trace.loops import FIRST as LOOP
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import Number, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
+from tests.trace.memory import Memory, give_memory
 
 FOUR = Layout("f32", (4,), (1,))
 LARGE = Layout("f32", (constants.LITTLE + 1,), (1,))
-
-
-class Memory:
-    """A device buffer, of a constant when its elements are on the `host`."""
-
-    error = None
-
-    def __init__(self, host: Any = None) -> None:
-        self.host = host
-        self.pins = 0
 
 
 class Session:
@@ -42,10 +33,7 @@ class Session:
 
     def run(self, trace: Trace) -> None:
         self.traces.append(trace)
-        for reference in trace.values:
-            value = reference()
-            if value is not None and value.buffer is None:
-                value.buffer = Memory()
+        give_memory(trace)
 
     def answer(self, key: Any, trace: Trace, slot: int) -> Memory | None:
         if self.failure is not None:
@@ -86,7 +74,7 @@ class Session:
         r.state = state
         return r.produce(layout) if result else None
 
-    def found(self, value: Value) -> Constant | None:
+    def constant_of(self, value: Value) -> Constant | None:
         return constant(self.recorder.state, value.slot)
 
 
@@ -140,7 +128,7 @@ def test_the_second_time_it_is_known() -> None:
 
 
 @pytest.mark.parametrize("why", ["input", "random", "check", "large", "many", "far", "much"])
-def test_what_is_no_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_a_constant(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session()
     r = session.recorder
     value = session.record("fill", resident(FOUR, EMPTY), number=2.0, layout=LARGE if why == "large" else FOUR)
@@ -174,16 +162,16 @@ def test_a_step_that_is_over_stays_pending() -> None:
 
 def test_parts_of_different_traces_are_computed_alike() -> None:
     session = Session()
-    first = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    first = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     session.record("model", resident(FOUR, Memory()))
-    second = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    second = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert first and second and first.way == second.way
     assert first.part.numbers == (0,) and second.part.numbers == (1,)
 
 
 def test_numbers_count_by_their_bits() -> None:
     session = Session()
-    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert known
     payload = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
     numbers = [0.0, -0.0, math.nan, payload, 0, False, complex(0.0, -0.0), complex(0.0, 0.0)]
@@ -196,7 +184,7 @@ def test_numbers_count_by_their_bits() -> None:
 
 def test_a_loop_that_nothing_else_cuts_is_cut_by_its_reads() -> None:
     session = Session()
-    known = session.found(session.record("fill", resident(FOUR, EMPTY), number=2.0))
+    known = session.constant_of(session.record("fill", resident(FOUR, EMPTY), number=2.0))
     assert known
     first_reads: dict[Any, int] = {}
     assert not cuts(known, first_reads, 5)

@@ -11,6 +11,7 @@ from lazytpu.trace.reads import Split, split
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import Operand, Record, State
 from lazytpu.trace.value import Layout, Value, resident
+from tests.trace.memory import Memory, give_memory
 
 FOUR = Layout("f32", (4,), (1,))
 
@@ -65,7 +66,7 @@ def program() -> Program:
     return Program()
 
 
-def test_what_is_needed_runs_and_what_both_parts_use_is_told(program: Program) -> None:
+def test_the_needed_part_runs_and_shared_values_are_listed(program: Program) -> None:
     x = program.input()
     a = program.op("a", x)
     y = program.input()
@@ -136,15 +137,6 @@ def test_a_backward_pass_is_not_left_pending(program: Program) -> None:
     assert split(program.state(), a, 0, 2) is not None, "it is of a step that is over"
 
 
-class Memory:
-    """A device buffer."""
-
-    error = None
-
-    def __init__(self) -> None:
-        self.pins = 0
-
-
 class Session:
     """A recorder that records unary ops, and gives live results buffers where the trace is cut, or fails."""
 
@@ -157,10 +149,7 @@ class Session:
 
     def run(self, trace: Trace) -> None:
         self.traces.append(trace)
-        for reference in trace.values:
-            value = reference()
-            if value is not None and value.buffer is None:
-                value.buffer = Memory()
+        give_memory(trace)
         for buffer in trace.buffers:
             buffer.pins -= 1
         if self.failure:

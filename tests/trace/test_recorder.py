@@ -9,14 +9,7 @@ import pytest
 from lazytpu.trace.recorder import PendingElsewhere, Recorder, Trace
 from lazytpu.trace.trie import CutPlan, Operand, Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, again, resident, row_major
-
-
-class Memory:
-    """A device buffer."""
-
-    def __init__(self, error: BaseException | None = None):
-        self.pins = 0
-        self.error = error
+from tests.trace.memory import Memory
 
 
 class Session:
@@ -150,7 +143,7 @@ def test_a_value_pending_in_another_recorder_is_refused(session: Session) -> Non
 
 def test_a_spoiled_buffer_raises_its_error_again(session: Session) -> None:
     with pytest.raises(ValueError, match="lost"):
-        session.record("neg", resident(FOUR, Memory(ValueError("lost"))))
+        session.record("neg", resident(FOUR, Memory(error=ValueError("lost"))))
 
 
 def test_a_cut_without_records_does_nothing(session: Session) -> None:

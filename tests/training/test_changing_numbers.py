@@ -21,14 +21,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {"SGD": {"momentum": 0.9}, "RMSprop": {"m
 WARM_UP = {"RAdam": 7}
 OPTIMIZERS = [
     (name, foreach)
-    for name, made in sorted(vars(torch.optim).items())
-    if isinstance(made, type) and issubclass(made, torch.optim.Optimizer)
+    for name, optimizer in sorted(vars(torch.optim).items())
+    if isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)
     if name not in ("Optimizer", "LBFGS", "SparseAdam")
-    for foreach in ((True, False) if "foreach" in inspect.signature(made).parameters else (None,))
+    for foreach in ((True, False) if "foreach" in inspect.signature(optimizer).parameters else (None,))
 ]
 
 
-def made() -> int:
+def programs_made() -> int:
     explained = lazytpu.explain()
     return len(explained) + explained.forgotten
 
@@ -38,12 +38,12 @@ def programs(step: Callable[[int], Any], warm_up: int, steps: int = 5) -> list[s
     for i in range(warm_up):
         step(i)
         lazytpu.mark_step()
-    before = made()
+    before = programs_made()
     for i in range(warm_up, warm_up + steps):
         step(i)
         lazytpu.mark_step()
-    new = made() - before
-    return [each.text for each in list(lazytpu.explain())[-new:]] if new else []
+    new = programs_made() - before
+    return [explanation.text for explanation in list(lazytpu.explain())[-new:]] if new else []
 
 
 def change(group: dict[str, Any], i: int) -> None:
@@ -52,7 +52,7 @@ def change(group: dict[str, Any], i: int) -> None:
         if type(value) is float and value:
             group[name] = value * (1 - 0.001 * i)
         elif name in ("betas", "etas"):
-            group[name] = tuple(each * (1 - 0.001 * i) for each in value)
+            group[name] = tuple(number * (1 - 0.001 * i) for number in value)
     group["weight_decay"] = 0.01 + 0.001 * i
 
 

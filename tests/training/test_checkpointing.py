@@ -80,7 +80,7 @@ MODES = ["reentrant", "not reentrant", "closure"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gradients_are_those_of_the_cpu(mode: str) -> None:
+def test_gradients_agree_with_the_cpu(mode: str) -> None:
     model, x = stack(mode)
     expected = step(model, x)
     for _ in range(2):
@@ -99,12 +99,12 @@ def test_recomputation_saves_memory() -> None:
 
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_dropout_is_recomputed_with_the_same_numbers(mode: str) -> None:
-    found = []
-    for each in ("kept", mode):
-        model, x = on_device(*stack(each, dropout=0.5))
+    gradients = []
+    for variant in ("kept", mode):
+        model, x = on_device(*stack(variant, dropout=0.5))
         torch.manual_seed(3)
-        found.append([g.cpu() for g in step(model, x)])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+        gradients.append([g.cpu() for g in step(model, x)])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
 def test_a_read_inside_the_checkpoint() -> None:
@@ -115,14 +115,14 @@ def test_a_read_inside_the_checkpoint() -> None:
         return y * 0.5 if y.sum().item() > 0 else y * 0.25
 
     model, x = stack("kept")
-    found: list[Any] = []
+    gradients: list[Any] = []
     for there, leaf in ((model, x), on_device(model, x)):
         y = leaf * 1
         for block in there.blocks:
             y = checkpoint(read, block, y, use_reentrant=False)
         (grad,) = torch.autograd.grad(y.square().mean(), leaf)
-        found.append(grad.cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+        gradients.append(grad.cpu())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
 
 
 def test_segments_of_a_sequence_and_nested_checkpoints() -> None:
@@ -133,9 +133,9 @@ def test_segments_of_a_sequence_and_nested_checkpoints() -> None:
         inner = checkpoint(blocks[0], x, use_reentrant=False)
         return checkpoint(blocks[1], inner, use_reentrant=False)
 
-    found = []
+    gradients = []
     for there, leaf in ((blocks, x), on_device(blocks, x)):
         y = checkpoint_sequential(there, 2, leaf, use_reentrant=False)
         y = checkpoint(nested, there, y, use_reentrant=False)
-        found.append([g.cpu() for g in torch.autograd.grad(y.square().mean(), [leaf, *there.parameters()])])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+        gradients.append([g.cpu() for g in torch.autograd.grad(y.square().mean(), [leaf, *there.parameters()])])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)

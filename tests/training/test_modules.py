@@ -91,39 +91,39 @@ def trained(layer: nn.Module, x: torch.Tensor) -> Any:
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.(weight|spectral)_norm` is deprecated:FutureWarning")
 def test_parametrizations() -> None:
     def run(d: str) -> Any:
-        x, found = numbers(4, 3, device=d), []
-        found.append(trained(parametrizations.weight_norm(filled(nn.Linear(3, 2), "cpu")).to(d), x))
-        found.append(trained(nn.utils.weight_norm(filled(nn.Linear(3, 2), "cpu")).to(d), x))
+        x, results = numbers(4, 3, device=d), []
+        results.append(trained(parametrizations.weight_norm(filled(nn.Linear(3, 2), "cpu")).to(d), x))
+        results.append(trained(nn.utils.weight_norm(filled(nn.Linear(3, 2), "cpu")).to(d), x))
         layer = filled(nn.Linear(3, 3), d)
         parametrize.register_parametrization(layer, "weight", Symmetric())
-        found.append(trained(layer, x))
+        results.append(trained(layer, x))
         parametrize.remove_parametrizations(layer, "weight")
-        found.append(trained(layer, x))
+        results.append(trained(layer, x))
         with stateless._reparametrize_module(layer, {"weight": numbers(3, 3, device=d, seed=7)}):
-            found.append(layer(x))
+            results.append(layer(x))
         vector = nn.utils.parameters_to_vector(layer.parameters())
         nn.utils.vector_to_parameters(vector * 2, layer.parameters())
         orthogonal = parametrizations.orthogonal(nn.Linear(3, 3)).to(d).weight
         spectral = parametrizations.spectral_norm(filled(nn.Linear(3, 4), "cpu"), n_power_iterations=40).to(d)
-        return found, vector, layer.weight, orthogonal @ orthogonal.mT, trained(spectral, x)
+        return results, vector, layer.weight, orthogonal @ orthogonal.mT, trained(spectral, x)
 
     agree(run, rtol=1e-3, atol=1e-4)
 
 
 def test_pruning_and_clipping() -> None:
     def run(d: str) -> Any:
-        x, layer, found = numbers(4, 3, device=d), filled(nn.Linear(3, 2), d), []
-        found.append(trained(layer, x))
+        x, layer, results = numbers(4, 3, device=d), filled(nn.Linear(3, 2), d), []
+        results.append(trained(layer, x))
         nn.utils.clip_grad_value_(layer.parameters(), 0.1)
-        found.append([p.grad.clone() for p in layer.parameters()])
+        results.append([p.grad.clone() for p in layer.parameters()])
         trained(layer, x)
-        found.append(nn.utils.clip_grad_norm_(layer.parameters(), 1.0, error_if_nonfinite=True))
-        found.append(nn.utils.clip_grad_norm_(layer.parameters(), 0.5, norm_type=torch.inf, foreach=False))
+        results.append(nn.utils.clip_grad_norm_(layer.parameters(), 1.0, error_if_nonfinite=True))
+        results.append(nn.utils.clip_grad_norm_(layer.parameters(), 0.5, norm_type=torch.inf, foreach=False))
         prune.l1_unstructured(layer, "weight", amount=2)
         prune.ln_structured(layer, "weight", amount=1, n=2, dim=1)
-        found.append(trained(layer, x))
+        results.append(trained(layer, x))
         prune.remove(layer, "weight")
-        return found, layer.weight
+        return results, layer.weight
 
     agree(run)
 
@@ -164,7 +164,7 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 
 def test_optimizers() -> None:
     def run(d: str) -> Any:
-        found = []
+        results = []
         for name, options in OPTIMIZERS.items():
             layer = filled(nn.Linear(3, 2, bias=False), d).double()
             x = numbers(6, 3, device=d, dtype=torch.float64)
@@ -178,7 +178,7 @@ def test_optimizers() -> None:
 
             for _ in range(2):
                 optimizer.step(closure)
-            found.append(layer.weight)
-        return found
+            results.append(layer.weight)
+        return results
 
     agree(run)

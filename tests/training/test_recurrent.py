@@ -51,7 +51,7 @@ def test_recurrent_modules_agree_with_the_cpu(case: str) -> None:
     make, run = CASES[case]
     module = make()
     x = torch.randn(4, 2, 3, dtype=next(module.parameters()).dtype)
-    found: list[list[torch.Tensor]] = []
+    by_device: list[list[torch.Tensor]] = []
     for device in ("cpu", "tpu"):
         there = copy.deepcopy(module).to(device)
         leaf = x.detach().to(device).requires_grad_()
@@ -59,5 +59,5 @@ def test_recurrent_modules_agree_with_the_cpu(case: str) -> None:
         weights = [torch.linspace(0, 1, t.numel(), device=device, dtype=t.dtype).view(t.shape) for t in outputs]
         torch.autograd.backward(outputs, weights)
         gradients = [leaf.grad, *(p.grad for p in there.parameters())]
-        found.append([t.detach().cpu() for t in [*outputs, *(g for g in gradients if g is not None)]])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        by_device.append([t.detach().cpu() for t in [*outputs, *(g for g in gradients if g is not None)]])
+    torch.testing.assert_close(by_device[1], by_device[0], rtol=1e-4, atol=1e-5)

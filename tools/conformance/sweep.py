@@ -6,6 +6,7 @@ replaced; that entry fails, and the others do not notice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import time
@@ -39,12 +40,17 @@ class Worker:
         self.process = context.Process(target=work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.deadline = time.monotonic() + START_SECONDS
+        self.allow(START_SECONDS)
+
+    def allow(self, seconds: float) -> None:
+        """From now on: more is too long."""
+        self.allowed, self.deadline = seconds, time.monotonic() + seconds
 
     def give(self, job: Job) -> None:
         self.job, self.jobs = job, self.jobs + 1
-        self.pipe.send(job)
-        self.deadline = time.monotonic() + self.limit
+        with contextlib.suppress(BrokenPipeError):  # it has died since: its pipe has ended
+            self.pipe.send(job)
+        self.allow(self.limit)
 
     def stop(self) -> None:
         self.process.kill()
@@ -113,10 +119,10 @@ def _collect(workers: list[Worker], todo: deque[Job]) -> list[dict[str, Any]]:
     """Wait for an answer, a death or a deadline; the rows that came, and the next jobs dealt."""
     rows: list[dict[str, Any]] = []
     soonest = min(w.deadline for w in workers)
-    ready = wait([w.pipe for w in workers], max(0.0, soonest - time.monotonic()))
+    wait([w.pipe for w in workers], max(0.0, soonest - time.monotonic()))
     for worker in list(workers):
         lost = ""
-        if worker.pipe in ready:
+        if worker.pipe.poll():  # also after its deadline: this process may have waited for the processor
             try:
                 row = worker.pipe.recv()
                 rows += [row] if row else []
@@ -126,7 +132,7 @@ def _collect(workers: list[Worker], todo: deque[Job]) -> list[dict[str, Any]]:
         elif time.monotonic() < worker.deadline:
             continue
         else:
-            lost = f"took more than {worker.limit:g} s"
+            lost = f"took more than {worker.allowed:g} s"
         if lost:
             if worker.job is None:
                 raise RuntimeError(f"a worker process does not start: it {lost.removeprefix('the worker process ')}")

@@ -197,26 +197,27 @@ def convolution_backward(
     g = Geometry.of(rank, stride, padding, dilation, groups)
     empty = any(0 in shape_of(v) for v in (grad_output, input, weight))
     kernel, size = shape_of(weight)[2:], shape_of(input)[2:]
-    of_input: SSAValue | None = None
-    of_weight: SSAValue | None = None
-    of_bias: SSAValue | None = None
-    if output_mask[0]:
+
+    def of_input() -> SSAValue:
         if empty:
-            of_input = b.constant(0, dtype, shape_of(input))
-        elif transposed:
-            of_input = _forward(b, grad_output, weight, g, size)
-        else:
-            of_input = _input_gradient(b, grad_output, weight, g, size)
-    if output_mask[1]:
+            return b.constant(0, dtype, shape_of(input))
+        compute = _forward if transposed else _input_gradient
+        return b.convert(compute(b, grad_output, weight, g, size), dtype)
+
+    def of_weight() -> SSAValue:
         if empty:
-            of_weight = b.constant(0, dtype, shape_of(weight))
-        elif transposed:
-            of_weight = _weight_gradient(b, input, grad_output, g, kernel)
-        else:
-            of_weight = _weight_gradient(b, grad_output, input, g, kernel)
-    if output_mask[2]:
-        of_bias = b.reduce("add", grad_output, [0, *range(2, rank + 2)])
-    return tuple(None if v is None else b.convert(v, dtype) for v in (of_input, of_weight, of_bias))  # type: ignore[return-value]
+            return b.constant(0, dtype, shape_of(weight))
+        grad, x = (input, grad_output) if transposed else (grad_output, input)
+        return b.convert(_weight_gradient(b, grad, x, g, kernel), dtype)
+
+    def of_bias() -> SSAValue:
+        return b.convert(b.reduce("add", grad_output, [0, *range(2, rank + 2)]), dtype)
+
+    return (
+        of_input() if output_mask[0] else None,
+        of_weight() if output_mask[1] else None,
+        of_bias() if output_mask[2] else None,
+    )
 
 
 @rule("aten._convolution.default")

@@ -49,7 +49,7 @@ def _attention(
     return Attention(*operands, bias, factor, dropout=drop, causal=causal, scale=number, precision=b.precision)
 
 
-@rule("lazytpu.attention.default", promotable=("scale",))
+@rule("lazytpu.attention.default", specialized=("scale",))
 def attention(
     b: Builder,
     query: SSAValue,
@@ -63,7 +63,7 @@ def attention(
     return b.reshape(b.attention(_attention(b, query, key, value, bias, causal, scale)), b.out[0][1])
 
 
-@rule("lazytpu.attention_dropout.default", numbers=("dropout",), promotable=("scale",), random=True)
+@rule("lazytpu.attention_dropout.default", numbers=("dropout",), specialized=("scale",), random=True)
 def attention_dropout(
     b: Builder,
     query: SSAValue,
@@ -81,7 +81,7 @@ def attention_dropout(
     return b.reshape(output, b.out[0][1]), seed, offset
 
 
-@rule("lazytpu.attention_backward.default", numbers=("dropout",), promotable=("scale",))
+@rule("lazytpu.attention_backward.default", numbers=("dropout",), specialized=("scale",))
 def attention_backward(
     b: Builder,
     grad: SSAValue,

@@ -49,7 +49,7 @@ def _updated(b: Builder, running: SSAValue | None, new: SSAValue, momentum: Scal
     return b.convert(b.add(b.mul(b.broadcast_to(share, shape), new), old), dtype_of(running))
 
 
-def training(
+def by_batch_statistics(
     b: Builder,
     input: SSAValue,
     weight: SSAValue | None,
@@ -69,13 +69,15 @@ def training(
     return output, stored(b, mean, 1), stored(b, rstd, 2), *new
 
 
-def inference(
+@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",), specialized=("eps",))
+def by_running_statistics(
     b: Builder,
     input: SSAValue,
     weight: SSAValue | None,
     bias: SSAValue | None,
     running_mean: SSAValue,
     running_var: SSAValue,
+    momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue, SSAValue, SSAValue]:
     """(output, empty, empty), from the running statistics; like the CPU, it saves none."""
@@ -93,7 +95,7 @@ def inference(
     "aten._native_batch_norm_legit.default",
     "aten._native_batch_norm_legit_functional.default",
     numbers=("momentum",),
-    promotable=("eps",),
+    specialized=("eps",),
 )
 def native_batch_norm_legit(
     b: Builder,
@@ -108,70 +110,45 @@ def native_batch_norm_legit(
 ) -> tuple[SSAValue | None, ...]:
     """(output, saved mean, saved rstd, new running mean, new running variance)."""
     if training:
-        return _training(b, input, weight, bias, (running_mean, running_var), momentum, eps)
-    return *inference(b, input, weight, bias, running_mean, running_var, eps), running_mean, running_var
+        return by_batch_statistics(b, input, weight, bias, (running_mean, running_var), momentum, eps)
+    results = by_running_statistics(b, input, weight, bias, running_mean, running_var, momentum, eps)
+    return *results, running_mean, running_var
 
 
-_training = training  # in the rules, the schema's flag `training` hides the function
-
-
-@rule("aten._native_batch_norm_legit.no_stats", numbers=("momentum",), promotable=("eps",))
-def native_batch_norm_no_stats(
-    b: Builder,
-    input: SSAValue,
-    weight: SSAValue | None,
-    bias: SSAValue | None,
-    training: bool,
-    momentum: Scalar,
-    eps: Scalar | float,
-) -> tuple[SSAValue | None, ...]:
-    """(output, mean, rstd) from batch statistics; there are no running ones."""
-    return _training(b, input, weight, bias, (None, None), momentum, eps)[:3]
-
-
-@rule("aten._native_batch_norm_legit_no_training.default", numbers=("momentum",), promotable=("eps",))
-def native_batch_norm_no_training(
-    b: Builder,
-    input: SSAValue,
-    weight: SSAValue | None,
-    bias: SSAValue | None,
-    running_mean: SSAValue,
-    running_var: SSAValue,
-    momentum: Scalar,
-    eps: Scalar | float,
-) -> tuple[SSAValue, ...]:
-    """(output, empty, empty), from the running statistics."""
-    return inference(b, input, weight, bias, running_mean, running_var, eps)
-
-
-@rule("aten.native_batch_norm.default", numbers=("momentum",), promotable=("eps",))
+@rule(
+    "aten.native_batch_norm.default",
+    "aten._native_batch_norm_legit.no_stats",
+    numbers=("momentum",),
+    specialized=("eps",),
+)
 def native_batch_norm(
     b: Builder,
     input: SSAValue,
     weight: SSAValue | None,
     bias: SSAValue | None,
-    running_mean: SSAValue | None,
-    running_var: SSAValue | None,
+    running_mean: SSAValue | None = None,
+    running_var: SSAValue | None = None,
+    *,
     training: bool,
     momentum: Scalar,
     eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
-    """(output, saved mean, saved rstd). The op also writes the running statistics, which its schema does not show."""
+    """(output, saved mean, saved rstd), without running statistics from those of the batch."""
     if training and (running_mean is not None or running_var is not None):
         raise ValueError(
             "native_batch_norm in training writes its running statistics, which its schema does not show; "
             "expected it to be recorded as _native_batch_norm_legit"
         )
     if training or running_mean is None or running_var is None:
-        return _training(b, input, weight, bias, (None, None), momentum, eps)[:3]
-    return inference(b, input, weight, bias, running_mean, running_var, eps)
+        return by_batch_statistics(b, input, weight, bias, (None, None), momentum, eps)[:3]
+    return by_running_statistics(b, input, weight, bias, running_mean, running_var, momentum, eps)
 
 
 @rule(
     "aten._batch_norm_with_update.default",
     "aten._batch_norm_with_update_functional.default",
     numbers=("momentum",),
-    promotable=("eps",),
+    specialized=("eps",),
 )
 def batch_norm_with_update(
     b: Builder,
@@ -184,11 +161,11 @@ def batch_norm_with_update(
     eps: Scalar | float,
 ) -> tuple[SSAValue | None, ...]:
     """(output, saved mean, saved rstd, reserve, new running mean, new running variance); the reserve is empty."""
-    output, mean, rstd, *new = _training(b, input, weight, bias, (running_mean, running_var), momentum, eps)
+    output, mean, rstd, *new = by_batch_statistics(b, input, weight, bias, (running_mean, running_var), momentum, eps)
     return output, mean, rstd, b.constant(0, *b.out[3]), *new
 
 
-@rule("aten._batch_norm_no_update.default", numbers=("momentum",), promotable=("eps",))
+@rule("aten._batch_norm_no_update.default", numbers=("momentum",), specialized=("eps",))
 def batch_norm_no_update(
     b: Builder,
     input: SSAValue,
@@ -200,10 +177,11 @@ def batch_norm_no_update(
     eps: Scalar | float,
 ) -> tuple[SSAValue, ...]:
     """(output, empty, empty, reserve), from the running statistics."""
-    return *inference(b, input, weight, bias, running_mean, running_var, eps), b.constant(0, *b.out[3])
+    results = by_running_statistics(b, input, weight, bias, running_mean, running_var, momentum, eps)
+    return *results, b.constant(0, *b.out[3])
 
 
-@rule("aten.native_batch_norm_backward.default", promotable=("eps",))
+@rule("aten.native_batch_norm_backward.default", specialized=("eps",))
 def native_batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,
@@ -248,7 +226,7 @@ def _spread(b: Builder, per_channel: SSAValue, shape: Sequence[int]) -> SSAValue
     return b.broadcast_in_dim(per_channel, shape, [1])
 
 
-@rule("aten.batch_norm_backward.default", promotable=("eps",))
+@rule("aten.batch_norm_backward.default", specialized=("eps",))
 def batch_norm_backward(
     b: Builder,
     grad_out: SSAValue,

@@ -70,7 +70,7 @@ def stored(b: Builder, statistic: SSAValue, result: int) -> SSAValue:
     return b.convert(b.reshape(statistic, shape), dtype)
 
 
-@rule("aten.native_layer_norm.default", promotable=("eps",))
+@rule("aten.native_layer_norm.default", specialized=("eps",))
 def native_layer_norm(
     b: Builder,
     input: SSAValue,
@@ -131,7 +131,7 @@ def _parameter_gradients(
     return of_weight, of_bias
 
 
-@rule("aten.native_group_norm.default", promotable=("eps",))
+@rule("aten.native_group_norm.default", specialized=("eps",))
 def native_group_norm(
     b: Builder,
     input: SSAValue,
@@ -179,7 +179,7 @@ def native_group_norm_backward(
     return of_input, *_parameter_gradients(b, g, normal, weight, None, [0, 2], output_mask)
 
 
-@rule("aten._fused_rms_norm.default", promotable=("eps",))
+@rule("aten._fused_rms_norm.default", specialized=("eps",))
 def fused_rms_norm(
     b: Builder, input: SSAValue, normalized_shape: Sequence[int], weight: SSAValue | None, eps: Scalar | float | None
 ) -> tuple[SSAValue, SSAValue]:

@@ -34,7 +34,7 @@ def _reduced(b: Builder, losses: SSAValue, reduction: int) -> SSAValue:
     return b.convert(losses, b.out[0][0])
 
 
-@rule("aten.huber_loss.default", promotable=("delta",))
+@rule("aten.huber_loss.default", specialized=("delta",))
 def huber_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int, delta: Scalar) -> SSAValue:
     """Σ or mean of r²/2 where |r| < delta, else delta·(|r| - delta/2)."""
     size = b.abs(_residual(b, self, target))
@@ -44,7 +44,7 @@ def huber_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int, del
     return _reduced(b, b.select(b.compare("LT", size, bound), square, line), reduction)
 
 
-@rule("aten.huber_loss_backward.default", promotable=("delta",))
+@rule("aten.huber_loss_backward.default", specialized=("delta",))
 def huber_loss_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, delta: Scalar
 ) -> SSAValue:
@@ -58,7 +58,7 @@ def huber_loss_backward(
     return b.convert(b.select(b.compare("LT", x, b.neg(bound)), below, gradient), b.out[0][0])
 
 
-@rule("aten.smooth_l1_loss.default", promotable=("beta",))
+@rule("aten.smooth_l1_loss.default", specialized=("beta",))
 def smooth_l1_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int, beta: Scalar) -> SSAValue:
     """Σ or mean of r²/(2 beta) where |r| < beta, else |r| - beta/2; for beta = 0 the L1 loss."""
     size = b.abs(_residual(b, self, target))
@@ -68,7 +68,7 @@ def smooth_l1_loss(b: Builder, self: SSAValue, target: SSAValue, reduction: int,
     return _reduced(b, b.select(b.compare("LT", size, bound), square, line), reduction)
 
 
-@rule("aten.smooth_l1_loss_backward.default", promotable=("beta",))
+@rule("aten.smooth_l1_loss_backward.default", specialized=("beta",))
 def smooth_l1_loss_backward(
     b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int, beta: Scalar
 ) -> SSAValue:

@@ -106,7 +106,7 @@ def _foreach(name: str, element: str) -> None:
     target = {n: n if n in names else names[i] for i, n in enumerate(list_signature.names)}
 
     @rule(
-        f"aten._foreach_{name}", numbers=list_signature.numbers - SHAPING, promotable=list_signature.numbers & SHAPING
+        f"aten._foreach_{name}", numbers=list_signature.numbers - SHAPING, specialized=list_signature.numbers & SHAPING
     )
     def foreach(b: Builder, **arguments: Any) -> tuple[list[SSAValue]]:
         outs = list(b.out)
@@ -141,7 +141,7 @@ _with_tensor_of_numbers("addcmul")
 _with_tensor_of_numbers("addcdiv")
 
 
-@rule("aten._foreach_powsum.Scalar", promotable=("ord",))
+@rule("aten._foreach_powsum.Scalar", specialized=("ord",))
 def powsum(b: Builder, self: list[SSAValue], ord: Scalar, dtype: torch.dtype | None) -> tuple[list[SSAValue]]:
     """The sums of |x|^ord: norms before the root."""
     results: list[SSAValue] = []

@@ -63,12 +63,16 @@ class Element:
         """x times a 0-d number."""
         return self.b.mul(x, self.spread(value))
 
-    def gradient(self, grad: SSAValue, grad_scale: SSAValue | None) -> SSAValue:
-        """The gradient, divided by the loss scale."""
-        x = self.wide(grad)
-        if grad_scale is None:
-            return x
-        return self.b.div(x, self.spread(self.b.reshape(grad_scale, ())))
+    def gradient(self, grad: SSAValue, grad_scale: SSAValue | None, maximize: bool = False) -> SSAValue:
+        """The gradient, divided by the loss scale, and negated to maximize the loss."""
+        g = self.wide(grad)
+        if grad_scale is not None:
+            g = self.b.div(g, self.spread(self.b.reshape(grad_scale, ())))
+        return self.b.neg(g) if maximize else g
+
+    def penalized(self, g: SSAValue, x: SSAValue, weight_decay: Operand) -> SSAValue:
+        """The gradient g at x with that of the penalty weight_decay x²/2."""
+        return g if is_zero(weight_decay) else self.b.add(g, self.times(x, double(self.b, weight_decay)))
 
 
 def element(b: Builder, param: SSAValue) -> Element:
@@ -130,16 +134,12 @@ class Adam:
     ) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue | None]:
         """The new parameter, average, square and largest square, in the step's dtype."""
         e = element(b, param)
-        x, g = e.wide(param), e.gradient(grad, grad_scale)
-        if self.maximize:
-            g = b.neg(g)
-        if not is_zero(self.weight_decay):
-            decay = double(b, self.weight_decay)
-            if self.decoupled:
-                shrink = b.mul(double(b, self.lr), decay)
-                x = e.times(x, b.sub(b.constant(1.0, "f64"), shrink))
-            else:
-                g = b.add(g, e.times(x, decay))
+        x, g = e.wide(param), e.gradient(grad, grad_scale, self.maximize)
+        if not self.decoupled:
+            g = e.penalized(g, x, self.weight_decay)
+        elif not is_zero(self.weight_decay):
+            shrink = b.mul(double(b, self.lr), double(b, self.weight_decay))
+            x = e.times(x, b.sub(b.constant(1.0, "f64"), shrink))
         # average.lerp_(g, 1 - beta1)
         m = e.wide(average)
         m = b.add(m, e.times(b.sub(g, m), complement(b, self.beta1)))
@@ -215,11 +215,8 @@ def fused_sgd(
     buffers: list[SSAValue] = []
     for i, (param, grad) in enumerate(zip(self, grads, strict=True)):
         e = element(b, param)
-        x, g = e.wide(param), e.gradient(grad, grad_scale)
-        if maximize:
-            g = b.neg(g)
-        if not is_zero(weight_decay):
-            g = b.add(g, e.times(x, double(b, weight_decay)))
+        x = e.wide(param)
+        g = e.penalized(e.gradient(grad, grad_scale, maximize), x, weight_decay)
         if momentum_buffer_list:
             old = momentum_buffer_list[i]
             v = g
@@ -249,11 +246,8 @@ def _adagrad(
     sums: list[SSAValue] = []
     for param, grad, total, step in zip(self, grads, state_sums, state_steps, strict=True):
         e = element(b, param)
-        x, g = e.wide(param), e.gradient(grad, grad_scale)
-        if maximize:
-            g = b.neg(g)
-        if not is_zero(weight_decay):
-            g = b.add(g, e.times(x, double(b, weight_decay)))
+        x = e.wide(param)
+        g = e.penalized(e.gradient(grad, grad_scale, maximize), x, weight_decay)
         summed = b.add(e.wide(total), b.mul(g, g))
         one = b.constant(1.0, "f64")
         elapsed = b.sub(b.convert(b.reshape(step, ()), "f64"), one)

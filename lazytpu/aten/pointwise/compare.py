@@ -103,7 +103,7 @@ def where(b: Builder, condition: SSAValue, self: Operand, other: Operand) -> SSA
     return finish(b, b.select(pred, x, y))
 
 
-@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", promotable=("value",))
+@rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", specialized=("value",))
 def masked_fill(b: Builder, self: SSAValue, mask: SSAValue, value: Operand) -> SSAValue:
     """value (in self's dtype) where the mask is true, else self."""
     dtype, shape = b.out[0]

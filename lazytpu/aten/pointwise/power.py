@@ -25,7 +25,7 @@ WIDER = {"ui8": "ui32", "ui16": "ui32", "ui32": "ui64"}
 SPECIAL = (2, 3, 0.5, -0.5, -1, -2, 1, 0)
 
 
-@rule("aten.pow.Tensor_Scalar", promotable=("exponent",))
+@rule("aten.pow.Tensor_Scalar", specialized=("exponent",))
 def pow_by_number(b: Builder, self: SSAValue, exponent: Operand) -> SSAValue:
     """self^exponent. A static exponent is part of the program and selects the formula. For one that varies, the program
     has all formulas and selects by the number: the results are the same."""

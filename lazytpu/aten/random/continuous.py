@@ -194,25 +194,13 @@ def native_dropout(
     return b.convert(b.mul(masked, b.broadcast_to(scale, shape)), dtype), mask
 
 
-def _rrelu(
-    b: Builder, x: SSAValue, noise: SSAValue, lower: Scalar, upper: Scalar, training: bool, rng: Rng
-) -> tuple[SSAValue, SSAValue]:
-    """(result, noise): x where it is positive, else x r. Only in training is r random and the noise written."""
-    dtype, shape = dtype_of(x), shape_of(x)
-    compute = wide(dtype)
-    low, high = number(b, lower, compute), number(b, upper, compute)
-    wide_x = b.convert(x, compute)
-    positive = b.compare("GT", wide_x, full(b, 0, wide_x))
-    if training:
-        u = unit(b, rng, shape, compute)
-        r = b.add(b.mul(u, b.broadcast_to(b.sub(high, low), shape)), b.broadcast_to(low, shape))
-        slope = b.select(positive, full(b, 1, r), r)
-        return b.convert(b.mul(wide_x, slope), dtype), b.convert(slope, dtype_of(noise))
-    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, compute)), shape)
-    return b.convert(b.select(positive, wide_x, b.mul(wide_x, mean)), dtype), noise
-
-
-@rule("aten.rrelu_with_noise.default", "aten.rrelu_with_noise_.default", numbers=("lower", "upper"), random=True)
+@rule(
+    "aten.rrelu_with_noise.default",
+    "aten.rrelu_with_noise_.default",
+    "aten.rrelu_with_noise_functional.default",
+    numbers=("lower", "upper"),
+    random=True,
+)
 def rrelu_with_noise(
     b: Builder,
     self: SSAValue,
@@ -224,21 +212,16 @@ def rrelu_with_noise(
     *,
     rng: Rng,
 ) -> tuple[SSAValue, SSAValue]:
-    """(result, new noise)."""
-    return _rrelu(b, self, noise, lower, upper, training, rng)
-
-
-@rule("aten.rrelu_with_noise_functional.default", numbers=("lower", "upper"), random=True)
-def rrelu_with_noise_functional(
-    b: Builder,
-    self: SSAValue,
-    noise: SSAValue,
-    lower: Scalar,
-    upper: Scalar,
-    training: bool = False,
-    generator: Any = None,
-    *,
-    rng: Rng,
-) -> tuple[SSAValue, SSAValue]:
-    """(result, noise)."""
-    return _rrelu(b, self, noise, lower, upper, training, rng)
+    """(result, noise): x where it is positive, else x r. Only in training is r random and the noise written."""
+    dtype, shape = dtype_of(self), shape_of(self)
+    compute = wide(dtype)
+    low, high = number(b, lower, compute), number(b, upper, compute)
+    x = b.convert(self, compute)
+    positive = b.compare("GT", x, full(b, 0, x))
+    if training:
+        u = unit(b, rng, shape, compute)
+        r = b.add(b.mul(u, b.broadcast_to(b.sub(high, low), shape)), b.broadcast_to(low, shape))
+        slope = b.select(positive, full(b, 1, r), r)
+        return b.convert(b.mul(x, slope), dtype), b.convert(slope, dtype_of(noise))
+    mean = b.broadcast_to(b.div(b.add(low, high), b.constant(2, compute)), shape)
+    return b.convert(b.select(positive, x, b.mul(x, mean)), dtype), noise

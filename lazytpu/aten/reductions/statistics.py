@@ -64,7 +64,7 @@ def _given(correction: Scalar | bool | None) -> Scalar | float:
     return correction if correction.plan is not None else correction.value
 
 
-@rule("aten.var.correction", promotable=("correction",))
+@rule("aten.var.correction", specialized=("correction",))
 def var(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
@@ -72,7 +72,7 @@ def var(
     return b.convert(_variance(b, self, dim, _given(correction), keepdim)[0], b.out[0][0])
 
 
-@rule("aten.std.correction", promotable=("correction",))
+@rule("aten.std.correction", specialized=("correction",))
 def std(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> SSAValue:
@@ -80,7 +80,7 @@ def std(
     return b.convert(b.sqrt(_variance(b, self, dim, _given(correction), keepdim)[0]), b.out[0][0])
 
 
-@rule("aten.var_mean.correction", promotable=("correction",))
+@rule("aten.var_mean.correction", specialized=("correction",))
 def var_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
@@ -89,7 +89,7 @@ def var_mean(
     return b.convert(variance, b.out[0][0]), b.convert(mean, b.out[1][0])
 
 
-@rule("aten.std_mean.correction", promotable=("correction",))
+@rule("aten.std_mean.correction", specialized=("correction",))
 def std_mean(
     b: Builder, self: SSAValue, dim: Dims = None, correction: Scalar | None = None, keepdim: bool = False
 ) -> tuple[SSAValue, SSAValue]:
@@ -148,7 +148,7 @@ def _varying_norm(b: Builder, x: SSAValue, order: Scalar, dim: Dims, keepdim: bo
     return result
 
 
-@rule("aten.linalg_vector_norm.default", promotable=("ord",))
+@rule("aten.linalg_vector_norm.default", specialized=("ord",))
 def linalg_vector_norm(
     b: Builder, self: SSAValue, ord: Scalar, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> SSAValue:

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 TABLE = 1 << 14
 
 
-@rule("aten.full.default", "aten.new_full.default", "aten.full_like.default", numbers=("fill_value",))
+@rule(
+    *("aten.full.default", "aten.new_full.default", "aten.full_like.default"),
+    *("prims.full.default", "prims.full_like.default"),
+    numbers=("fill_value",),
+)
 def full(b: Builder, fill_value: Scalar, **options: Any) -> SSAValue:
     dtype, shape = b.out[0]
     return b.broadcast_to(number(b, fill_value, dtype), shape)
 
 
-@rule("aten.scalar_tensor.default", promotable=("s",))
+@rule("aten.scalar_tensor.default", "prims.scalar_tensor.default", specialized=("s",))
 def scalar_tensor(b: Builder, s: Scalar, **options: Any) -> SSAValue:
     return number(b, s, b.out[0][0])
 
@@ -55,6 +59,9 @@ rule(
     "aten.empty_permuted.default",
     "aten.new_empty.default",
     "aten.new_empty_strided.default",
+    "prims.empty.default",
+    "prims.empty_strided.default",
+    "prims.empty_permuted.default",
 )(_splat(0))
 
 
@@ -99,12 +106,12 @@ def arange(b: Builder, end: Scalar, **options: Any) -> SSAValue:
     return _steps(b, 0, 1)
 
 
-@rule("aten.arange.start", promotable=("start", "end"))
+@rule("aten.arange.start", specialized=("start", "end"))
 def arange_from(b: Builder, start: Scalar, end: Scalar, **options: Any) -> SSAValue:
     return _steps(b, start, 1)
 
 
-@rule("aten.arange.start_step", promotable=("start", "end", "step"))
+@rule("aten.arange.start_step", specialized=("start", "end", "step"))
 @rule("aten.range.step", "aten.range.default")
 def arange_step(b: Builder, start: Scalar, end: Scalar, step: Scalar | int = 1, **options: Any) -> SSAValue:
     """start, start + step, … up to `end`, which `arange` excludes and `range` may include."""

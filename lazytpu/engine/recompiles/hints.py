@@ -32,8 +32,8 @@ VARYING = Hint("varying-size", "(a size that varies)", "pad to one size, or to a
 RANK = Hint("", "", "give it the same number of dimensions every time")
 DTYPE = Hint("", "", "convert it once, before the loop, or keep one dtype")
 NUMBER_TYPE = Hint("number-type", "(a Python number of another type)", "write 2.0 for a float every time, never 2")
-PROMOTED = Hint(
-    "promoted",
+GENERALIZED = Hint(
+    "generalized",
     "(a number that changes: from now on it is an argument of the program)",
     "none needed: no value of it compiles again",
     expected=True,
@@ -137,7 +137,7 @@ def _of_shape(change: ArgumentChange, goes_on: bool) -> Hint:
 
 def _of_static(change: ArgumentChange, record: Record) -> Hint:
     if isinstance(change.now, Number):
-        return PROMOTED
+        return GENERALIZED
     if change.name in _TRAINING_FLAGS:
         return TRAIN_EVAL
     return CHANGING_NUMBER if getattr(change.now, "kind", None) in (int, float, complex) else FLAG

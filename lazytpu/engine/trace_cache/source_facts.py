@@ -53,7 +53,7 @@ def _rules() -> list[str]:
     those that become one when they vary."""
     return [
         " ".join(
-            [name, "random" if rule.random else "-", *sorted(rule.numbers), *(f"?{n}" for n in sorted(rule.promotable))]
+            [name, "random" if rule.random else "-", *sorted(rule.numbers), *sorted(f"?{n}" for n in rule.specialized)]
         )
         for name, rule in registry.load().items()
     ]
@@ -61,5 +61,5 @@ def _rules() -> list[str]:
 
 def _read(text: str) -> tuple[str, registry.Facts]:
     name, random, *numbers = text.split()
-    promotable = frozenset(n[1:] for n in numbers if n[0] == "?")
-    return name, registry.Facts(frozenset(n for n in numbers if n[0] != "?"), random == "random", promotable)
+    specialized = frozenset(n[1:] for n in numbers if n[0] == "?")
+    return name, registry.Facts(frozenset(n for n in numbers if n[0] != "?"), random == "random", specialized)

@@ -23,6 +23,20 @@ _STATE = struct.Struct("<QQ")
 _lock = threading.Lock()
 
 
+def packed(seed: int, offset: int) -> torch.Tensor:
+    """A generator's state: 16 bytes, a uint8 tensor on the CPU."""
+    return torch.frombuffer(bytearray(_STATE.pack(seed, offset)), dtype=torch.uint8)
+
+
+def unpacked(state: torch.Tensor) -> tuple[int, int]:
+    """(seed, offset) of a state. Raises TypeError for what is none."""
+    if not isinstance(state, torch.Tensor) or state.dtype is not torch.uint8 or state.numel() != _STATE.size:
+        got = f"{state.dtype} of {state.numel()}" if isinstance(state, torch.Tensor) else type(state).__name__
+        raise TypeError(f"RNG state must be a torch.ByteTensor of {_STATE.size} bytes (from get_state), got {got}")
+    seed, offset = _STATE.unpack(bytes(state.cpu().tolist()))
+    return seed, offset
+
+
 class TpuGenerator(CpuGenerator):
     """A generator of `device`: what `torch.Generator("tpu")` gives.
 
@@ -71,14 +85,11 @@ class TpuGenerator(CpuGenerator):
 
     def get_state(self) -> torch.Tensor:
         """(seed, offset) as 16 bytes: a uint8 tensor on the CPU."""
-        return torch.frombuffer(bytearray(_STATE.pack(self._seed, self._offset)), dtype=torch.uint8)
+        return packed(self._seed, self._offset)
 
     def set_state(self, state: torch.Tensor) -> TpuGenerator:
         """Continue from what `get_state` returned."""
-        if not isinstance(state, torch.Tensor) or state.dtype is not torch.uint8 or state.numel() != _STATE.size:
-            got = f"{state.dtype} of {state.numel()}" if isinstance(state, torch.Tensor) else type(state).__name__
-            raise TypeError(f"RNG state must be a torch.ByteTensor of {_STATE.size} bytes (from get_state), got {got}")
-        seed, offset = _STATE.unpack(bytes(state.cpu().tolist()))
+        seed, offset = unpacked(state)
         with _lock:
             self._seed, self._offset = seed, offset
         return self

@@ -35,7 +35,7 @@ def to_meta(value: Any) -> Any:
 
 
 def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
-    """One entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor.
+    """One entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor, a number.
 
     `bound` are the arguments by schema name. Raises what torch raises for these arguments.
     """
@@ -122,8 +122,8 @@ def _check_shape(target: torch.Tensor, shape: torch.Size) -> None:
 
 
 def _layout(result: Any) -> Any:
-    if result is None:
-        return None
+    if result is None or isinstance(result, int):
+        return result
     if isinstance(result, list | tuple):
         return tuple(_layout(r) for r in result)
     shape, stride = tuple(result.shape), tuple(result.stride())

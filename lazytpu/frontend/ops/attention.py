@@ -179,6 +179,26 @@ def _attention_backward(
     return *grads, torch.empty_like(bias) if of_bias and bias is not None else None
 
 
+@override("aten._scaled_dot_product_fused_attention_overrideable.default")
+def _fused_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, **rest: Any
+) -> tuple[Any, ...]:
+    """For fake tensors: torch's wrappers of compiled graphs expect a tensor where `attention` gives None."""
+    output = _output(query, value)
+    number = query.new_empty((), dtype=torch.int64)
+    logsumexp = query.new_empty(query.shape[:3], dtype=torch.float32)
+    output = output.contiguous() if dropout_p > 0 else output
+    return output, logsumexp, None, None, query.shape[2], key.shape[2], number, number, None
+
+
+@override("aten._scaled_dot_product_fused_attention_overrideable_backward.default")
+def _fused_attention_backward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: Any, grad_input_mask: Any, **rest: Any
+) -> tuple[Any, ...]:
+    """For fake tensors."""
+    return _attention_backward(query, key, value, attn_bias, attn_bias is not None and grad_input_mask[3])
+
+
 KERNELS: dict[str, Any] = {
     "_fused_sdp_choice": choose,
     "_scaled_dot_product_fused_attention_overrideable": attention,

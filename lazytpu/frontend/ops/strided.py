@@ -75,7 +75,22 @@ def _scattering(op: OpOverload, view: Callable[..., torch.Tensor]) -> Callable[.
     return scatter
 
 
+def _copying(view: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of a copy of a view that has neither a rule nor a decomposition: contiguous."""
+
+    def copy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        parts = view(tensor, *args, **kwargs)
+        if isinstance(parts, torch.Tensor):
+            return clone(parts, memory_format=torch.contiguous_format)
+        return [clone(part, memory_format=torch.contiguous_format) for part in parts]
+
+    return copy
+
+
 KERNELS: dict[str, Any] = {
+    "select_copy.int": _copying(aten.select.int),
+    "slice_copy.Tensor": _copying(aten.slice.Tensor),
+    "split_copy.Tensor": _copying(aten.split.Tensor),
     "as_strided_copy": as_strided_copy,
     "as_strided_scatter": as_strided_scatter,
     "select_scatter": _scattering(aten.select_scatter.default, aten.select.int),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
 from lazytpu.frontend.libraries import (
     accelerate_hook,
-    compile,
     data_parallel,
     lightning_hook,
     safetensors_hook,
@@ -26,7 +25,7 @@ def install() -> None:
     """Install everything except the casting policies of autocast, which activation adds."""
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
-    tensors = (checkpointing, compile, dlpack, module_move, names, step_ends, storage_patches)
+    tensors = (checkpointing, dlpack, module_move, names, step_ends, storage_patches)
     # Each acts when its library is imported.
     libraries = (accelerate_hook, lightning_hook, safetensors_hook, transformers_hook)
     for part in (*devices, *tensors, *libraries):

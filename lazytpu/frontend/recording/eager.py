@@ -19,8 +19,7 @@ def run_now(recorder: Recorder) -> None:
         recorder.cut()
         return
     state = recorder.state
-    record = state.record
-    watch = Watch(recorder, record) if options.nan_check and record is not None and state.depth == 1 else None
+    watch = Watch(recorder, state.recorded[0]) if options.nan_check and state.depth == 1 else None
     engine = activation.engine()
     before = engine.launched()
     try:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FrameType
@@ -35,12 +38,13 @@ class SourceLine:
 
 
 @cache
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
+    """Whether a file belongs to torch, to lazytpu, or to no user."""
     return filename.startswith(("<", *_OURS)) or os.sep + "contextlib.py" in filename
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and _is_library(frame.f_code.co_filename):
+    while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -71,8 +75,28 @@ def call_site() -> CallSite | None:
 _forward: dict[int, SourceLine] = {}
 
 
+class _Replayed(threading.local):
+    line: SourceLine | None = None
+
+
+_replayed = _Replayed()
+
+
+@contextmanager
+def replaying() -> Iterator[_Replayed]:
+    """While active, what this thread records has the `line` of the object yielded: ops of a captured graph have lines
+    of their own, and the frames that run it say nothing. None means that the frames count."""
+    before = _replayed.line
+    try:
+        yield _replayed
+    finally:
+        _replayed.line = before
+
+
 def user_line() -> SourceLine | None:
     """The innermost frame outside torch and lazytpu; in backward, the line of the forward op."""
+    if _replayed.line is not None:
+        return _replayed.line
     node = current_node()
     if node is not None:
         line = _forward.get(node._sequence_nr())

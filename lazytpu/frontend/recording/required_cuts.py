@@ -51,7 +51,9 @@ def note_idle(state: State) -> None:
     """End a trace outside of a step at the new `state`, when it is long and the device has nothing to do. A step is one
     program, however long its recording takes. A trace that ended at a state always ends there, so the device's timing
     does not change programs later."""
-    if state.depth % IDLE_AFTER == 0 and not state.in_step and state.loop is None and activation.engine().idle():
+    if state.depth % IDLE_AFTER >= len(state.recorded) or state.in_step or state.loop is not None:
+        return
+    if activation.engine().idle():
         state.ends = IDLE
 
 

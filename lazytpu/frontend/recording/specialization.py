@@ -1,6 +1,6 @@
 """Scalar specialization: a program is specialized to an op's numbers until one of them is seen to vary (R3).
 
-Some numbers (see `promotable` in `lazytpu.aten.registry.Rule`) begin as static, part of the program. When the same
+Some numbers (see `specialized` in `lazytpu.aten.registry.Facts`) begin as static, part of the program. When the same
 state of the trie sees the op again with another value, the edge of the first value is replaced by a general one, which
 is keyed by the number's type and takes the number at run time. Every later value takes that edge: two programs at most,
 instead of one for each value. Numbers that vary together become run-time numbers together, and a source line where a

@@ -7,6 +7,7 @@ the step were recorded after it. Checked on a miss only.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable
 from types import FrameType
 from typing import Any
@@ -28,9 +29,18 @@ def belongs_to_step(args: Iterable[Any]) -> bool:
     return module is not None and next(module.parameters(), None) is not None
 
 
+class _Node(threading.local):
+    """Whether this thread computes the results of a node that autograd has made, such as a custom kernel's."""
+
+    computing = False
+
+
+NODE = _Node()
+
+
 def is_differentiated(args: Iterable[Any]) -> bool:
-    """Whether autograd creates a node for an op with these arguments."""
-    return torch.is_grad_enabled() and any(map(_requires_grad, args))
+    """Whether autograd creates, or has just created, a node for an op with these arguments."""
+    return NODE.computing or (torch.is_grad_enabled() and any(map(_requires_grad, args)))
 
 
 def _requires_grad(arg: Any) -> bool:

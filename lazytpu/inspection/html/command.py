@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lazytpu.inspection.about import About
 from lazytpu.inspection.files import largest
 from lazytpu.inspection.step.commands import add_generation, add_model, add_passes, load_passes, reason_of, written_with
 from lazytpu.passes.generations import GENERATIONS
-
-if TYPE_CHECKING:
-    from lazytpu.inspection.html.cost import ProgramCost
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,13 +61,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cost(args: argparse.Namespace, file: Path, name: str, passes: str | None) -> ProgramCost | None:
-    """The TPU compiler's report on the program, from the file given or by asking now; None to use the model's times."""
-    from lazytpu.inspection.html.cost import ProgramCost  # here: these load xDSL and jax
+def _cost(args: argparse.Namespace, file: Path, name: str, passes: str | None) -> dict[str, Any] | None:
+    """The program in the TPU compiler's report, from the file given or by asking now; None to use the model's times."""
+    from lazytpu.inspection.html.cost import program_of  # here: these load xDSL and jax
     from lazytpu.inspection.tpu.compiling import ask
     from lazytpu.runtime.tpu_compiler import libtpu
 
     if args.cost is not None:
-        return ProgramCost.parse(args.cost.read_text(), name)
+        return program_of(args.cost.read_text(), name)
     report = None if args.model else ask(file.read_text(), args.generation, name=name, passes=passes)
-    return None if report is None else ProgramCost(report.as_dict()["programs"][0], f"libtpu {libtpu()}")
+    return None if report is None else report.as_dict()["programs"][0] | {"compiler": f"libtpu {libtpu()}"}

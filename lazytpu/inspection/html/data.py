@@ -6,26 +6,24 @@ It consists of short lists rather than objects: a step of 5,000 ops is 1 MB.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lazytpu.inspection.html.cost import ProgramCost
+from lazytpu.inspection.html.cost import LARGEST, by_compiler
 from lazytpu.inspection.step.graphs import OpGroup, grouped
 from lazytpu.inspection.step.history import PassChange
-from lazytpu.inspection.step.model import FusedKernel, Model
+from lazytpu.inspection.step.model import Model
 from lazytpu.inspection.step.reading import StepOp
 
 DIFF_LINES = 4_000
 "The most lines of one pass's diff that the page shows."
 
-PEAK_VALUES = 12
-
 
 def page_data(
-    model: Model, changes: Sequence[PassChange] = (), *, why: str | None = None, cost: ProgramCost | None = None
+    model: Model, changes: Sequence[PassChange] = (), *, why: str | None = None, cost: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Everything about a step. `changes` are what its passes did. `cost`, the TPU compiler's report, replaces the
-    model's times and memory."""
+    """Everything about a step. `changes` are what its passes did. With `cost`, a program of the TPU compiler's report,
+    times and memory are the compiler's."""
     step = model.step
     places = _Numbering()
     ops = [
@@ -33,37 +31,52 @@ def page_data(
          op.cluster, op.text, list(op.operands)]
         for op in step.ops
     ]  # fmt: skip
-    timeline = cost.timeline(places) if cost is not None else _timeline(model, places)
-    lines = cost.lines(places) if cost is not None else _lines(model, places)
-    summary = {
-        "complete": True,
-        "seconds_us": _us(model.seconds),
-        "exposed_us": _us(model.exposed),
-        "path_us": _us(sum(kernel.seconds for kernel in model.critical_path)),
-        "peak": max(model.memory, default=sum(a.bytes for a in step.arguments)),
-        "capacity": model.facts.device_hbm_bytes,
-        "kernels": len(model.kernels),
-        "generation": model.facts.name,
-        "by": "model",
-    }
-    return {
+    figures = by_model(model, places) if cost is None else by_compiler(cost, places)
+    return figures | {
         "name": step.name,
-        "summary": summary | (cost.summary() if cost is not None else {}),
+        "summary": figures["summary"] | {"path_us": _us(sum(kernel.seconds for kernel in model.critical_path))},
         "why": why,
-        "advice": cost.advice() if cost is not None else [],
         "arguments": [
             [a.name, a.type, a.bytes, a.update if a.update is None else step.results[a.update]] for a in step.arguments
         ],
         "ops": ops,
         "places": places.names,
         "sources": [_source(name) for name in places.names],
-        "path": [kernel.number for kernel in model.critical_path],
-        "timeline": timeline,
-        "lines": lines,
-        "memory": cost.memory() if cost is not None else _memory(model),
-        "alive": cost.largest() if cost is not None else _alive_at_peak(model),
-        "graph": _graph(model, {place: (us, kind) for place, us, _, kind in lines}, places if cost is not None else {}),
+        "graph": _graph(model, figures["lines"], places if cost is not None else {}),
         "passes": [_change(change) for change in changes],
+    }
+
+
+def by_model(model: Model, places: dict[str, int]) -> dict[str, Any]:
+    """The part of the data that is times and memory. `timeline`: [lane, start, end, what, place, op, kind]. `lines`:
+    [place, time, ops, kind of the most expensive op], most expensive first. `memory`: [time, bytes alive from then on].
+    `alive`, at the peak: [what, bytes, op]. `advice`: [finding, fix, source line]. An op is -1 if unknown."""
+    memory = model.memory or [sum(argument.bytes for argument in model.step.arguments)]
+    alive = model.alive(memory.index(max(memory)))
+    return {
+        "summary": {
+            "complete": True,
+            "seconds_us": _us(model.seconds),
+            "exposed_us": _us(model.exposed),
+            "peak": max(memory),
+            "capacity": model.facts.device_hbm_bytes,
+            "generation": model.facts.name,
+            "kernels": len(model.kernels),
+            "by": "model",
+            "source": "a model of the chip (lazytpu-show cost --json asks the compiler)",
+        },
+        "timeline": [
+            [k.lane, _us(k.start), _us(k.end), k.title, places[k.main.place], k.main.number, k.main.kind]
+            for k in model.kernels
+        ],
+        "lines": _lines(model, places),
+        "memory": [[_us(kernel.start), used] for kernel, used in zip(model.kernels, memory)],
+        "alive": [
+            [f"{op.kind} {op.place}", op.bytes, op.number]
+            for op in sorted(alive, key=lambda op: -op.bytes)[:LARGEST]
+            if op.bytes
+        ],
+        "advice": [],
     }
 
 
@@ -89,16 +102,7 @@ def _us(seconds: float) -> float:
     return round(1e6 * seconds, 3)
 
 
-def _timeline(model: Model, places: dict[str, int]) -> list[list[Any]]:
-    """[lane, start, end, what, place, op, kind] of each kernel."""
-    return [
-        [k.lane, _us(k.start), _us(k.end), _title(k), places[k.main.place], k.main.number, k.main.kind]
-        for k in model.kernels
-    ]
-
-
 def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
-    """[place, time, ops, kind of the most expensive op] of each source line, most expensive first."""
     by_place: dict[str, list[StepOp]] = {"": []} if "" in model.by_line else {}
     for op in model.step.all_ops:
         by_place.setdefault(op.place, []).append(op)
@@ -111,34 +115,16 @@ def _lines(model: Model, places: dict[str, int]) -> list[list[Any]]:
     return sorted(rows, key=lambda row: -row[1])
 
 
-def _title(kernel: FusedKernel) -> str:
-    more = len(kernel.ops) - 1
-    return kernel.main.kind + (f" and {more} more" if more else "") + f", bound by {kernel.bound}"
-
-
-def _memory(model: Model) -> list[list[Any]]:
-    """[time, bytes alive from then on]."""
-    return [[_us(kernel.start), alive] for kernel, alive in zip(model.kernels, model.memory, strict=True)]
-
-
-def _alive_at_peak(model: Model) -> list[list[Any]]:
-    """[what, bytes, op] of the largest results alive at the model's peak of memory."""
-    if not model.memory:
-        return []
-    at = max(range(len(model.memory)), key=model.memory.__getitem__)
-    largest = sorted(model.alive(at), key=lambda op: -op.bytes)[:PEAK_VALUES]
-    return [[f"{op.kind} {op.place}", op.bytes, op.number] for op in largest if op.bytes]
-
-
-def _graph(model: Model, lines: dict[int, tuple[float, str]], places: dict[str, int]) -> dict[str, Any]:
+def _graph(model: Model, lines: list[list[Any]], places: dict[str, int]) -> dict[str, Any]:
     """Nodes [name, ops, time, kind of the most expensive op] in order, and edges [from, to, bytes]. Time and kind come
     from `lines` for lines among `places`, else from the model."""
     by = "cluster" if model.step.clusters else "line"
+    times = {place: (us, kind) for place, us, _, kind in lines}
     graph: Any = grouped(model, by)
 
     def work(group: OpGroup) -> tuple[float, str]:
         kind = model.step.ops[group.costliest].kind
-        return lines.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
+        return times.get(places[group.name], (0.0, kind)) if group.name in places else (_us(group.seconds), kind)
 
     groups: list[OpGroup] = [graph.nodes[node]["group"] for node in graph]
     return {

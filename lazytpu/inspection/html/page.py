@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +11,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lazytpu.inspection.about import About
-from lazytpu.inspection.html.cost import ProgramCost
 from lazytpu.inspection.html.data import page_data
 from lazytpu.inspection.step.history import PassChange
 from lazytpu.inspection.step.model import Model
@@ -28,15 +27,15 @@ def page(
     changes: Sequence[PassChange] = (),
     *,
     why: str | None = None,
-    cost: ProgramCost | None = None,
+    cost: Mapping[str, Any] | None = None,
     about: About = UNKNOWN,
     pipeline: str | None = None,
 ) -> str:
     """The HTML of a step. It refers to no other file or server, and runs no scripts but its own.
 
-    `changes` are what each pass did, `why` is the reason for compiling it, `cost` has the TPU compiler's figures, which
-    replace the model's, and `about` says where the program comes from. `pipeline` are the passes that were run for this
-    page; None if the step is shown as its process compiled it.
+    `changes` are what each pass did, `why` is the reason for compiling it, `cost` is a program of the TPU compiler's
+    report, whose figures replace the model's, and `about` says where the program comes from. `pipeline` are the passes
+    that were run for this page; None if the step is shown as its process compiled it.
     """
     data = page_data(model, changes, why=why, cost=cost)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -48,8 +47,8 @@ def page(
         name=data["name"],
         versions=", ".join(f"{name} {version}" for name, version in about.versions.items()) or "versions unknown",
         sections=sections,
-        lead=_lead(model, cost, about, pipeline),
-        timeline_note=_timeline_note(cost),
+        lead=_lead(model, data["summary"]["source"], about, pipeline),
+        timeline_note=_timeline_note(data["summary"]),
         graph_note=_graph_note(data["graph"]["by"]),
         why=why,
         passes=len(changes),
@@ -80,7 +79,7 @@ def _passes_for(pipeline: str) -> str:
     return f"the pipeline for {pipeline}" if pipeline in NAMES else f"the pipeline {pipeline}"
 
 
-def _lead(model: Model, cost: ProgramCost | None, about: About, pipeline: str | None) -> str:
+def _lead(model: Model, source: str, about: About, pipeline: str | None) -> str:
     step = model.step
     products = sum(op.passes > 0 for op in step.ops)
     backward = sum(op.backward for op in step.ops)
@@ -89,22 +88,20 @@ def _lead(model: Model, cost: ProgramCost | None, about: About, pipeline: str | 
     shown = f"{_passes_for(pipeline or about.target)} left it"
     if (pipeline or about.target) not in ("tpu", *GENERATIONS):
         shown += ", not as a TPU's would"
-    by = "a model of the chip (lazytpu-show cost --json asks the compiler)" if cost is None else cost.compiler
     clusters = len(step.clusters)
     called = f" It calls {clusters:,} clusters." if clusters else ""
     return (
         f"One program with {parts}, as {shown}.{called} Times and memory are estimates of a TPU {model.facts.name} "
-        f"by {by}."
+        f"by {source}."
     )
 
 
-def _timeline_note(cost: ProgramCost | None) -> str:
-    if cost is None:
+def _timeline_note(summary: dict[str, Any]) -> str:
+    if summary["by"] == "model":
         return "Each box is a kernel, ops that run as one according to the model; memory is what is alive meanwhile."
-    held = cost.program["memory"]["peak"] / 1e6
     return (
         "Each box is an op of the compiled program, as the compiler scheduled it. Below are the temporaries in HBM; "
-        f"with arguments, results and code they take {held:,.1f} MB."
+        f"with arguments, results and code they take {summary['peak'] / 1e6:,.1f} MB."
     )
 
 

@@ -152,8 +152,6 @@ def _times(args: argparse.Namespace, model: Model) -> tuple[float | None, dict[s
 
 
 def _path(args: argparse.Namespace) -> int:
-    from lazytpu.inspection.step.model import by_seconds
-
     model = _model(args)
     path = model.critical_path
     length = sum(kernel.seconds for kernel in path)
@@ -164,7 +162,7 @@ def _path(args: argparse.Namespace) -> int:
         markup=False,
     )
     table = _table("kernel", "us", "bound by", "ops", "line")
-    shown = {kernel.number for kernel in by_seconds(path)[: args.n or None]}
+    shown = {kernel.number for kernel in sorted(path, key=lambda kernel: -kernel.seconds)[: args.n or None]}
     for kernel in path:
         if kernel.number in shown:
             row = (f"{1e6 * kernel.seconds:,.2f}", kernel.bound, f"{len(kernel.ops):,}", kernel.main.place)

@@ -46,6 +46,12 @@ class FusedKernel:
         return next((op for op in self.ops if op.passes), self.root)
 
     @property
+    def title(self) -> str:
+        """What it computes and what limits that: "dot_general and 2 more, bound by HBM"."""
+        more = f" and {len(self.ops) - 1} more" if len(self.ops) > 1 else ""
+        return f"{self.main.kind}{more}, bound by {self.bound}"
+
+    @property
     def written(self) -> int:
         """Bytes of its results."""
         return sum(op.bytes for op in self.outputs)
@@ -62,34 +68,31 @@ def fuse(step: StepProgram) -> tuple[list[FusedKernel], list[int]]:
     kernels = [
         FusedKernel(at, step.ops[max(group)], [step.ops[number] for number in group]) for at, group in enumerate(groups)
     ]
-    kernel_of = [-1] * len(step.ops)
-    for kernel in kernels:
-        for op in kernel.ops:
-            kernel_of[op.number] = kernel.number
+    home = {op.number: kernel.number for kernel in kernels for op in kernel.ops}
     for kernel in kernels:
         inside = {op.number for op in kernel.ops}
         for op in kernel.ops:
-            for operand in _sources(step, kernel_of, op, inside):
+            for operand in _sources(step, home, op, inside):
                 taken = step.ops[operand].bytes if operand >= 0 else step.arguments[~operand].bytes
                 kernel.reads[operand] = min(taken, op.bytes) if op.kind in PARTS else taken
-        kernel.needs = sorted({kernel_of[operand] for operand in kernel.reads if operand >= 0})
+        kernel.needs = sorted({home[operand] for operand in kernel.reads if operand >= 0})
     read = {operand for kernel in kernels for operand in kernel.reads}
     for kernel in kernels:
         kernel.outputs = [
             op for op in kernel.ops if op.number in read or op.number in step.returned or op is kernel.root
         ]
-    return kernels, kernel_of
+    return kernels, [home.get(op.number, -1) for op in step.ops]
 
 
-def _sources(step: StepProgram, kernel_of: list[int], op: StepOp, inside: set[int]) -> list[int]:
-    """The values that an op reads from outside its kernel. Ops that every kernel computes again stand for their
-    operands."""
+def _sources(step: StepProgram, home: dict[int, int], op: StepOp, inside: set[int]) -> list[int]:
+    """The values that an op reads from outside its kernel. Ops without a `home`, which every kernel computes again,
+    stand for their operands."""
     sources: list[int] = []
     for operand in op.operands:
-        if operand < 0 or kernel_of[operand] >= 0:
+        if operand < 0 or operand in home:
             sources += [] if operand in inside else [operand]
         else:
-            sources += _sources(step, kernel_of, step.ops[operand], inside)
+            sources += _sources(step, home, step.ops[operand], inside)
     return sources
 
 
@@ -139,7 +142,7 @@ def _merged(step: StepProgram, groups: list[list[int]]) -> list[list[int]]:
     for at, group in enumerate(groups):
         inside, taken = set(group), set[int]()
         for number in group:
-            taken.update(_read(step, home, number, inside))
+            taken.update(_sources(step, home, step.ops[number], inside))
         needs[at] = {into[home[value]] for value in taken if value >= 0 and home[value] != at}
         for need in needs[at]:
             before[at] |= before[need] | 1 << need
@@ -191,16 +194,6 @@ def _ordered(groups: list[list[int]], into: list[int], needs: list[set[int]]) ->
         done.update(ready)
         pending = [at for at in pending if at not in done]
     return order
-
-
-def _read(step: StepProgram, home: dict[int, int], number: int, inside: set[int]) -> list[int]:
-    sources: list[int] = []
-    for operand in step.ops[number].operands:
-        if operand < 0 or operand in home:
-            sources += [] if operand in inside else [operand]
-        else:
-            sources += _read(step, home, operand, inside)
-    return sources
 
 
 def _shape(op: StepOp) -> str:

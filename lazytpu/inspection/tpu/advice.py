@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lazytpu.inspection.tpu.figures import ProgramFigures
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.module import MatrixProduct
+from lazytpu.inspection.tpu.program import ProgramReport
 
 LANES = 128
 ONE_PASS = 0.45
@@ -32,7 +32,7 @@ class Advice:
     bytes: int = 0
 
 
-def advise(report: ProgramFigures) -> list[Advice]:
+def advise(report: ProgramReport) -> list[Advice]:
     """All advice for a program, largest gain first."""
     advice = [Advice(code, *rest) for code, rule in RULES.items() for rest in rule(report)]
     return sorted(advice, key=lambda entry: (-(entry.seconds or 0.0), -entry.bytes))
@@ -41,7 +41,7 @@ def advise(report: ProgramFigures) -> list[Advice]:
 Found = Iterator[tuple[str, str, ProgramLine | None, float | None, int]]
 
 
-def _time_of(report: ProgramFigures, products: Sequence[MatrixProduct]) -> float:
+def _time_of(report: ProgramReport, products: Sequence[MatrixProduct]) -> float:
     """Seconds of the ops that compute these products and are bound by the matrix unit."""
     keys = {(product.line, product.flops) for product in products}
     return sum(
@@ -51,12 +51,12 @@ def _time_of(report: ProgramFigures, products: Sequence[MatrixProduct]) -> float
     )
 
 
-def _costliest_line(report: ProgramFigures, products: Sequence[MatrixProduct]) -> ProgramLine | None:
+def _costliest_line(report: ProgramReport, products: Sequence[MatrixProduct]) -> ProgramLine | None:
     lines = [product for product in products if product.line is not None]
     return max(lines, key=lambda product: product.flops).line if lines else None
 
 
-def _narrow_heads(report: ProgramFigures) -> Found:
+def _narrow_heads(report: ProgramReport) -> Found:
     """Attention with heads of 64 or 80: arrays fill half of the lanes, and products half of the matrix unit."""
     by_head: dict[int, list[MatrixProduct]] = {}
     for product in report.module.products:
@@ -75,7 +75,7 @@ def _narrow_heads(report: ProgramFigures) -> Found:
         )
 
 
-def _past_a_tile(report: ProgramFigures) -> Found:
+def _past_a_tile(report: ProgramReport) -> Found:
     """Sizes such as 1025, which take the time and memory of 1152."""
     by_size: dict[int, list[MatrixProduct]] = {}
     for product in report.module.products:
@@ -94,7 +94,7 @@ def _past_a_tile(report: ProgramFigures) -> Found:
         )
 
 
-def _float32_products(report: ProgramFigures) -> Found:
+def _float32_products(report: ProgramReport) -> Found:
     """Float32 products at full precision: six passes of the matrix unit, which multiplies bfloat16."""
     for precision, passes in (("HIGHEST", 6), ("HIGH", 3)):
         products = [p for p in report.module.products if p.precision == precision and p.left.dtype == "f32"]
@@ -108,7 +108,7 @@ def _float32_products(report: ProgramFigures) -> Found:
             )
 
 
-def _held_values(report: ProgramFigures) -> Found:
+def _held_values(report: ProgramReport) -> Found:
     """Results that are neither parameters, states nor overwritten tensors: Python holds them, so they need memory."""
     overwriting = {argument.alias for argument in report.module.arguments}
     for place, result in enumerate(report.module.results):
@@ -123,7 +123,7 @@ def _held_values(report: ProgramFigures) -> Found:
             )
 
 
-def _held_gradients(report: ProgramFigures) -> Found:
+def _held_gradients(report: ProgramReport) -> Found:
     """Gradients that outlive the step although the next one clears them first."""
     gradients = [result for result in report.module.results if (result.name or "").endswith(".grad")]
     size = sum(result.type.bytes for result in gradients)
@@ -137,7 +137,7 @@ def _held_gradients(report: ProgramFigures) -> Found:
         )
 
 
-def _not_donated(report: ProgramFigures) -> Found:
+def _not_donated(report: ProgramReport) -> Found:
     """Parameters and states whose new value cannot reuse the memory of the old one."""
     results = {value.name: value for value in report.module.results if value.name}
     updates = [value for value in report.module.arguments if not value.overwritten and value.name in results]
@@ -154,7 +154,7 @@ def _not_donated(report: ProgramFigures) -> Found:
         )
 
 
-def _exposed_collectives(report: ProgramFigures) -> Found:
+def _exposed_collectives(report: ProgramReport) -> Found:
     """Collectives that the core has to wait for."""
     waited = [cost for cost in report.collectives if cost.waited > 0.01 * report.seconds]
     if waited:
@@ -168,7 +168,7 @@ def _exposed_collectives(report: ProgramFigures) -> Found:
         )
 
 
-def _too_large(report: ProgramFigures) -> Found:
+def _too_large(report: ProgramReport) -> Found:
     """A program that does not fit the chip's memory."""
     memory = report.memory
     if not memory.fits:
@@ -183,7 +183,7 @@ def _too_large(report: ProgramFigures) -> Found:
         )
 
 
-RULES: dict[str, Callable[[ProgramFigures], Found]] = {
+RULES: dict[str, Callable[[ProgramReport], Found]] = {
     "does-not-fit": _too_large,
     "narrow-heads": _narrow_heads,
     "past-a-tile": _past_a_tile,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from lazytpu.inspection.tpu.advice import Advice
-from lazytpu.inspection.tpu.figures import ProgramFigures
+from lazytpu.inspection.tpu.advice import advise
 from lazytpu.inspection.tpu.hlo import ProgramLine
+from lazytpu.inspection.tpu.program import ProgramReport
 from lazytpu.inspection.tpu.schedule import Cost
 
 
-def program(report: ProgramFigures, advice: Sequence[Advice]) -> dict[str, Any]:
+def program(report: ProgramReport) -> dict[str, Any]:
     """One program."""
     facts, compiled = report.facts, report.program
     by_flops, by_bytes = report.roofline
@@ -54,7 +53,7 @@ def program(report: ProgramFigures, advice: Sequence[Advice]) -> dict[str, Any]:
                 "seconds": item.seconds,
                 "bytes": item.bytes,
             }
-            for item in advice
+            for item in advise(report)
         ],
     }
 
@@ -64,7 +63,7 @@ def line(place: ProgramLine | None) -> dict[str, Any] | None:
     return None if place is None else {"file": place.file, "line": place.line, "backward": place.backward}
 
 
-def _op(report: ProgramFigures, cost: Cost) -> dict[str, Any]:
+def _op(report: ProgramReport, cost: Cost) -> dict[str, Any]:
     lines = report.lines(cost.op)
     return {
         "name": cost.op.name,
@@ -85,7 +84,7 @@ def _op(report: ProgramFigures, cost: Cost) -> dict[str, Any]:
     }
 
 
-def _memory(report: ProgramFigures) -> dict[str, Any]:
+def _memory(report: ProgramReport) -> dict[str, Any]:
     memory = report.memory
     total = memory.total
     return {

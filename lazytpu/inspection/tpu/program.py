@@ -1,33 +1,137 @@
-"""The report of one program: its figures, what to advise about them, and both as JSON."""
+"""The report of one program: everything that the compiler and the model of its schedule say about it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from lazytpu.inspection.tpu import export, padding
-from lazytpu.inspection.tpu.advice import Advice, advise
+from lazytpu.inspection.tpu import padding
 from lazytpu.inspection.tpu.agreement import agree
-from lazytpu.inspection.tpu.figures import ProgramFigures
-from lazytpu.inspection.tpu.hlo import read_hlo
-from lazytpu.inspection.tpu.memory import memory_use
-from lazytpu.inspection.tpu.module import read_module
-from lazytpu.inspection.tpu.schedule import schedule
-from lazytpu.passes.generations import GENERATIONS
+from lazytpu.inspection.tpu.collectives import collective
+from lazytpu.inspection.tpu.hlo import KERNEL, Hlo, Op, ProgramLine, read_hlo
+from lazytpu.inspection.tpu.memory import MemoryUse, memory_use
+from lazytpu.inspection.tpu.module import Module, read_module
+from lazytpu.inspection.tpu.schedule import Cost, Schedule, schedule
+from lazytpu.passes.generations import GENERATIONS, Generation
 from lazytpu.runtime.tpu_compiler import TpuProgram
 
 
-class ProgramReport(ProgramFigures):
-    """What one program costs on one device of a topology, and what would make it faster or smaller."""
+@dataclass(frozen=True)
+class ProgramReport:
+    """What one program costs on one device of a topology.
+
+    All times are estimates by `schedule`, in seconds per run; all bytes and ops come from the TPU compiler.
+    """
+
+    name: str
+    program: TpuProgram
+    hlo: Hlo
+    module: Module
+    schedule: Schedule
+    memory: MemoryUse
+    padded: Sequence[padding.Padded]
+
+    @property
+    def facts(self) -> Generation:
+        """The chip's figures."""
+        return GENERATIONS[self.program.topology.generation]
+
+    @property
+    def devices(self) -> int:
+        """The number of devices on which the program runs."""
+        return self.program.devices
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one run. Without what is `unknown`, so then a lower bound."""
+        return self.schedule.seconds
+
+    @property
+    def complete(self) -> bool:
+        """Whether `seconds` covers the whole run, so that shares and ratios of it are meaningful."""
+        return not self.unknown and not self.schedule.unknown
 
     @cached_property
-    def advice(self) -> list[Advice]:
-        """What would be faster or smaller, largest gain first."""
-        return advise(self)
+    def costs(self) -> list[Cost]:
+        """The ops, most expensive first."""
+        return sorted(self.schedule.costs, key=lambda cost: -cost.seconds)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The report as JSON; docs/tpu-report.md describes the fields."""
-        return export.program(self, self.advice)
+    @cached_property
+    def by_line(self) -> dict[ProgramLine | None, list[Cost]]:
+        """The ops by their line, most expensive line first; None for ops that the compiler added."""
+        costs_of: dict[ProgramLine | None, list[Cost]] = {}
+        for cost in self.costs:
+            costs_of.setdefault(self.line(cost.op), []).append(cost)
+        return dict(sorted(costs_of.items(), key=lambda item: -sum(cost.seconds for cost in item[1])))
+
+    @cached_property
+    def kernels(self) -> list[Cost]:
+        """Kernels written in Pallas, timed by their own cost estimates."""
+        return [cost for cost in self.costs if cost.op.target == KERNEL and not cost.unknown]
+
+    @cached_property
+    def unknown(self) -> list[Cost]:
+        """Calls of unknown duration, such as kernels without a cost estimate."""
+        return [cost for cost in self.costs if cost.unknown]
+
+    @cached_property
+    def flops(self) -> float:
+        """Operations of the matrix unit as the program states them, kernels' by their own estimate. float32 products
+        take several times as many."""
+        return sum(cost.flops for cost in self.costs)
+
+    @cached_property
+    def hbm_bytes(self) -> float:
+        """Bytes moved to and from HBM."""
+        return sum(cost.hbm_bytes for cost in self.costs)
+
+    @property
+    def utilisation(self) -> float:
+        """The fraction of the matrix unit's peak used over the whole run."""
+        return self.flops / (self.seconds * self.facts.device_flops) if self.seconds else 0.0
+
+    @property
+    def roofline(self) -> tuple[float, float]:
+        """(seconds of the operations at peak rate, seconds of the bytes at full bandwidth)."""
+        return self.flops / self.facts.device_flops, self.hbm_bytes / self.facts.device_hbm_bandwidth
+
+    @cached_property
+    def collectives(self) -> list[Cost]:
+        """The collectives, longest wait first."""
+        return sorted((cost for cost in self.costs if cost.collective), key=lambda cost: -cost.waited)
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which the core waits for other chips."""
+        return sum(cost.waited for cost in self.collectives)
+
+    def line(self, op: Op) -> ProgramLine | None:
+        """The main line of an op: that of the product in it, else its own, else the first inside it."""
+        return next(iter(self.lines(op)), None)
+
+    def lines(self, op: Op) -> list[ProgramLine]:
+        """All lines that an op computes parts of, its main line first."""
+        if op.name not in self._lines:
+            inside = self.hlo.inside(op)
+            products = [inner for inner in inside if inner.opcode in ("convolution", "dot", "custom-call")]
+            candidates = [self.hlo.line(inner) for inner in (*products, *inside)]
+            if not any(candidates):
+                candidates = self._lines_of_collective(op)
+            self._lines[op.name] = list(dict.fromkeys(line for line in candidates if line is not None))
+        return self._lines[op.name]
+
+    def _lines_of_collective(self, op: Op) -> list[ProgramLine | None]:
+        """The lines of the StableHLO's collectives of the same kind and size."""
+        carried = collective(self.hlo, self.hlo.entry, op, self.devices)
+        if carried is None:
+            return []
+        key = carried.kind, carried.payload
+        return [exchange.line for exchange in self.module.exchanges if (exchange.kind, exchange.bytes) == key]
+
+    @cached_property
+    def _lines(self) -> dict[str, list[ProgramLine]]:
+        return {}
 
 
 def examine(compiled: TpuProgram, stablehlo: str | bytes, *, name: str) -> ProgramReport:

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lazytpu.inspection.tpu.advice import advise
 from lazytpu.inspection.tpu.hlo import ProgramLine
 from lazytpu.inspection.tpu.padding import Padded
 from lazytpu.inspection.tpu.program import ProgramReport
@@ -175,10 +176,11 @@ def _worth_listing(entry: Padded) -> bool:
 
 
 def _advice(report: ProgramReport) -> Group:
-    if not report.advice:
+    advice = advise(report)
+    if not advice:
         return Group(Text("nothing to advise", style="dim"))
     parts: list[Any] = []
-    for entry in report.advice:
+    for entry in advice:
         gains = [f"up to {us(entry.seconds)}"] if entry.seconds else []
         gains += [size(entry.bytes)] if entry.bytes else []
         text = Text("* ", style="yellow")

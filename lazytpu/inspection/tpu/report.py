@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lazytpu.inspection.tpu.advice import Advice
+from lazytpu.inspection.tpu import export
+from lazytpu.inspection.tpu.advice import Advice, advise
 from lazytpu.inspection.tpu.program import ProgramReport
 
 SCHEMA = 2
@@ -32,12 +33,12 @@ class TpuReport:
     @property
     def advice(self) -> list[Advice]:
         """The advice for all programs, largest gain first."""
-        advice = [entry for program in self.programs for entry in program.advice]
+        advice = [entry for program in self.programs for entry in advise(program)]
         return sorted(advice, key=lambda entry: -(entry.seconds or 0.0))
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON; docs/tpu-report.md describes the fields."""
-        programs = [program.as_dict() for program in self.programs]
+        programs = [export.program(program) for program in self.programs]
         whole = {"seconds": self.seconds, "complete": self.complete}
         return {"schema": SCHEMA, "topology": self.topology, **whole, "programs": programs}
 

@@ -59,11 +59,15 @@ class Core:
             location=self.location,
             regions=regions,
         )
+        self.insert(op)
+        return op
+
+    def insert(self, op: TensorOp) -> None:
+        """Put a new op where the builder builds."""
         if self.before is None:
             self.block.add_op(op)
         else:
             self.block.insert_op_before(op, self.before)
-        return op
 
     def one(
         self,

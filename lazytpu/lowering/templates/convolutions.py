@@ -82,6 +82,7 @@ def _xla(
     batch_groups: int = 1,
 ) -> jax.Array:
     """XLA's own convolution; a * in `layout` stands for the spatial dimensions."""
+    lhs, rhs, result = layout.replace("*", "012"[: len(window.strides)]).split(",")
     return lax.conv_general_dilated(
         x,
         w,
@@ -89,7 +90,7 @@ def _xla(
         list(zip(window.low, window.high, strict=True)),
         window.lhs_dilation,
         window.rhs_dilation,
-        layout.replace("*", "012"[: len(window.strides)]).split(","),  # type: ignore[arg-type]
+        (lhs, rhs, result),
         feature_group_count=groups,
         batch_group_count=batch_groups,
         precision=precision,

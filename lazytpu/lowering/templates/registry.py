@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ Types: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
 TEMPLATES: dict[str, Callable[..., Any]] = {}
 NARROW: set[str] = set()
 "Templates that are traced without 64-bit types."
+NEEDS: dict[str, Callable[..., Mapping[str, Any]]] = {}
+"The options of XLA's compiler that a program with a template needs, of the template's platform and parameters."
 
 # The modules of this package that register templates. They are imported at the first use of a template.
 FAMILIES = tuple(m.name for m in pkgutil.iter_modules([os.path.dirname(__file__)]) if m.name != "registry")
@@ -40,9 +42,12 @@ class Instance:
     bytecode: bytes
 
 
-def template(name: str, *, x64: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def template(
+    name: str, *, x64: bool = True, needs: Callable[..., Mapping[str, Any]] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a JAX function `f(*arrays, **params) -> array or tuple of arrays` as the template `name`. Without `x64`
-    it is traced without 64-bit types, which Pallas cannot lower for a TPU."""
+    it is traced without 64-bit types, which Pallas cannot lower for a TPU. `needs(platform, **params)` are options of
+    XLA's compiler that programs with it are compiled with."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         if name in TEMPLATES:
@@ -50,6 +55,8 @@ def template(name: str, *, x64: bool = True) -> Callable[[Callable[..., Any]], C
         TEMPLATES[name] = function
         if not x64:
             NARROW.add(name)
+        if needs is not None:
+            NEEDS[name] = needs
         return function
 
     return register

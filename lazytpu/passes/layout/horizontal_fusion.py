@@ -17,10 +17,23 @@ from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 DEEPEST = 16
 "How many ops before a value are searched for scalars."
 
+_Values = tuple[SSAValue, ...]
 
-def vector_of(b: Builder, values: Sequence[SSAValue], depth: int = DEEPEST) -> SSAValue:
+
+def vector_of(b: Builder, values: Sequence[SSAValue]) -> SSAValue:
     """The 1-D vector of 0-d values. Equal ops that compute all of them are fused into one op on the vectors of their
-    operands, up to `depth` ops back."""
+    operands, up to `DEEPEST` ops back."""
+    return _vector(b, tuple(values), DEEPEST, {})
+
+
+def _vector(b: Builder, values: _Values, depth: int, known: dict[_Values, SSAValue]) -> SSAValue:
+    """The vector of `values`, computed once however many ops read it."""
+    if values not in known:
+        known[values] = _computed(b, values, depth, known)
+    return known[values]
+
+
+def _computed(b: Builder, values: _Values, depth: int, known: dict[_Values, SSAValue]) -> SSAValue:
     first = values[0]
     constant = _splat(values)
     if constant is not None:
@@ -31,7 +44,7 @@ def vector_of(b: Builder, values: Sequence[SSAValue], depth: int = DEEPEST) -> S
     operands = _alike(values) if depth else None
     if operands is None:
         return _end_to_end(b, values)
-    return _same(b, values, [vector_of(b, operand, depth - 1) for operand in operands])
+    return _same(b, values, [_vector(b, operand, depth - 1, known) for operand in operands])
 
 
 def _same(b: Builder, values: Sequence[SSAValue], operands: Sequence[SSAValue]) -> SSAValue:

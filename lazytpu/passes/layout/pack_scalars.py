@@ -29,7 +29,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.constants import ConstantOp, NumberOp
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.dce import erase_dead
-from lazytpu.passes.layout.horizontal_fusion import vector_of
+from lazytpu.passes.layout.horizontal_fusion import DEEPEST, vector_of
 from lazytpu.passes.patterns.broadcasts import ELEMENTWISE
 from lazytpu.passes.regions import blocks
 
@@ -49,7 +49,7 @@ class PackScalarsPass(ModulePass):
 
 def _pack(block: Block, least: int) -> None:
     trees = _Trees(block)
-    packed = False
+    elements: list[tuple[SSAValue, SSAValue]] = []
     for roots in trees.groups():
         if len(roots) < least:
             continue
@@ -57,17 +57,14 @@ def _pack(block: Block, least: int) -> None:
             if len(batch) >= least:
                 first = trees.first_use(batch)
                 trees.hoist(batch, first)
-                _replace(block, batch, first)
-                packed = True
-    if packed:
+                b = Builder(block, first)
+                vector = vector_of(b, batch)
+                elements += [(value, b.reshape(b.slice(vector, (i,), (i + 1,)), ())) for i, value in enumerate(batch)]
+    # Only now: the trees of a batch may contain values of another, and `batches` has judged them as they were.
+    for value, element in elements:
+        value.replace_uses_with_if(element, lambda use: use.operation in trees.place)
+    if elements:
         erase_dead(block, {})
-
-
-def _replace(block: Block, values: list[SSAValue], before: Operation) -> None:
-    b = Builder(block, before)
-    vector = vector_of(b, values)
-    for i, value in enumerate(values):
-        value.replace_all_uses_with(b.reshape(b.slice(vector, (i,), (i + 1,)), ()))
 
 
 START = -1.0
@@ -75,7 +72,8 @@ START = -1.0
 
 
 class _Trees:
-    """The trees of elementwise ops on 0-d values in a block: their structure, and where they are ready and needed."""
+    """The trees of elementwise ops on 0-d values in a block, as deep as `vector_of` follows them: their structure, and
+    where they are ready and needed."""
 
     def __init__(self, block: Block):
         self.block = block
@@ -84,9 +82,12 @@ class _Trees:
         self._kinds: dict[SSAValue, int] = {}
         self._ready: dict[SSAValue, float] = {}
         self._roots: dict[int, list[SSAValue]] = {}
+        depths: dict[SSAValue, int] = {}
         for op in block.ops:
-            if _on_scalars(op):
+            depth = 1 + max((depths.get(operand, 0) for operand in op.operands), default=0)
+            if _on_scalars(op) and depth <= DEEPEST:
                 value = op.results[0]
+                depths[value] = depth
                 properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
                 operands = tuple(map(self._kind, op.operands))
                 self._kinds[value] = self._number((type(op), properties, dtype_of(value), operands))
@@ -119,8 +120,12 @@ class _Trees:
     def hoist(self, values: list[SSAValue], before: Operation) -> None:
         """Move the constants and run-time numbers that these are computed from before an op, if they come after it."""
         pending = [value.owner for value in values]
+        seen: set[Operation | Block] = set()
         while pending:
             op = pending.pop()
+            if op in seen:
+                continue
+            seen.add(op)
             if isinstance(op, Operation) and _on_scalars(op):
                 pending += [operand.owner for operand in op.operands]
             elif _movable(op) and self.place[op] > self.place[before]:
@@ -129,7 +134,7 @@ class _Trees:
                 self.place[op] = self.place[before] - 0.5
 
     def _needed(self, value: SSAValue) -> float:
-        return min(self.place[use.operation] for use in value.uses)
+        return self.place[self.first_use([value])]
 
     def _available(self, value: SSAValue) -> float:
         """The position after which a tree with this operand can be computed."""

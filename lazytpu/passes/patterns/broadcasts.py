@@ -57,8 +57,11 @@ class ElementwiseOfRepeated(Pattern):
 
 def _narrow(b: Builder, x: SSAValue, shape: tuple[int, ...]) -> SSAValue:
     """The operand of a broadcast, or for a constant a splat of `shape`."""
+    if broadcast := defined_by(x, BroadcastInDimOp):
+        return broadcast.operand
     number = splat(x)
-    return x.owner.operands[0] if number is None else b.constant(number, dtype_of(x), shape)  # type: ignore[union-attr]
+    assert number is not None
+    return b.constant(number, dtype_of(x), shape)
 
 
 class SelectByRepeated(Pattern):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias, TypeVar
 
-from xdsl.dialects.builtin import AnyTensorType
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from lazytpu.ir.base import TensorOp
@@ -40,24 +39,10 @@ class RewriteBuilder(Builder):
         self.rewriter = rewriter
         self.recompute = rewritten.attributes.get(RECOMPUTE)
 
-    def op(
-        self,
-        kind: type[TensorOp],
-        operands: Sequence[SSAValue],
-        result_types: Sequence[AnyTensorType],
-        properties: Mapping[str, Attribute] = {},
-        regions: Sequence[Region] = (),
-    ) -> TensorOp:
-        op = kind.create(
-            operands=operands,
-            result_types=result_types,
-            properties=properties,
-            location=self.location,
-            regions=regions,
-        )
+    def insert(self, op: TensorOp) -> None:
         if self.recompute is not None:
             op.attributes[RECOMPUTE] = self.recompute
-        return self.rewriter.insert(op)
+        self.rewriter.insert(op)
 
 
 def replace(op: Operation, rewriter: PatternRewriter, build: Callable[[Builder], SSAValue]) -> None:

@@ -110,9 +110,9 @@ def in_chromium(page_html: str, folder: Path, actions: str = ACTIONS, width: int
     ]
     environment = {**os.environ, "HOME": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-    found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found is not None, done.stderr[-2000:] + done.stdout[-2000:]
-    return json.loads(html.unescape(found[1]))
+    shown = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert shown is not None, done.stderr[-2000:] + done.stdout[-2000:]
+    return json.loads(html.unescape(shown[1]))
 
 
 def model(text: str) -> Model:
@@ -120,44 +120,44 @@ def model(text: str) -> Model:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The page of the sample, with a pass that removes an op and one that does nothing."""
     before = STEP.replace("func.return", "%7 = lazytpu.sin %6 : tensor<256x128xf32>\nfunc.return")
     changes, text = history(before, "cse,dce,cse")
     return in_chromium(page(model(text), changes), tmp_path_factory.mktemp("browser"))
 
 
-def test_everything_is_drawn(told: dict[str, Any]) -> None:
-    assert told["ready"] == "yes" and told["drawn"] == [True, True]
-    assert "7" in told["cards"] and told["cards"][0].endswith(" µs")
+def test_everything_is_drawn(report: dict[str, Any]) -> None:
+    assert report["ready"] == "yes" and report["drawn"] == [True, True]
+    assert "7" in report["cards"] and report["cards"][0].endswith(" µs")
     lines = ["model.py:5", "model.py:5 (backward)", "no source line", "train.py:11", "train.py:9"]
-    assert sorted(told["lines"]) == lines
-    assert (told["nodes"], told["arcs"]) == (4, 3)
-    assert told["rows"] == ["dot_general", "constant", "max", "reduce", "exp", "dot_general", "sub"]
+    assert sorted(report["lines"]) == lines
+    assert (report["nodes"], report["arcs"]) == (4, 3)
+    assert report["rows"] == ["dot_general", "constant", "max", "reduce", "exp", "dot_general", "sub"]
 
 
-def test_the_slider_begins_at_the_first_change(told: dict[str, Any]) -> None:
-    assert told["pass"].startswith("2. dce: 10 → 9 ops") and told["next"].startswith("3. cse: 9 → 9 ops")
-    assert told["removed"] == ["- %7 = lazytpu.sin %6 : tensor<256x128xf32>"]
+def test_the_slider_begins_at_the_first_change(report: dict[str, Any]) -> None:
+    assert report["pass"].startswith("2. dce: 10 → 9 ops") and report["next"].startswith("3. cse: 9 → 9 ops")
+    assert report["removed"] == ["- %7 = lazytpu.sin %6 : tensor<256x128xf32>"]
 
 
-def test_a_click_on_a_line_searches_for_it(told: dict[str, Any]) -> None:
-    assert told["searched"] == told["lines"][0]
-    assert re.fullmatch(r"\d of 7 ops", told["found"])
+def test_a_click_on_a_line_searches_for_it(report: dict[str, Any]) -> None:
+    assert report["searched"] == report["lines"][0]
+    assert re.fullmatch(r"\d of 7 ops", report["found"])
 
 
-def test_a_click_on_an_op_shows_it(told: dict[str, Any]) -> None:
-    assert "lazytpu." in told["details"] and "reads: " in told["details"] and told["closed"]
+def test_a_click_on_an_op_shows_it(report: dict[str, Any]) -> None:
+    assert "lazytpu." in report["details"] and "reads: " in report["details"] and report["closed"]
 
 
 def test_clusters(tmp_path: Path) -> None:
-    told = in_chromium(page(model(CLUSTERS)), tmp_path)
-    assert (told["nodes"], told["arcs"], told["drawn"]) == (3, 2, [True, True])
+    report = in_chromium(page(model(CLUSTERS)), tmp_path)
+    assert (report["nodes"], report["arcs"], report["drawn"]) == (3, 2, [True, True])
 
 
-def test_it_is_used_without_a_mouse_and_as_wide_as_its_window(told: dict[str, Any]) -> None:
-    assert told["pressed"] == told["lines"][0] and told["second"].startswith("close1 constant")
-    assert told["wide"] <= 800
+def test_it_works_from_the_keyboard_and_in_narrow_windows(report: dict[str, Any]) -> None:
+    assert report["pressed"] == report["lines"][0] and report["second"].startswith("close1 constant")
+    assert report["wide"] <= 800
 
 
 def lines(*places: tuple[str, str, str]) -> str:
@@ -203,17 +203,17 @@ QUERIES = {
 
 def test_searches(tmp_path: Path) -> None:
     actions = SEARCHES.replace("QUERIES", json.dumps(list(QUERIES)))
-    told = in_chromium(page(model(SEARCHED)), tmp_path, actions)
-    assert told["typed"] == QUERIES
+    report = in_chromium(page(model(SEARCHED)), tmp_path, actions)
+    assert report["typed"] == QUERIES
     # A click on a line shows its ops alone, and marks that line alone.
-    assert len(told["clicked"]) == 7 and all(set(shown) == {name} for name, shown in told["clicked"].items())
+    assert len(report["clicked"]) == 7 and all(set(shown) == {name} for name, shown in report["clicked"].items())
 
 
 @pytest.mark.parametrize("passes", [1, 2, 15, 40])
 def test_every_stop_of_the_slider_is_above_its_name(passes: int, tmp_path: Path) -> None:
     changes, text = history(STEP, ",".join(["overlap-collectives", *["constant-folding"] * (passes - 1)]))
-    told = in_chromium(page(model(text), changes), tmp_path, STOPS)
-    assert len(told["stops"]) == 4 * passes and max(told["stops"]) < 1 and max(told["overflows"]) <= 0
+    report = in_chromium(page(model(text), changes), tmp_path, STOPS)
+    assert len(report["stops"]) == 4 * passes and max(report["stops"]) < 1 and max(report["overflows"]) <= 0
 
 
 def test_a_program_without_ops(tmp_path: Path) -> None:
@@ -231,5 +231,5 @@ def test_rows_are_made_as_they_are_seen(tmp_path: Path) -> None:
     text = f"func.func @main(%x: {kind}) -> {kind} {{\n{text}func.return %999 : {kind}\n}}"
     actions = 'told.rows = document.querySelectorAll("#rows .row").length;'
     actions += "told.wide = document.documentElement.scrollWidth;"
-    told = in_chromium(page(model(text)), tmp_path, actions)
-    assert 20 < told["rows"] < 100 and told["wide"] <= 800
+    report = in_chromium(page(model(text)), tmp_path, actions)
+    assert 20 < report["rows"] < 100 and report["wide"] <= 800

@@ -16,7 +16,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 from lazytpu.inspection.about import About
 from lazytpu.inspection.graphs import ProgramGraph, Texts
 from lazytpu.inspection.html import page as page_module
-from lazytpu.inspection.html.cost import ProgramCost
+from lazytpu.inspection.html.cost import program_of
 from lazytpu.inspection.html.data import page_data
 from lazytpu.inspection.html.page import page
 from lazytpu.inspection.show import main
@@ -35,7 +35,7 @@ from tests.inspection.step.samples import CLUSTERS, STEP
 from tests.inspection.tpu.recorded import report as recorded
 
 LINE = {"file": "model.py", "line": 5, "backward": True}
-REPORT = {
+REPORT: dict[str, Any] = {
     "schema": 2,
     "programs": [
         {
@@ -85,9 +85,9 @@ class Links(HTMLParser):
 
 
 def embedded(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    script = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert script is not None
+    return json.loads(script[1])
 
 
 def test_the_file_fetches_nothing() -> None:
@@ -147,7 +147,7 @@ def test_clusters_are_the_nodes() -> None:
 
 
 def test_the_compilers_figures_take_the_place_of_the_models() -> None:
-    data = page_data(model(), cost=ProgramCost.parse(json.dumps(REPORT), "step"))
+    data = page_data(model(), cost=program_of(json.dumps(REPORT), "step"))
     assert data["summary"]["by"] == "compiler" and data["summary"]["seconds_us"] == pytest.approx(5)
     assert [span[:4] + span[5:] for span in data["timeline"]] == [
         ["core", 0.0, 4.0, "fusion fusion.1, bound by matrix unit", -1, "dot"],
@@ -199,9 +199,16 @@ def test_a_colour_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"programs": []}', '{"programs": [{"name": "step"}]}'])
-def test_what_is_no_report(text: str) -> None:
+def test_not_a_report(text: str) -> None:
     with pytest.raises(ValueError, match="this is not a report of `lazytpu-show cost --json FILE`"):
-        ProgramCost.parse(text, "step")
+        program_of(text, "step")
+
+
+@pytest.mark.parametrize("field", REPORT["programs"][0])
+def test_a_report_has_every_field_that_the_page_shows(field: str) -> None:
+    rest = {name: value for name, value in REPORT["programs"][0].items() if name != field}
+    with pytest.raises(ValueError, match=f"this is not a report .*: KeyError: '{field}'"):
+        program_of(json.dumps({"programs": [rest]}), "step")
 
 
 @pytest.mark.parametrize("keep", ["nothing", "all"])

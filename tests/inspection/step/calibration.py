@@ -40,32 +40,32 @@ def by_compiler(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
 def by_model(step: Callable[[], Tensor]) -> tuple[float, dict[str, float]]:
     """The same by the model."""
     (part,) = rehearse(step)
-    made = translated(part, Target.parse(GENERATION))
-    model = Model(read(made.text), GENERATIONS[GENERATION])
+    program = translated(part, Target.parse(GENERATION))
+    model = Model(read(program.text), GENERATIONS[GENERATION])
     return round(1e6 * model.seconds, 2), _written({place: us for place, us in model.by_line.items() if place})
 
 
 def _written(lines: dict[str, float]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    by_text: dict[str, float] = {}
     for place, seconds in lines.items():
         file, _, line = place.removesuffix(" (backward)").rpartition(":")
         text = linecache.getline(file, int(line)).strip() + (" (backward)" if place.endswith(" (backward)") else "")
-        found[text] = round(1e6 * seconds, 2)
-    return found
+        by_text[text] = round(1e6 * seconds, 2)
+    return by_text
 
 
-def compared(told: dict[str, Any], model: tuple[float, dict[str, float]]) -> tuple[float, float, int]:
+def compared(known: dict[str, Any], model: tuple[float, dict[str, float]]) -> tuple[float, float, int]:
     """The model's time by libtpu's, the rank correlation of the lines, and how many these are."""
-    ranked = [line for line, us in told["lines"].items() if us > SHARE * told["us"]]
-    figures = [told["lines"][line] for line in ranked], [model[1].get(line, 0.0) for line in ranked]
-    found: Any = spearmanr(*figures)
-    return model[0] / told["us"], float(found.statistic), len(ranked)
+    ranked = [line for line, us in known["lines"].items() if us > SHARE * known["us"]]
+    figures = [known["lines"][line] for line in ranked], [model[1].get(line, 0.0) for line in ranked]
+    correlation: Any = spearmanr(*figures)
+    return model[0] / known["us"], float(correlation.statistic), len(ranked)
 
 
-def row(name: str, told: dict[str, Any]) -> str:
+def row(name: str, known: dict[str, Any]) -> str:
     """A step in the table of docs/inspecting.md."""
-    model = told["ratio"] * told["us"]
-    return f"| {name} | {told['us']:.0f} µs | {model:.0f} µs | {told['ranks']:.2f} of {told['ranked']} |"
+    model = known["ratio"] * known["us"]
+    return f"| {name} | {known['us']:.0f} µs | {model:.0f} µs | {known['ranks']:.2f} of {known['ranked']} |"
 
 
 def main() -> None:
@@ -74,9 +74,9 @@ def main() -> None:
     for name in STEPS:
         step = training(name)
         us, lines = by_compiler(step)
-        told: dict[str, Any] = {"us": us, "lines": lines}
-        ratio, ranks, ranked = compared(told, by_model(step))
-        known[name] = told | {"ratio": round(ratio, 3), "ranks": round(ranks, 3), "ranked": ranked}
+        answer: dict[str, Any] = {"us": us, "lines": lines}
+        ratio, ranks, ranked = compared(answer, by_model(step))
+        known[name] = answer | {"ratio": round(ratio, 3), "ranks": round(ranks, 3), "ranked": ranked}
         print(row(name, known[name]), flush=True)
     FILE.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -16,16 +16,16 @@ DOCS = Path(__file__).resolve().parents[3] / "docs/inspecting.md"
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_model_is_as_near_to_libtpu_as_it_was(name: str) -> None:
-    told = KNOWN[name]
-    ratio, ranks, ranked = compared(told, by_model(training(name)))
-    assert ratio == pytest.approx(told["ratio"], rel=0.1)
-    assert ranks >= told["ranks"] - 0.05 and ranked == told["ranked"]
+    figures = KNOWN[name]
+    ratio, ranks, ranked = compared(figures, by_model(training(name)))
+    assert ratio == pytest.approx(figures["ratio"], rel=0.1)
+    assert ranks >= figures["ranks"] - 0.05 and ranked == figures["ranked"]
 
 
 def test_how_near_that_is() -> None:
     assert list(KNOWN) == list(STEPS)
-    assert all(0.4 < told["ratio"] < 1.6 and told["ranks"] >= 0.7 for told in KNOWN.values())
+    assert all(0.4 < figures["ratio"] < 1.6 and figures["ranks"] >= 0.7 for figures in KNOWN.values())
 
 
 def test_the_documentation_says_so() -> None:
-    assert "\n".join(row(name, told) for name, told in KNOWN.items()) in DOCS.read_text()
+    assert "\n".join(row(name, figures) for name, figures in KNOWN.items()) in DOCS.read_text()

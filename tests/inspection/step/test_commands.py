@@ -30,7 +30,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
-    assert main([str(each) for each in arguments]) == 0
+    assert main([str(argument) for argument in arguments]) == 0
     return capsys.readouterr().out.splitlines()
 
 
@@ -64,7 +64,7 @@ def test_the_compiler_is_asked_for_the_lines_where_it_is_installed(
     assert "by the model" in shown(capsys, "lines", step, "--model")[0] and len(asked) == 1
 
 
-def test_what_the_compiler_refuses_is_told(
+def test_a_refusal_of_the_compiler_is_reported(
     step: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report_text(*_: object, **__: object) -> TpuReport:
@@ -143,16 +143,16 @@ def test_why(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["graph", "--by", "colour"], "line, cluster, kernel, op, not by 'colour'"),
         (["passes", "-p", "dce", "--diff", "cse"], "no pass named cse ran; those that did are dce"),
         (["passes", "-p", "fuse"], "no pass named 'fuse'"),
     ],
 )
-def test_errors(arguments: list[str], told: str, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors(arguments: list[str], message: str, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([arguments[0], str(step), *arguments[1:]]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["lines", "passes", "graph", "path", "clusters"])

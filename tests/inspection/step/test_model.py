@@ -33,17 +33,17 @@ def test_ops_join_the_kernel_of_their_users(model: Model) -> None:
 
 def test_a_kernel_has_one_product() -> None:
     dot = "lhs_contract = [1] rhs_contract = [0] precision = default : (tensor<8x8xf32>, tensor<8x8xf32>)"
-    found = body(
+    estimate = body(
         "%x: tensor<8x8xf32>",
         f"%0 = lazytpu.dot_general %x, %x {dot} -> tensor<8x8xf32>",
         f"%1 = lazytpu.dot_general %0, %x {dot} -> tensor<8x8xf32>",
         returned="%1 : tensor<8x8xf32>",
     )
-    assert [len(kernel.ops) for kernel in found.kernels] == [1, 1]
+    assert [len(kernel.ops) for kernel in estimate.kernels] == [1, 1]
 
 
-def test_what_is_made_anew_in_each_kernel_is_read_through() -> None:
-    found = body(
+def test_values_recomputed_in_each_kernel_cost_their_operands() -> None:
+    estimate = body(
         "%x: tensor<8x8xf32>",
         "%0 = lazytpu.reduce add %x dims = [0] : (tensor<8x8xf32>) -> tensor<8xf32>",
         "%1 = lazytpu.broadcast_in_dim %0 dims = [1] : (tensor<8xf32>) -> tensor<8x8xf32>",
@@ -51,15 +51,15 @@ def test_what_is_made_anew_in_each_kernel_is_read_through() -> None:
         "%3 = lazytpu.mul %x, %1 : tensor<8x8xf32>",
         returned="%2, %3 : tensor<8x8xf32>, tensor<8x8xf32>",
     )
-    assert [kernel.needs for kernel in found.kernels] == [[], [0]]
-    assert found.kernels[1].bytes == 4 * (64 + 8 + 2 * 64)  # both results from one reading
-    assert found.kernel_of[1] == -1
+    assert [kernel.needs for kernel in estimate.kernels] == [[], [0]]
+    assert estimate.kernels[1].bytes == 4 * (64 + 8 + 2 * 64)  # both results from one reading
+    assert estimate.kernel_of[1] == -1
 
 
 def test_an_update_is_one_kernel_with_the_product_of_its_gradient() -> None:
     """As the TPU's compiler has it: the parameter and both moments are read and written once, the gradient never."""
     kind, dot = "tensor<256x256xf32>", "lhs_contract = [0] rhs_contract = [0] precision = default"
-    found = body(
+    estimate = body(
         f"%x: {kind}, %w: {kind}, %m: {kind}, %v: {kind}",
         f"%0 = lazytpu.dot_general %x, %x {dot} : ({kind}, {kind}) -> {kind}",
         f"%1 = lazytpu.add %m, %0 : {kind}",
@@ -69,22 +69,22 @@ def test_an_update_is_one_kernel_with_the_product_of_its_gradient() -> None:
         f"%5 = lazytpu.sub %w, %4 : {kind}",
         returned=f"%5, %1, %3 : {kind}, {kind}, {kind}",
     )
-    (kernel,) = found.kernels
+    (kernel,) = estimate.kernels
     assert sorted(op.number for op in kernel.outputs) == [1, 3, 5]
     assert kernel.bytes == 4 * 256 * 256 * (4 + 3)
 
 
 def test_kernels_between_which_another_must_run_stay_apart() -> None:
     kind, dot = "tensor<256x256xf32>", "lhs_contract = [1] rhs_contract = [0] precision = default"
-    found = body(
+    estimate = body(
         f"%x: {kind}",
         f"%0 = lazytpu.dot_general %x, %x {dot} : ({kind}, {kind}) -> {kind}",
         f"%1 = lazytpu.dot_general %0, %x {dot} : ({kind}, {kind}) -> {kind}",
         f"%2 = lazytpu.add %0, %1 : {kind}",
         returned=f"%2 : {kind}",
     )
-    assert [[op.number for op in kernel.ops] for kernel in found.kernels] == [[0], [1, 2]]
-    assert [kernel.needs for kernel in found.kernels] == [[], [0]]
+    assert [[op.number for op in kernel.ops] for kernel in estimate.kernels] == [[0], [1, 2]]
+    assert [kernel.needs for kernel in estimate.kernels] == [[], [0]]
 
 
 def test_clusters_do_not_fuse() -> None:
@@ -121,28 +121,28 @@ def test_memory(model: Model) -> None:
 def test_collectives_run_beside_the_core() -> None:
     """The product that does not read the sum runs meanwhile; the one that does waits for it."""
     kind, dot = "tensor<2048x2048xf32>", "lhs_contract = [1] rhs_contract = [0] precision = default"
-    found = body(
+    estimate = body(
         f"%x: {kind}, %g: {kind}",
         f"%0 = lazytpu.all_reduce add %g groups = [[0, 1, 2, 3]] : ({kind}) -> {kind}",
         f"%1 = lazytpu.dot_general %x, %x {dot} : ({kind}, {kind}) -> {kind}",
         f"%2 = lazytpu.dot_general %0, %x {dot} : ({kind}, {kind}) -> {kind}",
         returned=f"%1, %2 : {kind}, {kind}",
     )
-    (total,) = (kernel for kernel in found.kernels if kernel.lane == "links")
-    beside, after = (kernel for kernel in found.kernels if kernel.lane == "core")
+    (total,) = (kernel for kernel in estimate.kernels if kernel.lane == "links")
+    beside, after = (kernel for kernel in estimate.kernels if kernel.lane == "core")
     assert total.seconds == collective_seconds("all-reduce", 4 * 2048**2, 4, V6E) and total.bound == "links"
     assert beside.start == 0.0 and after.start == total.end > beside.end
-    assert found.exposed == pytest.approx(total.end - beside.end)
+    assert estimate.exposed == pytest.approx(total.end - beside.end)
 
 
 def test_single_numbers_cost_next_to_nothing() -> None:
     kind = "tensor<f32>"
-    found = body(f"%x: {kind}", f"%0 = lazytpu.exp %x : {kind}", returned=f"%0 : {kind}")
-    assert found.seconds == pytest.approx(SCALAR / V6E.clock, rel=1e-3)
+    estimate = body(f"%x: {kind}", f"%0 = lazytpu.exp %x : {kind}", returned=f"%0 : {kind}")
+    assert estimate.seconds == pytest.approx(SCALAR / V6E.clock, rel=1e-3)
 
 
 def test_large_tensors_are_bound_by_memory() -> None:
     kind = "tensor<4096x4096xf32>"
-    found = body(f"%x: {kind}", f"%0 = lazytpu.exp %x : {kind}", returned=f"%0 : {kind}")
-    (kernel,) = found.kernels
+    estimate = body(f"%x: {kind}", f"%0 = lazytpu.exp %x : {kind}", returned=f"%0 : {kind}")
+    (kernel,) = estimate.kernels
     assert kernel.bound == "HBM" and kernel.seconds == pytest.approx(8 * 4096**2 / V6E.hbm_bandwidth)

@@ -60,14 +60,14 @@ func.func @main(%q: tensor<2x4x16x8xf32>, %k: tensor<2x4x32x8xf32>) -> tensor<2x
 def test_kernels_of_attention_are_known_by_their_template(backward: str, products: int) -> None:
     """Half of the blocks, but for those on the diagonal: 10 of 16."""
     kind, sums = "tensor<1x4x2048x64xbf16>", "tensor<1x4x2048xf32>"
-    made = "%0, %1, %2" if backward else "%0, %1"
+    named = "%0, %1, %2" if backward else "%0, %1"
     given, kinds, results = "%q, %q, %q", f"{kind}, {kind}, {kind}", f"{kind}, {sums}"
     if backward:
         given, kinds, results = f"%q, %q, %s, {given}", f"{kind}, {kind}, {sums}, {kinds}", f"{kind}, {kind}, {kind}"
     params = 'causal = true, window = 0, precision = "highest", hidden = "zeros", added = false, extra = ""'
     text = f"""
 func.func @main(%q: {kind}, %s: {sums}) -> {kind} {{
-  {made} = lazytpu.template flash_attention{backward} {given} params = {{{params}}} : ({kinds}) -> ({results})
+  {named} = lazytpu.template flash_attention{backward} {given} params = {{{params}}} : ({kinds}) -> ({results})
   func.return %0 : {kind}
 }}
 """

@@ -61,10 +61,10 @@ def report(name: str, stablehlo: str | None = None, memory: Memory = MEMORY, dev
         devices=devices,
     )
     source = {"sparsecore": "collectives"}.get(name, name)
-    made = examine(compiled, text(f"{source}.mlir"), name=name)
-    return made if stablehlo is None else replace(made, module=read_module(stablehlo))
+    figures = examine(compiled, text(f"{source}.mlir"), name=name)
+    return figures if stablehlo is None else replace(figures, module=read_module(stablehlo))
 
 
 def cost_of(costs: list[Cost], name: str) -> Cost:
-    (found,) = [cost for cost in costs if cost.op.name == name]
-    return found
+    (cost,) = [cost for cost in costs if cost.op.name == name]
+    return cost

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from lazytpu.inspection.tpu.advice import LANES, ONE_PASS, RULES, Advice
+from lazytpu.inspection.tpu.advice import LANES, ONE_PASS, RULES, Advice, advise
 from tests.inspection.tpu.recorded import MEMORY, cost_of, report, text
 
 
 def advice(stablehlo: str, code: str) -> list[Advice]:
     """What a rule says of a StableHLO module; times are those of the recorded step's ops at the same lines."""
     assert code in RULES
-    return [each for each in report("step", stablehlo).advice if each.code == code]
+    return [item for item in advise(report("step", stablehlo)) if item.code == code]
 
 
-def dot(left: str, right: str, made: str, dims: str, line: int = 10) -> str:
-    kinds = f"tensor<{left}>", f"tensor<{right}>", f"tensor<{made}>"
+def dot(left: str, right: str, result: str, dims: str, line: int = 10) -> str:
+    kinds = f"tensor<{left}>", f"tensor<{right}>", f"tensor<{result}>"
     return f"""
 func.func public @main(%a: {kinds[0]}, %b: {kinds[1]}) -> {kinds[2]} {{
   %0 = stablehlo.dot_general %a, %b, {dims} : ({kinds[0]}, {kinds[1]}) -> {kinds[2]} loc("train.py":{line}:0)
@@ -31,9 +31,9 @@ PLAIN = "contracting_dims = [1] x [0]"
 
 @pytest.mark.parametrize("head", [64, 80])
 def test_narrow_heads(head: int):
-    (found,) = advice(dot(f"12x512x{head}xbf16", f"12x512x{head}xbf16", "12x512x512xbf16", SCORES), "narrow-heads")
-    assert f"heads of {head}: they fill {head} of {LANES} lanes" in found.text and "256 rows" in found.text
-    assert str(found.line) == "train.py:10"
+    (item,) = advice(dot(f"12x512x{head}xbf16", f"12x512x{head}xbf16", "12x512x512xbf16", SCORES), "narrow-heads")
+    assert f"heads of {head}: they fill {head} of {LANES} lanes" in item.text and "256 rows" in item.text
+    assert str(item.line) == "train.py:10"
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_no_narrow_heads(module: str):
 
 
 def test_past_a_tile():
-    (found,) = advice(dot("256x1025xf32", "1025x640xf32", "256x640xf32", PLAIN), "past-a-tile")
-    assert "a size of 1025, 1 past a multiple of 128: they are computed as 1152" in found.text
-    assert found.fix == "use 1024, or all of 1152"
+    (item,) = advice(dot("256x1025xf32", "1025x640xf32", "256x640xf32", PLAIN), "past-a-tile")
+    assert "a size of 1025, 1 past a multiple of 128: they are computed as 1152" in item.text
+    assert item.fix == "use 1024, or all of 1152"
 
 
 @pytest.mark.parametrize("size", [1024, 1000, 100, 50304])
@@ -60,11 +60,11 @@ def test_not_past_a_tile(size: int):
 
 def test_float32_products_say_what_they_cost():
     """The time is that of the op which computes the product, by its line and its operations."""
-    (found,) = [each for each in report("step").advice if each.code == "float32-products"]
-    assert found.text.startswith("1 float32 products take 6 passes")
-    assert str(found.line) == "train.py:12"
+    (item,) = [item for item in advise(report("step")) if item.code == "float32-products"]
+    assert item.text.startswith("1 float32 products take 6 passes")
+    assert str(item.line) == "train.py:12"
     spent = cost_of(report("step").costs, "convolution_reduce_fusion").seconds
-    assert found.seconds == pytest.approx(spent * ONE_PASS)
+    assert item.seconds == pytest.approx(spent * ONE_PASS)
 
 
 def test_products_of_bfloat16_take_one_pass():
@@ -81,9 +81,9 @@ func.func public @main(%x: tensor<{size}xf32> {{lazytpu.name = "x"{alias}}})
 
 
 def test_a_value_that_python_holds():
-    (found,) = advice(RESULT.format(size=1 << 20, alias="", name=""), "held-value")
-    assert found.text.startswith("f32[1048576] is held by Python") and found.bytes == 4 << 20
-    assert str(found.line) == "train.py:7" and found.seconds == pytest.approx((4 << 20) / 1638e9)
+    (item,) = advice(RESULT.format(size=1 << 20, alias="", name=""), "held-value")
+    assert item.text.startswith("f32[1048576] is held by Python") and item.bytes == 4 << 20
+    assert str(item.line) == "train.py:7" and item.seconds == pytest.approx((4 << 20) / 1638e9)
 
 
 @pytest.mark.parametrize(
@@ -99,34 +99,33 @@ def test_a_result_that_has_to_be(module: str):
 
 
 def test_gradients_that_outlive_the_step():
-    (found,) = advice(RESULT.format(size=1 << 20, alias="", name=' {lazytpu.name = "weight.grad"}'), "held-gradients")
-    assert found.text.startswith("1 gradients are alive") and found.bytes == 4 << 20
+    (item,) = advice(RESULT.format(size=1 << 20, alias="", name=' {lazytpu.name = "weight.grad"}'), "held-gradients")
+    assert item.text.startswith("1 gradients are alive") and item.bytes == 4 << 20
     assert not advice(RESULT.format(size=1 << 20, alias="", name=' {lazytpu.name = "weight"}'), "held-gradients")
 
 
 def test_an_update_that_is_not_in_place():
-    (found,) = advice(RESULT.format(size=256, alias="", name=' {lazytpu.name = "x"}'), "not-donated")
-    assert "of x first, cannot take the old value's memory" in found.text and found.bytes == 1024
+    (item,) = advice(RESULT.format(size=256, alias="", name=' {lazytpu.name = "x"}'), "not-donated")
+    assert "of x first, cannot take the old value's memory" in item.text and item.bytes == 1024
     in_place = RESULT.format(size=256, alias=", tf.aliasing_output = 0 : i32", name=' {lazytpu.name = "x"}')
     assert not advice(in_place, "not-donated")
 
 
 def test_collectives_that_are_waited_for():
-    (found,) = [each for each in report("collectives", devices=4).advice if each.code == "exposed-collectives"]
-    assert found.text == "the core waits for 2 collectives, longest for all-reduce of 2,097,152 bytes"
-    assert str(found.line) == "train.py:4"
-    assert found.seconds == pytest.approx(report("collectives", devices=4).exposed)
+    (item,) = [item for item in advise(report("collectives", devices=4)) if item.code == "exposed-collectives"]
+    assert item.text == "the core waits for 2 collectives, longest for all-reduce of 2,097,152 bytes"
+    assert str(item.line) == "train.py:4"
+    assert item.seconds == pytest.approx(report("collectives", devices=4).exposed)
     assert not advice(text("step.mlir"), "exposed-collectives")
 
 
 def test_a_program_that_does_not_fit():
     large = report("step", memory=replace(MEMORY, temporaries=40 * 10**9))
-    assert large.advice[-1].code == "does-not-fit" or "does-not-fit" in {each.code for each in large.advice}
-    (found,) = [each for each in large.advice if each.code == "does-not-fit"]
-    assert "a device has 32,000,000,000" in found.text and found.bytes > 8 * 10**9
+    (item,) = [item for item in advise(large) if item.code == "does-not-fit"]
+    assert "a device has 32,000,000,000" in item.text and item.bytes > 8 * 10**9
     assert not advice(text("step.mlir"), "does-not-fit")
 
 
 def test_the_largest_gain_comes_first():
-    gains = [each.seconds or 0 for each in report("step").advice]
+    gains = [item.seconds or 0 for item in advise(report("step"))]
     assert gains == sorted(gains, reverse=True)

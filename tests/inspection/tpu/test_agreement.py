@@ -14,26 +14,26 @@ from tests.inspection.tpu.recorded import report
 
 @pytest.mark.parametrize(("name", "devices"), [("step", 1), ("collectives", 4)])
 def test_what_was_compiled_is_what_was_read(name: str, devices: int):
-    made = report(name, devices=devices)
-    assert once(made.hlo, made.hlo.entry) == made.flops > 0
-    assert 0 < made.module.least_flops <= made.flops
+    figures = report(name, devices=devices)
+    assert once(figures.hlo, figures.hlo.entry) == figures.flops > 0
+    assert 0 < figures.module.least_flops <= figures.flops
 
 
 def test_a_module_that_lost_its_products():
     """As when reading ends at something that it does not understand: the figures are both told."""
-    made = report("step")
-    entry = Computation("main", [op for op in made.hlo.entry.ops if op.opcode != "fusion"])
+    figures = report("step")
+    entry = Computation("main", [op for op in figures.hlo.entry.ops if op.opcode != "fusion"])
     with pytest.raises(
         InconsistentError, match=r"report of train does not add up: at least 0\.328 GFLOP .* its output has 0\.000"
     ):
-        agree(replace(made.hlo, entry=entry), made.module, replace(made.schedule, costs=[]), 1, "train")
+        agree(replace(figures.hlo, entry=entry), figures.module, replace(figures.schedule, costs=[]), 1, "train")
 
 
 def test_the_schedule_has_all_of_the_module():
-    made = report("step")
-    costs = [cost for cost in made.schedule.costs if cost.op.name != "convolution_tanh_fusion"]
+    figures = report("step")
+    costs = [cost for cost in figures.schedule.costs if cost.op.name != "convolution_tanh_fusion"]
     with pytest.raises(InconsistentError, match=r"the module has 0\.393 GFLOP, .* but its schedule 0\.066"):
-        agree(made.hlo, made.module, replace(made.schedule, costs=costs), 1, "step")
+        agree(figures.hlo, figures.module, replace(figures.schedule, costs=costs), 1, "step")
 
 
 KINDS = "(tensor<64x32xf32>, tensor<32x16xf32>) -> tensor<64x16xf32>"

@@ -27,15 +27,15 @@ def arrays(shape: str) -> tuple[Array, ...]:
     ],
 )
 def test_tiles_are_filled(text: str, elements: int, padded: int):
-    (found,) = arrays(text)
-    assert (found.elements, found.padded_elements) == (elements, padded)
+    (array,) = arrays(text)
+    assert (array.elements, array.padded_elements) == (elements, padded)
 
 
 @pytest.mark.parametrize(
     ("text", "nbytes"), [("pred[10]", 10), ("s4[10]", 5), ("bf16[10]", 20), ("f64[10]", 80), ("f8e4m3fn[10]", 10)]
 )
 def test_bytes(text: str, nbytes: int):
-    assert [each.bytes for each in arrays(text)] == [nbytes]
+    assert [array.bytes for array in arrays(text)] == [nbytes]
 
 
 def test_what_lies_on_the_chip_takes_no_hbm():

@@ -12,7 +12,7 @@ V6E = GENERATIONS["v6e"]
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "found"),
+    ("module", "name", "expected"),
     [
         ("collectives", "all-reduce.0", Collective("all-reduce", 4, 1024 * 512 * 4)),
         ("collectives", "all-gather.0", Collective("all-gather", 4, 1024 * 512 * 2)),
@@ -23,14 +23,14 @@ V6E = GENERATIONS["v6e"]
         ("sparsecore", "copy-start", None),
     ],
 )
-def test_collectives_are_recognised(module: str, name: str, found: Collective | None):
+def test_collectives_are_recognised(module: str, name: str, expected: Collective | None):
     entry = hlo(module).entry
-    assert collective(hlo(module), entry, entry.by_name[name], 4) == found
+    assert collective(hlo(module), entry, entry.by_name[name], 4) == expected
 
 
 @pytest.mark.parametrize(("groups", "members"), [("{{0,1},{2,3}}", 2), ("[2,8]<=[16]", 8), (None, 16)])
 def test_who_takes_part(groups: str | None, members: int):
-    told = f", replica_groups={groups}" if groups else ""
+    attribute = f", replica_groups={groups}" if groups else ""
     text = f"""HloModule m
 
 %add (x: f32[], y: f32[]) -> f32[] {{
@@ -41,7 +41,7 @@ def test_who_takes_part(groups: str | None, members: int):
 
 ENTRY %e (p: f32[32]) -> f32[8] {{
   %p = f32[32]{{0}} parameter(0)
-  ROOT %r = f32[8]{{0}} reduce-scatter(%p), dimensions={{0}}{told}, to_apply=%add
+  ROOT %r = f32[8]{{0}} reduce-scatter(%p), dimensions={{0}}{attribute}, to_apply=%add
 }}
 """
     module = parsed(text)
@@ -84,17 +84,17 @@ ENTRY %e (p: f32[32]) -> f32[32] {
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         ("half", Collective("reduce-scatter", 2, 128)),
         ("other", Collective("all-gather", 2, 128)),
         ("named", Collective("all-reduce", 4, 128)),  # of no groups: all devices
     ],
 )
-def test_a_collective_may_be_a_fusion_of_that_name(name: str, found: Collective):
+def test_a_collective_may_be_a_fusion_of_that_name(name: str, expected: Collective):
     """A half of an all-reduce that was taken apart holds all of it, and is only what its name says."""
     module = parsed(HALVES)
-    assert collective(module, module.entry, module.entry.by_name[name], 4) == found
+    assert collective(module, module.entry, module.entry.by_name[name], 4) == expected
 
 
 @pytest.mark.parametrize(

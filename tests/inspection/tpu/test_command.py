@@ -38,7 +38,7 @@ def test_stablehlo_is_compiled_as_it_is(compiled: Any, capsys: pytest.CaptureFix
     assert "step on v5p:2x2x1, 1 device" in printed and "train.py:10" in printed
 
 
-def test_options_are_truth_values_numbers_and_words(compiled: Any):
+def test_options_are_bools_numbers_and_words(compiled: Any):
     assert main(["cost", str(FOLDER / "step.mlir"), "--option", "a=3", "--option", "b=c", "--option", "c=False"]) == 0
     assert compiled[0][2]["options"] == {"a": 3, "b": "c", "c": False}
 
@@ -63,8 +63,8 @@ def test_the_dialect_goes_through_the_tpus_pipeline(compiled: Any, tmp_path: Pat
 
 def test_figures_for_programs(compiled: Any, capsys: pytest.CaptureFixture[str]):
     assert main(["cost", str(FOLDER / "step.mlir"), "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["schema"] == 2 and made["programs"][0]["name"] == "step"
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["schema"] == 2 and figures["programs"][0]["name"] == "step"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_figures_for_programs(compiled: Any, capsys: pytest.CaptureFixture[str])
         ("module {}", "v6e:2x2", "no function named main"),
     ],
 )
-def test_what_is_wrong_is_told(
+def test_invalid_arguments_are_reported(
     compiled: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, topology: str, message: str
 ):
     (tmp_path / "a.mlir").write_text(content)
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_told(
     assert message in capsys.readouterr().err
 
 
-def test_what_the_compiler_says_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_errors_of_the_compiler_are_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def refuse(*args: Any, **rest: Any) -> TpuProgram:
         raise CompileError("step", "RESOURCE_EXHAUSTED: of memory")
 

@@ -36,7 +36,7 @@ def test_ops_are_read_in_their_order():
     ]
 
 
-def test_cycles_are_the_compilers():
+def test_cycles_come_from_the_compiler():
     entry = hlo("step").entry
     assert entry.by_name["convolution_tanh_fusion"].cycles == 4086
     assert entry.by_name["copy-start"].cycles is None
@@ -66,7 +66,7 @@ def test_lines_survive_compilation():
     assert module.named(module.entry.by_name["x.1"]) == "x"
 
 
-def test_a_line_of_the_modules_own_text_is_none():
+def test_lines_of_the_modules_own_text_are_left_out():
     module = hlo("loop")
     assert module.line(module.entry.by_name["while"]) is None
 
@@ -94,7 +94,7 @@ def test_constants_keep_their_value():
     assert condition.by_name["constant.3"].operands == ()
 
 
-def test_the_lines_of_a_kernels_attributes_are_no_end():
+def test_attributes_of_a_kernel_may_span_lines():
     """Text of a call of a kernel goes over several lines, one of which begins with braces."""
     module = parsed(KERNEL)
     assert [op.name for op in module.entry.ops] == ["p", "k", "n"]
@@ -102,7 +102,7 @@ def test_the_lines_of_a_kernels_attributes_are_no_end():
     assert json.loads(module.entry.by_name["k"].frontend["kernel_metadata"]) == {"a": "{}"}
 
 
-def test_what_is_no_hlo():
+def test_not_an_hlo_module():
     for data in (b"", b"HloModule m", b"\x0a\x02\x0a\x00"):
         with pytest.raises(ValueError, match=r"expected an HloProto|not a protobuf message"):
             read_hlo(data)

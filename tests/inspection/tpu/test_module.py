@@ -20,14 +20,14 @@ func.func public @main(
 
 
 def test_arguments_and_results():
-    found = read_module(NAMED)
+    module = read_module(NAMED)
     f32, byte = ModuleTensor("f32", (4, 8)), ModuleTensor("ui8", (3,))
-    assert found.arguments == (
+    assert module.arguments == (
         ModuleArgument("w", f32, True, 0),
         ModuleArgument(None, ModuleTensor("i1", ()), True, None),
         ModuleArgument(None, byte, False, None),
     )
-    assert found.results == (Result("w", f32, ProgramLine("a.py", 3, backward=True)), Result(None, byte, None))
+    assert module.results == (Result("w", f32, ProgramLine("a.py", 3, backward=True)), Result(None, byte, None))
     assert (f32.bytes, byte.bytes, ModuleTensor("i1", (5,)).bytes) == (128, 3, 5)
 
 
@@ -55,17 +55,18 @@ def test_products():
 
 
 def test_products_in_a_batch():
-    found = read_module("""
+    module = read_module("""
 func.func public @main(%q: tensor<2x3x5x64xbf16>, %k: tensor<2x3x7x64xbf16>) -> tensor<2x3x5x7xbf16> {
   %0 = stablehlo.dot_general %q, %k, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [3] :
       (tensor<2x3x5x64xbf16>, tensor<2x3x7x64xbf16>) -> tensor<2x3x5x7xbf16>
   return %0 : tensor<2x3x5x7xbf16>
 }""").products[0]
-    assert (found.batch, found.rows, found.depth, found.columns, found.line) == (6, 5, 64, 7, None)
+    assert (module.batch, module.rows, module.depth, module.columns, module.line) == (6, 5, 64, 7, None)
 
 
 def test_collectives():
-    kinds = [(each.kind, each.bytes, str(each.line)) for each in read_module(text("collectives.mlir")).exchanges]
+    exchanges = read_module(text("collectives.mlir")).exchanges
+    kinds = [(exchange.kind, exchange.bytes, str(exchange.line)) for exchange in exchanges]
     assert kinds == [
         ("all-reduce", 1024 * 512 * 4, "train.py:4"),
         ("collective-permute", 256 * 512 * 2, "train.py:5"),
@@ -73,6 +74,6 @@ def test_collectives():
     ]
 
 
-def test_what_is_no_module():
+def test_not_a_module():
     with pytest.raises(ValueError, match="expected a StableHLO module"):
         read_module("func.func @main(")

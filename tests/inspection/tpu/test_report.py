@@ -51,8 +51,8 @@ MODULE = """module @m {
 
 
 def of_kernel(config: str, target: str = "tpu_custom_call", frontend: str = "") -> ProgramReport:
-    made = KERNEL.replace("CONFIG", config).replace("TARGET", target).replace("FRONTEND", frontend)
-    return examine(replace(STEP.programs[0].program, proto=proto(made), buffers=""), MODULE, name="step")
+    kernel = KERNEL.replace("CONFIG", config).replace("TARGET", target).replace("FRONTEND", frontend)
+    return examine(replace(STEP.programs[0].program, proto=proto(kernel), buffers=""), MODULE, name="step")
 
 
 ESTIMATE = '{"custom_call_config":{"cost_estimate":{"flops":"%d","transcendentals":"%d","bytes_accessed":"%d"}}}'
@@ -83,17 +83,17 @@ def test_products_of_a_kernel_may_take_several_passes():
 
 
 @pytest.mark.parametrize("target", ["tpu_custom_call", "TopK9"])
-def test_what_nobody_says_the_time_of_is_unknown(target: str):
+def test_ops_without_an_estimate_have_no_time(target: str):
     """It is in no sum and no ratio."""
     program = of_kernel("{}", target)
-    told = as_text((program,))
+    shown = as_text((program,))
     assert [cost.op.name for cost in program.unknown] == ["k"] and not program.complete
     assert program.seconds == pytest.approx(8000 * 0.15 / 1.75e9)
-    assert f"1 calls of {target} say not how long" in told and "at least 0.7 us" in told and "%" not in told
-    made = TpuReport("v6e:2x2", (program,)).as_dict()
-    (op,) = (op for op in made["programs"][0]["ops"] if op["name"] == "k")
-    assert op["seconds"] is None and made["complete"] is False
-    assert made["programs"][0]["unknown_calls"] == ["k"]
+    assert f"1 calls of {target} say not how long" in shown and "at least 0.7 us" in shown and "%" not in shown
+    figures = TpuReport("v6e:2x2", (program,)).as_dict()
+    (op,) = (op for op in figures["programs"][0]["ops"] if op["name"] == "k")
+    assert op["seconds"] is None and figures["complete"] is False
+    assert figures["programs"][0]["unknown_calls"] == ["k"]
 
 
 def test_an_op_is_about_its_product():
@@ -111,9 +111,9 @@ def test_a_collective_beside_the_core_has_its_line():
 
 
 def test_json_holds_everything():
-    made = json.loads(json.dumps(EXCHANGE.as_dict()))
-    (program,) = made["programs"]
-    assert (made["schema"], made["topology"], made["seconds"]) == (2, "v6e:2x2", program["seconds"])
+    figures = json.loads(json.dumps(EXCHANGE.as_dict()))
+    (program,) = figures["programs"]
+    assert (figures["schema"], figures["topology"], figures["seconds"]) == (2, "v6e:2x2", program["seconds"])
     assert sum(op["seconds"] for op in program["ops"]) == pytest.approx(program["seconds"])
     reduced = next(op for op in program["ops"] if op["collective"] == "all-reduce")
     assert reduced["payload_bytes"] == 1024 * 512 * 4 and reduced["bound"] == "links"
@@ -138,7 +138,7 @@ def test_every_field_is_documented():
     assert not missing
 
 
-def test_people_read_lines_and_gains():
+def test_the_text_shows_lines_and_gains():
     shown = as_text(STEP.programs)
     assert "step on v6e:2x2, 1 device" in shown
     assert "train.py:10" in shown and "train.py:12 (backward)" in shown

@@ -14,8 +14,8 @@ V6E = GENERATIONS["v6e"]
 
 
 def test_a_product_takes_its_cycles():
-    made = schedule(hlo("step"), V6E)
-    product = cost_of(made.costs, "convolution_tanh_fusion")
+    timeline = schedule(hlo("step"), V6E)
+    product = cost_of(timeline.costs, "convolution_tanh_fusion")
     assert product.bound == "matrix unit"
     assert product.seconds == pytest.approx(4086 * PRODUCTS / 1.75e9)
 
@@ -45,46 +45,46 @@ ENTRY %e (p: f32[8]) -> f32[8] {
 
 
 def test_a_loop_runs_as_often_as_it_says():
-    made = schedule(hlo("loop"), V6E)
-    product = cost_of(made.costs, "convolution_tanh_fusion.2")
-    assert product.runs == 7 and not made.unknown
+    timeline = schedule(hlo("loop"), V6E)
+    product = cost_of(timeline.costs, "convolution_tanh_fusion.2")
+    assert product.runs == 7 and not timeline.unknown
     assert product.work.flops == 2 * 512**3
-    (round_trips,) = [span for span in made.spans if span.op == "while"]
+    (round_trips,) = [span for span in timeline.spans if span.op == "while"]
     inner = ["add.2", "copy.11", "convolution_tanh_fusion.2"]
-    assert round_trips.end - round_trips.start == pytest.approx(sum(cost_of(made.costs, n).seconds for n in inner))
+    assert round_trips.end - round_trips.start == pytest.approx(sum(cost_of(timeline.costs, n).seconds for n in inner))
 
 
 def test_a_loop_that_never_runs_takes_no_time():
-    made = schedule(parsed(text("loop.hlo").replace("constant(7)", "constant(0)")), V6E)
-    assert not [span for span in made.spans if span.op == "while"] and not made.unknown
-    assert cost_of(made.costs, "convolution_tanh_fusion.2").work.flops == 2 * 512**3  # it is still in the program
+    timeline = schedule(parsed(text("loop.hlo").replace("constant(7)", "constant(0)")), V6E)
+    assert not [span for span in timeline.spans if span.op == "while"] and not timeline.unknown
+    assert cost_of(timeline.costs, "convolution_tanh_fusion.2").work.flops == 2 * 512**3  # it is still in the program
 
 
 def test_a_loop_that_may_end_before_its_bound_is_of_unknown_length():
     other = "%compare.9 = pred[]{:T(512)} compare(%get-tuple-element.17, %get-tuple-element.17), direction=NE\n"
-    made = schedule(parsed(text("loop.hlo").replace("  ROOT %compare.0", f"  {other}  ROOT %compare.0")), V6E)
-    assert made.unknown == ["while"]
+    timeline = schedule(parsed(text("loop.hlo").replace("  ROOT %compare.0", f"  {other}  ROOT %compare.0")), V6E)
+    assert timeline.unknown == ["while"]
 
 
 UNKNOWN = "compare(%get-tuple-element.17, %get-tuple-element.17)"
 
 
-def test_a_loop_of_unknown_length_is_told():
-    made = schedule(parsed(text("loop.hlo").replace("compare(%get-tuple-element.17, %constant.3)", UNKNOWN)), V6E)
-    assert made.unknown == ["while"]
-    assert cost_of(made.costs, "convolution_tanh_fusion.2").runs == 1
+def test_a_loop_of_unknown_length_is_reported():
+    timeline = schedule(parsed(text("loop.hlo").replace("compare(%get-tuple-element.17, %constant.3)", UNKNOWN)), V6E)
+    assert timeline.unknown == ["while"]
+    assert cost_of(timeline.costs, "convolution_tanh_fusion.2").runs == 1
 
 
 def test_a_transfer_is_waited_for_where_it_is_needed():
-    made = schedule(hlo("step"), V6E)
-    first, second = cost_of(made.costs, "copy-start"), cost_of(made.costs, "copy-start.1")
+    timeline = schedule(hlo("step"), V6E)
+    first, second = cost_of(timeline.costs, "copy-start"), cost_of(timeline.costs, "copy-start.1")
     assert first.waited == pytest.approx(1000 * 640 * 4 / 1638e9)  # nothing to do meanwhile
     assert second.waited == 0 and second.beside == pytest.approx(640 * 104 * 4 / 1638e9)  # behind the first product
 
 
 def test_collectives_are_exposed_or_hidden():
-    made = schedule(hlo("collectives"), V6E, 4)
-    reduced, permuted = cost_of(made.costs, "all-reduce.0"), cost_of(made.costs, "collective-permute-start")
+    timeline = schedule(hlo("collectives"), V6E, 4)
+    reduced, permuted = cost_of(timeline.costs, "all-reduce.0"), cost_of(timeline.costs, "collective-permute-start")
     assert reduced.waited == reduced.seconds == reduced.beside
     assert permuted.waited == 0 and permuted.beside > 0
     assert permuted.collective == "collective-permute"
@@ -121,32 +121,32 @@ ENTRY %e (p: f32[1024,1024]) -> f32[1024,1024] {
 """
 
 
-def test_a_reduction_that_fusions_go_on_with_is_one() -> None:
+def test_a_reduction_continued_by_fusions_counts_once() -> None:
     """v5e: what begins and what ends it hold all of it, and it is under way between the two."""
-    made = schedule(parsed(CHAIN), GENERATIONS["v5e"], 4)
-    reduced, between = cost_of(made.costs, "async-collective-start"), cost_of(made.costs, "between")
-    assert [cost.collective for cost in made.costs] == ["all-reduce", None]
+    timeline = schedule(parsed(CHAIN), GENERATIONS["v5e"], 4)
+    reduced, between = cost_of(timeline.costs, "async-collective-start"), cost_of(timeline.costs, "between")
+    assert [cost.collective for cost in timeline.costs] == ["all-reduce", None]
     assert reduced.payload == 4 * 2**20
     assert reduced.waited == pytest.approx(reduced.beside - between.seconds)
-    assert made.seconds == pytest.approx(reduced.beside)
+    assert timeline.seconds == pytest.approx(reduced.beside)
 
 
 def test_the_core_is_never_in_two_places():
     for name in ("step", "collectives", "sparsecore", "loop"):
-        made = schedule(hlo(name), V6E, 4)
-        for lane in {span.lane for span in made.spans}:
-            spans = sorted((span for span in made.spans if span.lane == lane), key=lambda span: span.start)
+        timeline = schedule(hlo(name), V6E, 4)
+        for lane in {span.lane for span in timeline.spans}:
+            spans = sorted((span for span in timeline.spans if span.lane == lane), key=lambda span: span.start)
             if lane != "links":  # a permutation and another collective may use different links
                 assert all(a.end <= b.start + 1e-15 for a, b in pairwise(spans)), (name, lane)
-        core = [span.end for span in made.spans if span.lane == "core"]
-        assert max(core) == pytest.approx(made.seconds)
+        core = [span.end for span in timeline.spans if span.lane == "core"]
+        assert max(core) == pytest.approx(timeline.seconds)
 
 
 def test_costs_add_up():
     """What the core spends is the whole time: nothing is lost, and nothing counted twice."""
     for name in ("step", "collectives", "sparsecore", "loop"):
-        made = schedule(hlo(name), V6E, 4)
-        assert sum(cost.seconds for cost in made.costs) == pytest.approx(made.seconds)
+        timeline = schedule(hlo(name), V6E, 4)
+        assert sum(cost.seconds for cost in timeline.costs) == pytest.approx(timeline.seconds)
 
 
 def test_a_slower_chip_takes_longer():

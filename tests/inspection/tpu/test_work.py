@@ -14,15 +14,15 @@ from tests.inspection.tpu.recorded import hlo, parsed
 
 def test_products_inside_of_fusions_count():
     module = hlo("step")
-    found = work(module, module.entry, module.entry.by_name["convolution_tanh_fusion"])
-    assert found.matrix and found.flops == 2 * 256 * 1000 * 640
-    assert found.hbm_bytes == 256 * 1000 * 4  # x alone: the weights and the result lie on the chip
+    op_work = work(module, module.entry, module.entry.by_name["convolution_tanh_fusion"])
+    assert op_work.matrix and op_work.flops == 2 * 256 * 1000 * 640
+    assert op_work.hbm_bytes == 256 * 1000 * 4  # x alone: the weights and the result lie on the chip
 
 
 def test_an_op_that_is_not_fused():
     module = hlo("sparsecore")
-    found = work(module, module.entry, module.entry.by_name["copy.5"])
-    assert (found.flops, found.hbm_bytes, found.matrix) == (0, 2 * 1024 * 512 * 4, False)
+    op_work = work(module, module.entry, module.entry.by_name["copy.5"])
+    assert (op_work.flops, op_work.hbm_bytes, op_work.matrix) == (0, 2 * 1024 * 512 * 4, False)
 
 
 CONVOLUTION = """HloModule m
@@ -75,12 +75,12 @@ def drawn(draw: np.random.Generator) -> str:
     size, stride, holes, base = (draw.integers(1, most, 2) for most in (5, 4, 3, 4))
     given, low, high = draw.integers(8, 14, 2), *draw.integers(-1, 6, (2, 2))
     groups = int(draw.choice([1, 1, 2, 4]))
-    made = ((given - 1) * base + 1 + low + high - ((size - 1) * holes + 1)) // stride + 1
+    sizes = ((given - 1) * base + 1 + low + high - ((size - 1) * holes + 1)) // stride + 1
     pad = "x".join(f"{a}_{b}" for a, b in zip(low, high, strict=True))
-    stride, holes, base = ("x".join(map(str, each)) for each in (stride, holes, base))
+    stride, holes, base = ("x".join(map(str, numbers)) for numbers in (stride, holes, base))
     op = f"window={{size={size[0]}x{size[1]} stride={stride} pad={pad} lhs_dilate={base} rhs_dilate={holes}}}"
     op = f"convolution(%x, %w), {op}, dim_labels=b01f_01io->b01f, feature_group_count={groups}"
-    x, w, y = (f"3,{given[0]},{given[1]},{4 * groups}", f"{size[0]},{size[1]},4,8", f"3,{made[0]},{made[1]},8")
+    x, w, y = (f"3,{given[0]},{given[1]},{4 * groups}", f"{size[0]},{size[1]},4,8", f"3,{sizes[0]},{sizes[1]},8")
     return CONVOLUTION.format(x=x, w=w, y=y, op=op)
 
 

@@ -55,7 +55,7 @@ def test_select_by_not() -> None:
         ("false", "true", "%0 = lazytpu.not %p : tensor<4xi1>\nfunc.return %0 : tensor<4xi1>"),
     ],
 )
-def test_select_of_truth_values(on_true: str, on_false: str, after: str) -> None:
+def test_select_of_booleans(on_true: str, on_false: str, after: str) -> None:
     rewrites(
         "canonicalize",
         THREE,

@@ -50,7 +50,7 @@ def write_for_ever(root: Path) -> None:
 
 
 def while_writing(root: Path, times: int) -> dict[str, int]:
-    left = found = 0
+    left = entries = 0
     for i in range(times):
         child = forked(lambda: write_for_ever(root))
         deadline = time.monotonic() + PATIENCE
@@ -62,14 +62,14 @@ def while_writing(root: Path, times: int) -> dict[str, int]:
         store = Store(root, limit=5_000_000)
         for key in KEYS:
             entry = store.get("program", key)  # a damaged one would warn, and warnings are errors here
-            found += entry is not None
+            entries += entry is not None
             assert entry is None or entry.payload == payload(key)
         with store.locked("program", KEYS[0]) as held:
             assert held, "the lock of a dead process is free"
     store = Store(root, limit=5_000_000)
     store.put("program", KEYS[0], payload(KEYS[0]), {})
     rest = len([*(root / "temporary").iterdir(), *(root / "locks").iterdir()])
-    return {"left": left, "found": found, "rest": rest, "damaged": len(store.verify()), "size": store.size()}
+    return {"left": left, "found": entries, "rest": rest, "damaged": len(store.verify()), "size": store.size()}
 
 
 def while_locked(root: Path) -> dict[str, bool]:

@@ -25,7 +25,7 @@ def test_what_is_there(empty_cache: Path):
     run_a_program(801)
     (listed,) = lazytpu.cache.entries("program")
     assert listed.about["name"] == "run_a_program"
-    assert lazytpu.cache.size == sum(each.size for each in lazytpu.cache.entries())
+    assert lazytpu.cache.size == sum(entry.size for entry in lazytpu.cache.entries())
     assert lazytpu.cache.stats["stored"]["program"] == lazytpu.cache.stats["misses"]["program"] == 1
     assert lazytpu.metrics()["cache_misses"] == before["cache_misses"] + 1
     assert lazytpu.metrics()["cache_hits"] == before["cache_hits"]

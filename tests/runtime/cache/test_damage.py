@@ -20,9 +20,9 @@ PAYLOAD = bytes(range(256)) * 4
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "cache", limit=0)
-    made.put("program", KEY, PAYLOAD, {"name": "step"})
-    return made
+    new_store = Store(tmp_path / "cache", limit=0)
+    new_store.put("program", KEY, PAYLOAD, {"name": "step"})
+    return new_store
 
 
 def file(store: Store, key: str = KEY) -> Path:
@@ -33,16 +33,16 @@ def file(store: Store, key: str = KEY) -> Path:
 def refused(store: Store, reason: str = "") -> None:
     """The entry is a miss with one warning, and then a miss like any other; a new one takes its place."""
     message = rf"the cached program {KEY[:16]} in .* is damaged or foreign: .*{reason}"
-    with pytest.warns(CacheWarning, match=message) as told:
+    with pytest.warns(CacheWarning, match=message) as warned:
         assert store.get("program", KEY) is None
-    assert len(told) == 1
+    assert len(warned) == 1
     assert not file(store).exists()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert store.get("program", KEY) is None
         assert store.put("program", KEY, PAYLOAD, {})
-        found = store.get("program", KEY)
-    assert found is not None and found.payload == PAYLOAD
+        entry = store.get("program", KEY)
+    assert entry is not None and entry.payload == PAYLOAD
     assert store.stats.rejected["program"] == 1
 
 
@@ -82,8 +82,8 @@ def test_the_counter_alone_may_change(store: Store):
     data = bytearray(file(store).read_bytes())
     data[HITS_AT] ^= 0xFF
     file(store).write_bytes(data)
-    found = store.get("program", KEY)
-    assert found is not None and found.payload == PAYLOAD
+    entry = store.get("program", KEY)
+    assert entry is not None and entry.payload == PAYLOAD
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_later_format(store: Store):
 
 
 @pytest.mark.parametrize("header", [b"", b"[]", b"null", b'{"kind": "program"}', b"\xff\xfe", b"[" * 100_000])
-def test_a_header_that_is_none(store: Store, header: bytes):
+def test_an_invalid_header(store: Store, header: bytes):
     """With a digest that fits: made by something else than this code."""
     import hashlib
 
@@ -166,9 +166,9 @@ def test_files_of_others_are_not_read(store: Store, monkeypatch: pytest.MonkeyPa
     status = os.fstat
 
     def of_another(opened: int) -> os.stat_result:
-        found = list(status(opened))
-        found[4] = mine + 1
-        return os.stat_result(found)
+        statuses = list(status(opened))
+        statuses[4] = mine + 1
+        return os.stat_result(statuses)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fstat", of_another)
@@ -180,7 +180,7 @@ def test_verify_finds_what_listing_does_not(store: Store):
     store.put("program", OTHER, PAYLOAD, {})
     data = file(store).read_bytes()
     file(store).write_bytes(data[:-1] + b"?")
-    assert [each.damage for each in store.entries()] == [None, None]
+    assert [entry.damage for entry in store.entries()] == [None, None]
     (damaged,) = store.verify()
     assert damaged.key == KEY and damaged.damage is not None and "digest" in damaged.damage
-    assert [each.key for each in store.entries()] == [OTHER]
+    assert [entry.key for entry in store.entries()] == [OTHER]

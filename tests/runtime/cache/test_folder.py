@@ -41,9 +41,9 @@ def test_off(given: str | None):
         assert store().root is None and not store().writable()
 
 
-def kept(made: Store) -> bool:
+def kept(cache: Store) -> bool:
     """Whether it stores and finds."""
-    return made.put("program", KEY, b"x", {}) and made.get("program", KEY) is not None
+    return cache.put("program", KEY, b"x", {}) and cache.get("program", KEY) is not None
 
 
 def test_a_new_one_is_private_whatever_the_umask(tmp_path: Path):
@@ -70,9 +70,9 @@ def test_one_that_others_can_write_is_closed_with_a_warning(tmp_path: Path, mode
     assert kept(Store(tmp_path / "cache"))
     (tmp_path / "cache").chmod(mode)
     message = rf"could be written by others \(mode {mode:04o}\); it is private now"
-    with pytest.warns(CacheWarning, match=message) as told:
+    with pytest.warns(CacheWarning, match=message) as warned:
         assert kept(Store(tmp_path / "cache"))
-    assert len(told) == 1
+    assert len(warned) == 1
     assert (tmp_path / "cache").stat().st_mode & 0o7777 == 0o700
 
 
@@ -80,10 +80,10 @@ def test_one_with_other_things_in_it_is_left_alone(tmp_path: Path):
     """LAZYTPU_CACHE_DIR=/tmp must not close /tmp to everybody else."""
     (tmp_path / "letter.txt").write_text("dear")
     tmp_path.chmod(0o777)
-    made = Store(tmp_path)
-    with pytest.warns(CacheWarning, match=r"more than the cache is in it \(letter.txt\): name a folder") as told:
-        assert not kept(made)
-    assert len(told) == 1
+    cache = Store(tmp_path)
+    with pytest.warns(CacheWarning, match=r"more than the cache is in it \(letter.txt\): name a folder") as warned:
+        assert not kept(cache)
+    assert len(warned) == 1
     assert tmp_path.stat().st_mode & 0o777 == 0o777
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -91,25 +91,25 @@ def test_one_with_other_things_in_it_is_left_alone(tmp_path: Path):
 def test_one_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert kept(Store(tmp_path / "cache"))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    made = Store(tmp_path / "cache")
-    with pytest.warns(CacheWarning, match=rf"belongs to user {os.getuid()}, and programs are only run") as told:
-        assert made.get("program", KEY) is None and not made.put("program", KEY, b"y", {})
-    assert len(told) == 1
-    assert made.entries() == []
+    cache = Store(tmp_path / "cache")
+    with pytest.warns(CacheWarning, match=rf"belongs to user {os.getuid()}, and programs are only run") as warned:
+        assert cache.get("program", KEY) is None and not cache.put("program", KEY, b"y", {})
+    assert len(warned) == 1
+    assert cache.entries() == []
 
 
-def test_a_file_in_its_place_is_no_folder(tmp_path: Path):
+def test_a_file_in_its_place_is_refused(tmp_path: Path):
     (tmp_path / "cache").write_text("")
-    with pytest.warns(CacheWarning, match="cached in memory only") as told:
+    with pytest.warns(CacheWarning, match="cached in memory only") as warned:
         assert not kept(Store(tmp_path / "cache"))
-    assert len(told) == 1
+    assert len(warned) == 1
 
 
 def test_one_that_is_removed_meanwhile_is_made_again(tmp_path: Path):
     import shutil
 
-    made = Store(tmp_path / "cache")
-    assert kept(made)
+    cache = Store(tmp_path / "cache")
+    assert kept(cache)
     shutil.rmtree(tmp_path / "cache")
-    assert made.get("program", KEY) is None
-    assert kept(made)
+    assert cache.get("program", KEY) is None
+    assert kept(cache)

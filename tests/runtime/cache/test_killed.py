@@ -19,11 +19,11 @@ def run(what: str, folder: Path) -> dict[str, int]:
 
 
 def test_killed_in_the_middle_of_a_write_thirty_times(tmp_path: Path):
-    found = run("writing", tmp_path / "cache")
-    assert found["left"] > 0, "some were killed in the middle of a file"
-    assert found["found"] > 0
-    assert found["rest"] == found["damaged"] == 0
-    assert 0 < found["size"] <= 4 * 641_000
+    counts = run("writing", tmp_path / "cache")
+    assert counts["left"] > 0, "some were killed in the middle of a file"
+    assert counts["found"] > 0
+    assert counts["rest"] == counts["damaged"] == 0
+    assert 0 < counts["size"] <= 4 * 641_000
 
 
 def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path):

@@ -37,11 +37,11 @@ def test_what_was_packed_is_unpacked(packed: Path, tmp_path: Path) -> None:
 
 def test_entries_for_another_environment_are_refused_with_what_differs(packed: Path, tmp_path: Path) -> None:
     there = Store(tmp_path / "there")
-    found = unpack(there, packed, {"platform": "tpu", "jaxlib": "0.10.2"})
+    outcome = unpack(there, packed, {"platform": "tpu", "jaxlib": "0.10.2"})
     assert not there.entries()
-    (foreign,) = found.refused
+    (foreign,) = outcome.refused
     assert foreign.differs == {"platform": ("cpu", "tpu")}
-    assert str(found).splitlines() == [
+    assert str(outcome).splitlines() == [
         "0 entries can be used here (0 of them were in the cache already)",
         "2 are for another environment (program train_step, trace train_step), and were refused:",
         "  platform: cpu there, tpu here",
@@ -55,8 +55,8 @@ def test_a_mixed_library_gives_what_fits(tmp_path: Path) -> None:
     kept.put("program", KEYS[2], b"whose?", {})
     pack(kept, tmp_path / "library.zip")
     there = Store(tmp_path / "there")
-    found = unpack(there, tmp_path / "library.zip", HERE)
-    assert (found.stored, [len(each.names) for each in found.refused]) == (1, [1, 1])
+    outcome = unpack(there, tmp_path / "library.zip", HERE)
+    assert (outcome.stored, [len(refusal.names) for refusal in outcome.refused]) == (1, [1, 1])
     assert [entry.key for entry in there.entries()] == [KEYS[0]]
 
 
@@ -80,11 +80,11 @@ def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
-    made = path.with_name("changed.zip")
-    with zipfile.ZipFile(made, "w") as archive:
+    changed = path.with_name("changed.zip")
+    with zipfile.ZipFile(changed, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-    return made
+    return changed
 
 
 PROGRAM = f"entries/{KEYS[0]}.program"
@@ -136,7 +136,7 @@ def test_nothing_of_a_damaged_library_is_used(packed: Path, tmp_path: Path, dama
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x05\x06", b"no zip at all"])
-def test_a_file_that_is_no_zip(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_zip(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(BadLibrary):
         unpack(Store(tmp_path / "there"), tmp_path / "file", HERE)

@@ -19,24 +19,24 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_only_one_makes_it(root: Path):
+def test_only_one_thread_makes_the_entry(root: Path):
     """Eight threads, each as a process of its own would: one makes the entry, the others read it."""
-    made = []
+    makers = []
 
     def obtain(i: int) -> bytes:
         store = Store(root)
         with store.locked("program", KEY):
             entry = store.get("program", KEY)
             if entry is None:
-                made.append(i)
+                makers.append(i)
                 store.put("program", KEY, b"%d" % i, {})
                 entry = store.get("program", KEY)
         assert entry is not None
         return entry.payload
 
     with ThreadPoolExecutor(8) as pool:
-        found = set(pool.map(obtain, range(8)))
-    assert len(made) == 1 and found == {b"%d" % made[0]}
+        payloads = set(pool.map(obtain, range(8)))
+    assert len(makers) == 1 and payloads == {b"%d" % makers[0]}
     assert list((root / "locks").iterdir()) == []
 
 
@@ -45,7 +45,7 @@ def test_names_do_not_wait_for_each_other(root: Path):
         assert first and second
 
 
-def test_the_wait_has_a_limit_and_says_who_has_it(root: Path):
+def test_the_wait_is_limited_and_names_the_holder(root: Path):
     with Store(root).locked("program", KEY) as first:
         assert first
         waiting = Store(root, patience=0.05)
@@ -80,7 +80,7 @@ def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
         holder.join()
 
 
-def test_an_error_gives_the_lock_back(root: Path):
+def test_an_error_releases_the_lock(root: Path):
     with pytest.raises(KeyboardInterrupt), Store(root).locked("program", KEY):
         raise KeyboardInterrupt
     assert list((root / "locks").iterdir()) == []

@@ -82,10 +82,10 @@ def finish(process: zygote.Process) -> dict[str, Any]:
 
 
 def test_processes_that_race_compile_each_program_once_and_a_later_one_nothing(empty_cache: Path, tmp_path: Path):
-    racing = [finish(each) for each in [start(tmp_path, i, 2) for i in range(2)]]
+    racing = [finish(process) for process in [start(tmp_path, i, 2) for i in range(2)]]
     programs = len(Store(empty_cache).entries("program"))
-    assert sum(each["compiles"] for each in racing) == programs > 1
-    assert sum(each["cache_misses"] for each in racing) == programs
+    assert sum(process["compiles"] for process in racing) == programs > 1
+    assert sum(process["cache_misses"] for process in racing) == programs
     # Another path, and every line moved.
     later = finish(start(tmp_path, 2, 1, "# A comment.\n\n" + TRAIN))
     assert (later["compiles"], later["cache_misses"]) == (0, 0) and later["cache_hits"] == programs
@@ -113,8 +113,8 @@ def test_a_process_that_is_killed_while_it_compiles_holds_up_nobody(empty_cache:
         time.sleep(0.001)
     victim.kill()
     victim.communicate()
-    found = finish(start(tmp_path, 1, 1))
-    assert found["compiles"] >= 1
+    outcome = finish(start(tmp_path, 1, 1))
+    assert outcome["compiles"] >= 1
     assert not any((empty_cache / "temporary").iterdir())
     assert Store(empty_cache).verify() == []
 

@@ -64,12 +64,12 @@ def arguments() -> list[Any]:
 
 
 def run(program: Program, values: list[Any]) -> list[np.ndarray[Any, Any]]:
-    return [client.to_host(each) for each in program.run(values)]
+    return [client.to_host(buffer) for buffer in program.run(values)]
 
 
 def entry_file(folder: Path) -> Path:
-    (found,) = (folder / "entries").iterdir()
-    return found
+    (file,) = (folder / "entries").iterdir()
+    return file
 
 
 SAME = {
@@ -92,7 +92,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_what_is_for_reading_is_not_in_the_key(what: str):
+def test_what_only_people_read_is_not_in_the_key(what: str):
     changed = SAME[what](STEP)
     assert changed != STEP
     assert key(changed) == key()
@@ -155,10 +155,10 @@ def test_a_loaded_program_checks_its_arguments():
 
 
 def test_loading_by_key_alone():
-    made = obtain().program
-    assert made.key is not None
-    loaded = programs.load(made.key)
-    assert loaded is not None and loaded.name == "step" and loaded.signature == made.signature
+    compiled = obtain().program
+    assert compiled.key is not None
+    loaded = programs.load(compiled.key)
+    assert loaded is not None and loaded.name == "step" and loaded.signature == compiled.signature
     assert programs.load("0" * 64) is None
 
 
@@ -191,7 +191,7 @@ def test_an_entry_of_another_environment_is_not_run(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("payload", [b"", b"no program at all", bytes(10_000)])
-def test_what_xla_refuses_is_compiled(payload: bytes):
+def test_executables_that_xla_refuses_are_compiled_again(payload: bytes):
     """With a digest that fits: only XLA can tell."""
     obtain()
     entry = store().get("program", key())
@@ -202,7 +202,7 @@ def test_what_xla_refuses_is_compiled(payload: bytes):
     assert again.compiled and len(run(again.program, arguments())) == 2
 
 
-def test_a_description_that_is_none_is_compiled():
+def test_a_program_with_an_invalid_description_is_compiled():
     obtain()
     entry = store().get("program", key())
     assert entry is not None
@@ -225,7 +225,7 @@ def test_what_cannot_be_serialized_is_not_stored(monkeypatch: pytest.MonkeyPatch
     assert list((empty_cache / "entries").iterdir()) == []
 
 
-def test_what_calls_back_into_python_is_not_stored(empty_cache: Path):
+def test_programs_that_call_python_are_not_stored(empty_cache: Path):
     """Its callback is an address, or a number, of this process."""
 
     def calls_numpy(x: jax.Array) -> jax.Array:
@@ -240,7 +240,7 @@ def test_what_calls_back_into_python_is_not_stored(empty_cache: Path):
     assert list((empty_cache / "entries").iterdir()) == []
 
 
-def test_functions_that_this_process_lacks_are_no_reason_to_remove(monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
+def test_entries_with_functions_that_this_process_lacks_are_kept(monkeypatch: pytest.MonkeyPatch, empty_cache: Path):
     assert host_functions.called_by(parse(QR)) == ["lapack_sgeqrf_ffi"]
     assert host_functions.available(["lapack_sgeqrf_ffi"])
     obtain(QR)

@@ -28,7 +28,7 @@ def used(root: Path, key: str, seconds: float) -> None:
     os.utime(root / "entries" / f"{key}.program", (seconds, seconds))
 
 
-def test_what_is_put_is_got_also_by_another_process(store: Store, root: Path):
+def test_entries_are_read_by_other_processes(store: Store, root: Path):
     payload = bytes(range(256)) * 10
     assert store.get("program", KEY) is None
     assert store.put("program", KEY, payload, {"name": "step", "shape": [1, 2]})
@@ -40,26 +40,26 @@ def test_what_is_put_is_got_also_by_another_process(store: Store, root: Path):
     assert store.stats.hits["program"] == store.stats.misses["program"] == store.stats.stored["program"] == 1
 
 
-def test_kinds_do_not_meet(store: Store):
+def test_kinds_are_separate(store: Store):
     store.put("program", KEY, b"executable", {})
     store.put("trace", KEY, b"{}", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b"{}"
-    assert [each.kind for each in store.entries("program")] == ["program"]
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b"{}"
+    assert [entry.kind for entry in store.entries("program")] == ["program"]
 
 
-def test_a_later_one_replaces(store: Store):
+def test_a_later_entry_replaces_an_earlier_one(store: Store):
     store.put("trace", KEY, b"first", {})
     store.put("trace", KEY, b"second", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b"second"
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b"second"
     assert len(store.entries()) == 1
 
 
-def test_an_empty_payload_is_one(store: Store):
+def test_an_empty_payload_is_stored(store: Store):
     store.put("trace", KEY, b"", {})
-    found = store.get("trace", KEY)
-    assert found is not None and found.payload == b""
+    entry = store.get("trace", KEY)
+    assert entry is not None and entry.payload == b""
 
 
 @pytest.mark.parametrize(("kind", "key"), [("program", "../../etc/passwd"), ("program", "AB" * 32), ("../x", KEY)])
@@ -68,13 +68,13 @@ def test_names_cannot_leave_the_folder(store: Store, kind: str, key: str):
         store.put(kind, key, b"", {})
 
 
-def test_what_is_no_json_is_refused(store: Store):
+def test_values_that_are_not_json_are_refused(store: Store):
     with pytest.raises(TypeError):
         store.put("program", KEY, b"", {"name": object()})
     assert store.entries() == []
 
 
-def test_reading_counts_and_is_a_use(store: Store, root: Path):
+def test_reading_is_counted_and_is_a_use(store: Store, root: Path):
     store.put("program", KEY, b"x", {"name": "step"})
     used(root, KEY, 1000.0)
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_without_a_folder_nothing_is_kept():
     assert nothing.entries() == [] and nothing.clear() == 0
 
 
-def test_the_one_not_used_for_longest_goes_first(root: Path):
+def test_least_recently_used_entries_are_evicted_first(root: Path):
     store = Store(root, limit=2500)
     store.put("program", KEY, bytes(700), {})
     store.put("program", OTHER, bytes(700), {})
@@ -109,16 +109,16 @@ def test_the_one_not_used_for_longest_goes_first(root: Path):
     used(root, OTHER, 1000.0)
     store.get("program", OTHER)  # now KEY is older
     store.put("program", THIRD, bytes(1000), {})
-    assert {each.key for each in store.entries()} == {OTHER, THIRD}
+    assert {entry.key for entry in store.entries()} == {OTHER, THIRD}
     assert store.stats.evicted == 1
     assert store.size() <= 0.9 * 2500
 
 
-def test_one_larger_than_the_limit_is_not_stored(root: Path):
+def test_an_entry_larger_than_the_limit_is_not_stored(root: Path):
     store = Store(root, limit=1000)
     store.put("program", KEY, bytes(500), {})
     assert not store.put("program", OTHER, bytes(1001), {})
-    assert [each.key for each in store.entries()] == [KEY]
+    assert [entry.key for entry in store.entries()] == [KEY]
 
 
 def test_a_write_walks_only_when_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch):

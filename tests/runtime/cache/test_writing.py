@@ -45,18 +45,18 @@ def only_reading(code: int) -> Callable[..., int]:
 
 
 def gives_up_once(store: Store, reason: str) -> None:
-    with pytest.warns(CacheWarning, match=rf"in memory only from here on: cannot write to .*{reason}") as told:
+    with pytest.warns(CacheWarning, match=rf"in memory only from here on: cannot write to .*{reason}") as warned:
         assert not store.put("program", OTHER, b"new", {})
-    assert len(told) == 1
+    assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not store.put("program", OTHER, b"new", {}) and not store.writable()
         with store.locked("program", OTHER) as held:
             assert not held
-        found = store.get("program", KEY)
-    assert found is not None and found.payload == b"kept", "what is there is read all the same"
+        entry = store.get("program", KEY)
+    assert entry is not None and entry.payload == b"kept", "what is there is read all the same"
     assert store.root is not None and list((store.root / "temporary").iterdir()) == []
-    assert [each.key for each in store.entries()] == [KEY]
+    assert [entry.key for entry in store.entries()] == [KEY]
 
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
@@ -80,11 +80,11 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_a_write_that_the_kernel_stops_halfway(store: Store):
-    with largest_file(4096), pytest.warns(CacheWarning, match="File too large") as told:
+    with largest_file(4096), pytest.warns(CacheWarning, match="File too large") as warned:
         stored = store.put("program", OTHER, bytes(100_000), {})
-    assert not stored and len(told) == 1
+    assert not stored and len(warned) == 1
     assert store.root is not None and list((store.root / "temporary").iterdir()) == []
-    assert [each.key for each in store.entries()] == [KEY]
+    assert [entry.key for entry in store.entries()] == [KEY]
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES], ids=errno.errorcode.get)
@@ -95,10 +95,10 @@ def test_a_folder_that_is_only_for_reading(store: Store, monkeypatch: pytest.Mon
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "mkdir", failing(errno.EROFS))
-    made = Store(tmp_path / "cache")
+    cache = Store(tmp_path / "cache")
     with pytest.warns(CacheWarning, match="Read-only file system"):
-        assert not made.put("program", KEY, b"x", {})
-    assert made.get("program", KEY) is None and not made.put("program", KEY, b"x", {})
+        assert not cache.put("program", KEY, b"x", {})
+    assert cache.get("program", KEY) is None and not cache.put("program", KEY, b"x", {})
 
 
 def test_a_file_system_without_locks(store: Store, monkeypatch: pytest.MonkeyPatch):
@@ -108,8 +108,8 @@ def test_a_file_system_without_locks(store: Store, monkeypatch: pytest.MonkeyPat
     with pytest.warns(CacheWarning, match="No locks available"), store.locked("program", OTHER) as held:
         assert not held
     assert not store.put("program", OTHER, b"new", {})
-    found = store.get("program", KEY)
-    assert found is not None and found.payload == b"kept"
+    entry = store.get("program", KEY)
+    assert entry is not None and entry.payload == b"kept"
 
 
 def test_an_entry_that_cannot_be_read_now_stays(store: Store, monkeypatch: pytest.MonkeyPatch):
@@ -118,11 +118,11 @@ def test_an_entry_that_cannot_be_read_now_stays(store: Store, monkeypatch: pytes
         patch.setattr(os, "open", failing(errno.EMFILE))
         with pytest.warns(CacheWarning, match=r"cannot read the cached program .*Too many open files"):
             assert store.get("program", KEY) is None
-    found = store.get("program", KEY)
-    assert found is not None and found.payload == b"kept"
+    entry = store.get("program", KEY)
+    assert entry is not None and entry.payload == b"kept"
 
 
-def test_a_damaged_entry_that_cannot_be_removed_is_told_once(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_entry_that_cannot_be_removed_is_reported_once(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert store.root is not None
     path = store.root / "entries" / f"{KEY}.program"
     path.write_bytes(b"damaged")

@@ -1,0 +1,33 @@
+"""The backend of torch.compile: forward and backward graphs by AOTAutograd, each of which is one record.
+
+AOTAutograd's default partition keeps the activations that eager code keeps. What a step computes twice is up to XLA,
+which sees the whole step; activation checkpointing says otherwise, and is obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
+
+from lazytpu.dynamo.graph import CompiledGraph
+
+
+def _compiled(kind: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> CompiledGraph:
+    return CompiledGraph(graph, kind)
+
+
+def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A callable for a graph that Dynamo captured: what `torch.compile` calls in place of the user's code."""
+    backend = aot_autograd(
+        fw_compiler=partial(_compiled, "forward"),
+        bw_compiler=partial(_compiled, "backward"),
+        inference_compiler=partial(_compiled, "inference"),
+        partition_fn=default_partition,
+        keep_inference_input_mutations=True,
+    )
+    return backend(graph, inputs)

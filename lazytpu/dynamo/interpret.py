@@ -1,0 +1,63 @@
+"""Runs a captured graph node by node, each op recorded at the user's line it was traced at.
+
+The random ops of a checkpointed function are wrapped by AOTAutograd: the forward graph returns the generator's state
+before the op, and the backward graph runs the op again in that state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+
+from lazytpu.dynamo.node_lines import line_of
+from lazytpu.frontend.device.generators import default_generator
+from lazytpu.frontend.recording.lines import replaying
+
+
+class GraphRun(fx.Interpreter):
+    """One run of a graph. `backward` says whether it is a backward graph."""
+
+    def __init__(self, graph: fx.GraphModule, backward: bool):
+        super().__init__(graph)
+        self.extra_traceback = False
+        self.backward = backward
+
+    def run(self, *args: Any, **options: Any) -> Any:
+        with replaying() as self.replayed:
+            return super().run(*args, **options)
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op == "call_function":
+            self.replayed.line = line_of(n.meta, self.backward)
+        return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target is run_and_save_rng_state:
+            op, *rest = args
+            return self.save_state(), op(*rest, **kwargs)
+        if target is run_with_rng_state:
+            state, op, *rest = args
+            return self.in_state(state, op, rest, kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def save_state(self) -> Any:
+        """The state of the device's generator, for `in_state`."""
+        return default_generator.get_state()
+
+    def in_state(self, state: Any, op: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Run `op` with the generator in an earlier state."""
+        now = default_generator.get_state()
+        default_generator.set_state(state)
+        try:
+            return op(*args, **kwargs)
+        finally:
+            default_generator.set_state(now)
+
+
+def random_states(graph: fx.GraphModule) -> frozenset[int]:
+    """The indices of a graph's arguments that are states of generators: CPU tensors, and no operands of anything."""
+    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    states = {n.args[0] for n in graph.graph.nodes if n.target is run_with_rng_state}
+    return frozenset(i for i, n in enumerate(placeholders) if n in states)

@@ -1,0 +1,26 @@
+"""The user's source line of an op in a captured graph, from the stack that Dynamo noted when it traced it (R10)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from lazytpu.frontend.recording.lines import SourceLine, is_library
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
+
+
+def line_of(meta: dict[str, Any], backward: bool) -> SourceLine | None:
+    """The innermost frame outside torch and lazytpu of the stack in the `meta` of a node; None if there is none. An op
+    of a backward graph has the stack of its forward op."""
+    stack = meta.get("stack_trace")
+    return None if stack is None else _innermost(stack, backward or meta.get("partitioner_tag") == "is_backward")
+
+
+@lru_cache(maxsize=4096)
+def _innermost(stack: str, backward: bool) -> SourceLine | None:
+    for frame in reversed(list(_FRAME.finditer(stack))):
+        if not is_library(frame["file"]):
+            return SourceLine(frame["file"], int(frame["line"]), frame["function"].strip(), backward)
+    return None

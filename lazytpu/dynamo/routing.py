@@ -1,0 +1,143 @@
+"""Which graphs of `torch.compile` come here: those that touch the device, with the default backend and with "tpu".
+
+The default backend, inductor, generates C++ and Triton, which cannot reach the device. Graphs elsewhere go to inductor
+as before. Nothing here imports dynamo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from lazytpu.frontend import activation
+from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.libraries import opaque
+from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.recording import names, step_ends
+
+
+def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether an input, a constant or a result of the captured graph is on tpu."""
+    held = [*inputs, *graph.parameters(), *graph.buffers()]
+    for node in graph.graph.nodes:
+        held.extend((node.meta.get("example_value"), node.meta.get("val"), node.kwargs.get("device")))
+    return any(_is_on_device(value) for value in held)
+
+
+def _is_on_device(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_is_on_device(item) for item in value)
+    if isinstance(value, torch.Tensor):
+        value = value.device
+    elif isinstance(value, str):
+        return value.partition(":")[0] == "tpu"
+    return isinstance(value, torch.device) and value.type == "tpu"
+
+
+def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The dynamo backend "tpu". `options` are inductor's, which mean nothing here."""
+    from lazytpu.dynamo.backend import compile_graph
+
+    return compile_graph(graph, inputs)
+
+
+def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
+    """`compile(graph, inputs, …)` for graphs that do not touch the device."""
+
+    def route(graph: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if isinstance(graph, torch.fx.GraphModule) and touches_device(graph, inputs):
+            return compiled(graph, inputs)
+        return compile(graph, inputs, *args, **kwargs)
+
+    return route
+
+
+def _wrap_inductor(module: ModuleType) -> None:
+    setattr(module, private.COMPILE_FX, _routed(getattr(module, private.COMPILE_FX)))
+
+
+def _register_backend(module: ModuleType) -> None:
+    """`torch.compile(backend="tpu")`, which transformers asks for on a device of this name."""
+    for name in ("tpu", "lazytpu"):
+        module.register_backend(compiled, name=name)
+
+
+def _describe_device(module: Any) -> None:
+    """torch describes a TPU to dynamo as it knows one, without float64 and complex numbers."""
+
+    class Interface(module.TpuInterface):
+        @classmethod
+        def is_dtype_supported(cls, dtype: torch.dtype, including_emulation: bool = False) -> bool:
+            return dtype in activation.device().dtypes()
+
+    module.TpuInterface = Interface
+
+
+def _skip_lazytpu(module: Any) -> None:
+    """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
+    calls for every module and optimizer, which would break a graph at each call."""
+    module.add("lazytpu")
+    opaque.allow_all(module)
+    for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
+        module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
+
+
+def _register_fakes(module: Any) -> None:
+    """Fake tensors of the device ask `lazytpu.dynamo.fakes`, which is imported when the first one is computed."""
+
+    def fake(mode: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+        from lazytpu.dynamo.fakes import fake_results
+
+        return fake_results(mode, op, args, kwargs)
+
+    module.register_op_impl(lambda op: True)(fake)
+
+
+def _record(op: Any) -> None:
+    """Let a branch or loop of torch on the device be recorded by `lazytpu.dynamo.control_flow`."""
+    dense = op.py_kernels[private.Key.CompositeExplicitAutograd]
+
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        from lazytpu.dynamo.control_flow import record
+
+        return record(op, dense, args, kwargs)
+
+    op.py_impl(private.Key.PrivateUse1)(implementation)
+
+
+_refuse_device: Any = None  # torch's own
+
+
+def _accept_device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """In place of what raises in flex_attention for devices that inductor has no kernel for."""
+    if query.device.type != "tpu":
+        _refuse_device(query, key, value)
+
+
+def _open_flex_attention(module: Any) -> None:
+    global _refuse_device
+    _refuse_device, module._validate_device = module._validate_device, _accept_device
+
+
+def install() -> None:
+    """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
+    for op in private.CONTROL_FLOW:
+        _record(op)
+    inductor: Any = private.InductorBackend
+
+    def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        if touches_device(graph, inputs):  # decided here, inductor is not even imported
+            return compiled(graph, inputs)
+        return native(self, graph, inputs, **kwargs)
+
+    native = inductor.__call__
+    inductor.__call__ = call
+    when_imported(private.INDUCTOR, _wrap_inductor)
+    when_imported(private.DYNAMO_BACKENDS, _register_backend)
+    when_imported(private.DYNAMO_INTERFACES, _describe_device)
+    when_imported(private.DYNAMO_RULES, _skip_lazytpu)
+    when_imported(private.FAKE_RULES, _register_fakes)
+    when_imported(private.FLEX_ATTENTION, _open_flex_attention)

@@ -1,0 +1,143 @@
+"""The miss path of a captured graph: its records as part of the caller's trace, and what a hit needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lazytpu.dynamo.capture import Capture, Fresh, Input, RandomState, Static, Unwritten, View
+from lazytpu.frontend.recording import ambient
+from lazytpu.frontend.recording.required_cuts import note_idle, note_start
+from lazytpu.frontend.recording.step_starts import belongs_to_step
+from lazytpu.frontend.torch_private import backward_id
+from lazytpu.trace.loops import watch
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.trie import Number, Operand, Record, State
+from lazytpu.trace.value import EMPTY, Layout, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a hit makes of a graph. New slots count from the first that is free after the arguments are admitted.
+
+    `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
+    layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
+    gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
+    `results` is (kind, source, view): where the tensor's value comes from, and how the tensor looks at it.
+    """
+
+    uploads: tuple[Value, ...]
+    slots: int
+    values: tuple[tuple[int, Layout], ...]
+    written: tuple[tuple[int, int], ...]
+    moved: tuple[tuple[int, int], ...]
+    numbers: tuple[Any, ...]
+    draws: tuple[tuple[int, tuple[int, int] | None], ...]
+    results: tuple[tuple[str, Any, View | None], ...]
+
+
+def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
+    """The plan of a capture, and the number of each of its slots that is no input."""
+    ranks: dict[int, int] = {}
+    for slot in range(capture.slots):
+        if slot not in capture.inputs and slot not in capture.uploads:
+            ranks[slot] = len(ranks)
+    order = {slot: index for index, slot in enumerate(capture.values)}
+    results: list[tuple[str, Any, View | None]] = []
+    for result in capture.results:
+        match result:
+            case Input(index, view):
+                results.append(("argument", index, view))
+            case Fresh(slot, view) if slot in order:
+                results.append(("value", order[slot], view))
+            case Fresh(slot, view):
+                results.append(("shared", capture.inputs[slot], view))
+            case Unwritten(number, layout, view):
+                results.append(("unwritten", (number, layout), view))
+            case RandomState(draw):
+                results.append(("state", draw, None))
+            case Static(value):
+                results.append(("static", value, None))
+    return (
+        Plan(
+            tuple(capture.uploads.values()),
+            len(ranks),
+            tuple([(ranks[slot], layout) for slot, layout in capture.values.items()]),
+            tuple([(index, order[slot]) for index, slot in capture.written.items() if slot in order]),
+            tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
+            capture.numbers,
+            capture.draws,
+            tuple(results),
+        ),
+        ranks,
+    )
+
+
+def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool) -> State:
+    """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
+    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it.
+
+    Raises CutRequired when a step begins with the graph.
+    """
+    parent = r.state
+    fused = r.mode == "fused"
+    in_step = parent.in_step or differentiated or belongs_to_step(args)
+    if fused and in_step and not parent.in_step:
+        note_start(parent, key)
+    plan, ranks = plan_of(capture)
+    first = r.slots
+    slots = {slot: first + rank for slot, rank in ranks.items()}
+    slots |= {slot: _slot_of(args[index]) for slot, index in capture.inputs.items()}
+    slots |= {slot: value.slot for slot, value in capture.uploads.items()}
+    renumber = _Renumbering(slots, parent.numbers)
+    flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated}
+    records = [replace(renumber.record(record, ranks), **flags) for record in capture.records]
+    admitted = tuple([_admitted(r, slot) for slot in range(parent.slots, first)])
+    records[0] = replace(records[0], admitted=(*admitted, *records[0].admitted))
+    state = State(parent, tuple(records), plan, first + plan.slots, len(r.buffers), len(r.numbers))
+    if fused:
+        watch(state)
+        note_idle(state)
+    parent.add(ambient.keyed(key, ambient.SWITCHES), state)
+    return state
+
+
+def _slot_of(tensor: torch.Tensor) -> int:
+    storage: Any = tensor.untyped_storage()
+    return storage._value.slot
+
+
+def _admitted(r: Recorder, slot: int) -> tuple[int, Layout, bool]:
+    value = r.values[slot]()
+    assert value is not None
+    return slot, value.layout, value.buffer is EMPTY
+
+
+class _Renumbering:
+    """Gives the records of a capture the slots and numbers that they have in the caller's trace."""
+
+    def __init__(self, slots: dict[int, int], numbers: int):
+        self.slots = slots
+        self.numbers = numbers
+
+    def record(self, record: Record, own: Container[int]) -> Record:
+        return replace(
+            record,
+            arguments={name: self._argument(value) for name, value in record.arguments.items()},
+            out_slots=tuple([self.slots[slot] for slot in record.out_slots]),
+            written={name: tuple([self.slots[slot] for slot in slots]) for name, slots in record.written.items()},
+            admitted=tuple([(self.slots[slot], *rest) for slot, *rest in record.admitted if slot in own]),
+            rng=None if record.rng is None else record.rng + self.numbers,
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Operand):
+            return Operand(self.slots[value.slot], value.view)
+        if isinstance(value, Number):
+            return Number(value.index + self.numbers, value.kind, value.dtype)
+        if isinstance(value, list):
+            return [self._argument(v) for v in value]
+        return value

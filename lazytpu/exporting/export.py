@@ -1,0 +1,191 @@
+"""`lazytpu.export(...)`: from a module or an ExportedProgram to an `Exported`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+
+from lazytpu.aten import dtypes
+from lazytpu.exporting import safetensors
+from lazytpu.exporting.capture import captured
+from lazytpu.exporting.emission import Emitted, Imported, Port
+from lazytpu.exporting.exported import Exported
+from lazytpu.exporting.recording import RESULTS, WEIGHTS, Made, Recorded, recorded
+from lazytpu.exporting.signature import PLAIN, SEED_TENSOR, Constant, Leaf, Signature, Tensor
+from lazytpu.exporting.trees import tree_of
+from lazytpu.options import options
+
+PLATFORMS = ("cpu", "tpu")
+
+
+def export(
+    program: nn.Module | ExportedProgram,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    platforms: str | Sequence[str],
+    seed: bool,
+    name: str | None,
+) -> Exported:
+    """What `lazytpu.export` documents."""
+    chosen = _platforms(platforms)
+    name = _identifier(name or ("program" if isinstance(program, ExportedProgram) else type(program).__name__))
+    graph = captured(program, args, kwargs)
+    with options(cpu_fallback=False):
+        trace = _recorded(graph, chosen)
+        imported = Imported(trace)
+    written = trace.overwritten.items()
+    changed = {node: made for node, made in written if not imported.is_input(made.slot, trace.inputs[node])}
+    trace = replace(trace, overwritten=changed)
+    seeded = _check_draws(trace, seed)
+    held = _held(graph, trace)
+    signature = _signature(graph, trace, held, seeded)
+    programs = {platform: _emitted(graph, trace, imported, signature, held, name, platform) for platform in chosen}
+    return Exported(name, signature, _weights(graph, trace, held), programs)
+
+
+def _platforms(platforms: str | Sequence[str]) -> tuple[str, ...]:
+    chosen = (platforms,) if isinstance(platforms, str) else tuple(platforms)
+    unknown = [platform for platform in chosen if platform not in PLATFORMS]
+    if unknown or not chosen:
+        raise ValueError(f"expected platforms among {', '.join(PLATFORMS)}, got {unknown[0] if unknown else '()'!r}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name, flags=re.ASCII) or "program"
+
+
+def _recorded(graph: ExportedProgram, platforms: Sequence[str]) -> Recorded:
+    """The trace, with ops that all of the platforms have. Raises NotImplementedError for one that a platform lacks."""
+    platform = "tpu" if "tpu" in platforms else platforms[0]
+    try:
+        return recorded(graph, platform)
+    except NotImplementedError as error:
+        others = [other for other in PLATFORMS if other != platform]
+        for other in others:
+            try:
+                recorded(graph, other)
+            except NotImplementedError:
+                continue
+            raise NotImplementedError(f"{error}\nThe {other} has it: export with platforms={other!r}") from error
+        raise
+
+
+def _check_draws(trace: Recorded, seed: bool) -> bool:
+    """Whether the program draws random numbers. Raises ValueError when it does and shall have no seed."""
+    draws = [record for record in trace.records if record.rng is not None]
+    if draws and not seed:
+        where = f" at {draws[0].line}" if draws[0].line is not None else ""
+        raise ValueError(
+            f"{draws[0].op}{where} draws random numbers, and an exported program has no generator. Put the module into "
+            "eval() mode if it is meant to be, or export it with seed=True: then the seed is an argument"
+        )
+    return bool(draws)
+
+
+def _held(graph: ExportedProgram, trace: Recorded) -> dict[str, str]:
+    """The nodes of the weights that the program uses, by the names of the weights, in their order."""
+    specs = [spec for spec in graph.graph_signature.input_specs if spec.kind in WEIGHTS]
+    used = [s for s in specs if trace.inputs[s.arg.name] is not None or s.arg.name in trace.overwritten]
+    return {str(spec.target): spec.arg.name for spec in sorted(used, key=lambda spec: str(spec.target))}
+
+
+def _weights(graph: ExportedProgram, trace: Recorded, held: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    """The weights by name. Raises NotImplementedError for a dtype that cannot be saved, and ValueError when the program
+    overwrites one that shares memory with another: as arguments, they would be two."""
+    known = {**graph.constants, **graph.state_dict}
+    weights = {name: known[name] for name in held}
+    storages: dict[int, str] = {}
+    for name, weight in weights.items():
+        safetensors.check_dtype(name, weight.dtype)
+        other = storages.setdefault(weight.untyped_storage()._cdata, name)
+        if other != name and weight.numel() and {held[name], held[other]} & trace.overwritten.keys():
+            raise ValueError(
+                f"'{other}' and '{name}' of the module share memory, and the program overwrites one of them: in a "
+                "program, whose arguments are apart, the other would keep its old values. Let one be a clone()"
+            )
+    return weights
+
+
+def _signature(graph: ExportedProgram, trace: Recorded, held: Mapping[str, str], seeded: bool) -> Signature:
+    specs = graph.graph_signature
+    examples = {node.name: node.meta.get("val") for node in graph.graph.nodes if node.op == "placeholder"}
+    user = [spec for spec in specs.input_specs if spec.kind is InputKind.USER_INPUT]
+    results = [spec for spec in specs.output_specs if spec.kind in RESULTS]
+    input_tree, input_order = tree_of(graph.call_spec.in_spec)
+    output_tree, output_order = tree_of(graph.call_spec.out_spec)
+    outputs = [_result(i, results[i].arg, trace.outputs[i]) for i in range(len(results))]
+    weights = [_tensor(name, examples[node].dtype, examples[node].shape) for name, node in held.items()]
+    return Signature(
+        weights=tuple(weights),
+        inputs=tuple(_input(user[i].arg, examples) for i in input_order),
+        input_tree=input_tree,
+        outputs=tuple(outputs[i] for i in output_order),
+        output_tree=output_tree,
+        new_weights=tuple(name for name, node in held.items() if node in trace.overwritten),
+        new_inputs=tuple(sorted(trace.overwritten.keys() - set(held.values()))),
+        seeded=seeded,
+    )
+
+
+def _tensor(name: str, dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    if dtype in dtypes.FLOATS8:
+        raise NotImplementedError(
+            f"'{name}' is {dtype}: arguments and results of exported programs cannot be 8-bit floats; convert it in "
+            "forward()"
+        )
+    return Tensor(name, str(dtype).removeprefix("torch."), tuple(shape))
+
+
+def _input(argument: Any, examples: Mapping[str, Any]) -> Leaf:
+    example = examples[argument.name]
+    if isinstance(argument, TensorArgument):
+        return _tensor(argument.name, example.dtype, example.shape)
+    return _constant(argument.name, argument)
+
+
+def _result(index: int, argument: Any, made: Made | None) -> Leaf:
+    name = f"result[{index}]"
+    return _constant(name, argument) if made is None else _tensor(name, made.dtype, made.shape)
+
+
+def _constant(name: str, argument: Any) -> Constant:
+    if not isinstance(argument, ConstantArgument) or type(argument.value) not in PLAIN:
+        value = getattr(argument, "value", argument)
+        raise TypeError(f"'{name}' of the module: expected a tensor, a number, a string or None, got {value!r}")
+    return Constant(name, argument.value)
+
+
+def _emitted(
+    graph: ExportedProgram,
+    trace: Recorded,
+    imported: Imported,
+    signature: Signature,
+    held: Mapping[str, str],
+    name: str,
+    platform: str,
+) -> Emitted:
+    weights = [_port(weight, trace.inputs[held[weight.name]]) for weight in signature.weights]
+    seed = [_port(SEED_TENSOR, None)] if signature.seeded else []
+    inputs = [_port(tensor, trace.inputs[tensor.name]) for tensor in signature.tensors]
+    given = [trace.outputs[i] for i in tree_of(graph.call_spec.out_spec)[1]]
+    new = [*(held[name] for name in signature.new_weights), *signature.new_inputs]
+    slots = [*(made.slot for made in given if made is not None), *(trace.overwritten[node].slot for node in new)]
+    return imported.emitted(
+        [*weights, *seed, *inputs],
+        [_port(tensor, slot) for tensor, slot in zip(signature.results, slots, strict=True)],
+        seed[0] if seed else None,
+        name=name,
+        platform=platform,
+    )
+
+
+def _port(tensor: Tensor, slot: int | None) -> Port:
+    return Port(tensor.name, dtypes.name(getattr(torch, tensor.dtype)), tensor.shape, slot)

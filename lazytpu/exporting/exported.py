@@ -1,0 +1,164 @@
+"""What `lazytpu.export` returns: a program with its weights, as StableHLO and as a function of JAX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lazytpu.aten.host_arrays import to_numpy
+from lazytpu.exporting import safetensors
+from lazytpu.exporting.emission import Emitted
+from lazytpu.exporting.folder import FORMAT, MANIFEST, WEIGHTS, digest, replacing
+from lazytpu.exporting.signature import Signature, Tensor
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.runtime import portable
+from lazytpu.runtime.client import mlir_context
+from lazytpu.runtime.mlir import ir
+from lazytpu.version import VERSION
+
+if TYPE_CHECKING:
+    import jax
+
+
+EXACT = {"xla_allow_excess_precision": False}
+"Options of XLA that all programs of lazytpu are compiled with (`client.compile_options`), and those of JAX are not."
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An exported program.
+
+    `platforms` are those it was lowered for, and `custom_calls` names, for each, the functions outside StableHLO that
+    it calls there. `compiler_options` are, for each, options of XLA under which it rounds as lazytpu does: for
+    `jax.jit(..., compiler_options=)`. `weights` are the module's own tensors by name, so that they are saved as they
+    are when `save` is called. `needs_x64` says that an argument or result has 64 bits, which JAX takes only under
+    `jax.enable_x64(True)`.
+    """
+
+    name: str
+    signature: Signature
+    weights: Mapping[str, torch.Tensor]
+    programs: Mapping[str, Emitted]
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms, as JAX names them."""
+        return tuple(self.programs)
+
+    @property
+    def stablehlo(self) -> str:
+        """The program for the first of `platforms` as text."""
+        return self.text()
+
+    @property
+    def custom_calls(self) -> dict[str, tuple[str, ...]]:
+        """For each platform the functions outside StableHLO that the program calls."""
+        return {platform: program.custom_calls for platform, program in self.programs.items()}
+
+    @property
+    def compiler_options(self) -> dict[str, dict[str, Any]]:
+        """For each platform the options of XLA under which the program rounds as in lazytpu."""
+        return {platform: {**EXACT, **program.options} for platform, program in self.programs.items()}
+
+    @property
+    def needs_x64(self) -> bool:
+        """Whether an argument or result has a dtype of 64 bits."""
+        return needs_x64(self.signature)
+
+    def text(self, platform: str | None = None) -> str:
+        """The program for a platform (by default the first) as text. Raises ValueError for one that it was not
+        exported for."""
+        with mlir_context():
+            return stablehlo_text(ir.Module.parse(self.bytecode(platform)))
+
+    def bytecode(self, platform: str | None = None) -> bytes:
+        """The program for a platform as MLIR bytecode, which tools of this version of StableHLO read."""
+        return self._program(platform).bytecode
+
+    def artifact(self, version: str | None = None, platform: str | None = None) -> bytes:
+        """The program for a platform as a portable artifact of a version of StableHLO, "1.13.7" for example: that
+        version and later ones read it. By default it is one that tools of the last 12 weeks read.
+
+        Raises ValueError for a version that there is not, or that lacks what the program needs.
+        """
+        return portable.artifact(self.bytecode(platform), version or portable.default_version())
+
+    def jax(self, platform: str | None = None, version: str | None = None) -> jax.export.Exported:
+        """The program for a platform as a function of JAX, `call(weights, *args, **kwargs)`."""
+        platform = platform or self.platforms[0]
+        args, kwargs = self.signature.jax_arguments(_abstract)
+        data = self.artifact(version, platform)
+        return portable.jax_export(data, self.name, platform, args, kwargs, self.signature.jax_results(_abstract))
+
+    def save(self, folder: str | Path, *, version: str | None = None) -> Path:
+        """Write the program for each platform, the weights and a manifest into `folder`, whole or not at all, and
+        return its path. An export that is there is replaced. `version` is that of the artifacts.
+
+        Raises FileExistsError for a folder with anything else in it, OSError, and ValueError as `artifact` does.
+        """
+        path = Path(folder).absolute()
+        with replacing(path) as new:
+            self._write(new, version or portable.default_version())
+        return path
+
+    def _write(self, folder: Path, version: str) -> None:
+        platforms: dict[str, Any] = {}
+        for platform in self.platforms:
+            names = {"artifact": f"{platform}.stablehlo", "jax": f"{platform}.jax"}
+            (folder / names["artifact"]).write_bytes(self.artifact(version, platform))
+            (folder / names["jax"]).write_bytes(self.jax(platform, version).serialize())
+            calls, flags = list(self.custom_calls[platform]), self.compiler_options[platform]
+            platforms[platform] = {**names, "custom_calls": calls, "compiler_options": flags}
+        safetensors.write(folder / WEIGHTS, self.weights)
+        files = {path.name: {"bytes": path.stat().st_size, "sha256": digest(path)} for path in sorted(folder.iterdir())}
+        manifest = {
+            "format": FORMAT,
+            "name": self.name,
+            "stablehlo": version,
+            "made_by": {"lazytpu": VERSION, "torch": torch.__version__, "jax": portable.JAX_VERSION},
+            "platforms": platforms,
+            "needs_x64": self.needs_x64,
+            "weights": WEIGHTS,
+            "signature": self.signature.as_json(),
+            "files": files,
+        }
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+    def _program(self, platform: str | None) -> Emitted:
+        chosen = self.programs.get(platform or self.platforms[0])
+        if chosen is None:
+            raise ValueError(
+                f"this program was exported for {' and '.join(self.platforms)}, not for {platform!r}; export it again "
+                f"with platforms=({platform!r},)"
+            )
+        return chosen
+
+    def __repr__(self) -> str:
+        size = sum(weight.nbytes for weight in self.weights.values())
+        return (
+            f"<{self.name} for {' and '.join(self.platforms)}: {len(self.weights)} weights ({size:,} bytes), "
+            f"{len(self.signature.tensors)} arguments, {len(self.signature.results)} results>"
+        )
+
+
+def needs_x64(signature: Signature) -> bool:
+    """Whether an argument or result has a dtype of 64 bits."""
+    wide = ("float64", "int64", "uint64", "complex128")
+    return any(tensor.dtype in wide for tensor in (*signature.arguments, *signature.results))
+
+
+def _abstract(tensor: Tensor) -> Any:
+    import jax
+
+    return jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """numpy's dtype of arrays for a dtype of torch, by name."""
+    return to_numpy(torch.empty(0, dtype=getattr(torch, name))).dtype

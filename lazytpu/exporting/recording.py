@@ -1,0 +1,185 @@
+"""Recording a captured graph: it runs once on placeholders of the device, in a rehearsal, which computes nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+
+from lazytpu.exporting.capture import at, line_of, quiet
+from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.frontend.recording.tensors import DEVICE
+from lazytpu.frontend.torch_private import pytree
+from lazytpu.rehearsal.rehearse import Imagined, rehearse_once
+from lazytpu.trace.trie import Record
+from lazytpu.trace.value import EMPTY, Value, resident, row_major
+
+WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+OVERWRITING = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+_IGNORED = (torch.ops.aten._assert_tensor_metadata.default,)  # it compares devices, and the others were checked
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A contiguous tensor that the graph made, for itself: its slot (None if nothing wrote it), dtype and shape."""
+
+    slot: int | None
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recorded graph: its records, and their run-time numbers by index. `inputs` are the slots of the graph's
+    tensors by the names of their nodes, None for one that nothing reads. `outputs` are the user's results (None for one
+    that is no tensor), `overwritten` the new contents of inputs."""
+
+    records: tuple[Record, ...]
+    numbers: dict[int, Any]
+    inputs: dict[str, int | None]
+    outputs: tuple[Made | None, ...]
+    overwritten: dict[str, Made]
+
+
+def recorded(program: ExportedProgram, platform: str) -> Recorded:
+    """The trace of a program with concrete sizes, as `platform` would record it.
+
+    Raises what its ops raise, with their source line, and ValueError when one reads a value.
+    """
+    found: list[Recorded] = []
+    generator = torch.get_device_module(DEVICE)
+    state = generator.get_rng_state()
+    try:
+        rehearse_once(lambda: found.append(_run(program)), platform)
+    finally:
+        generator.set_rng_state(state)
+    return found[0]
+
+
+def _run(program: ExportedProgram) -> Recorded:
+    recorder = tensors.recorder()
+    signature = program.graph_signature
+    inputs: dict[str, Value] = {}
+    given: list[Any] = []
+    before: dict[str, tuple[torch.Tensor, Value]] = {}
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    with torch.no_grad():
+        for spec in signature.input_specs:
+            if isinstance(spec.arg, TensorArgument):
+                inputs[spec.arg.name], tensor = _placeholder(nodes[spec.arg.name].meta["val"])
+                before[spec.arg.name] = tensor, tensors.value_of(tensor)
+                given.append(tensor)
+            else:
+                given.append(spec.arg.value if isinstance(spec.arg, ConstantArgument) else None)
+        epoch = recorder.epoch
+        runner = _Runner(on_device(program.graph_module))
+        results: Sequence[Any] = runner.run(*given)
+        new = {name: tensor for name, (tensor, value) in before.items() if tensors.value_of(tensor) is not value}
+        names = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
+        user: list[Any] = []
+        for spec, result in zip(signature.output_specs, results, strict=True):
+            if spec.kind in OVERWRITING and spec.target is not None:
+                new[names.get(spec.target, spec.target)] = result
+            else:
+                user.append(result)
+        outputs = [_own(result) if isinstance(result, torch.Tensor) else None for result in user]
+        overwritten = {name: _own(tensor) for name, tensor in new.items()}
+        if recorder.epoch != epoch:
+            raise ValueError(
+                "the program reads the value of a tensor while it runs, so it is not one program. Rewrite it without "
+                ".item(), and without sizes that depend on data"
+            )
+        return Recorded(
+            records=tuple(runner.lined(recorder.state.records())),
+            numbers=dict(enumerate(recorder.numbers)),
+            inputs={name: _slot(value, epoch) for name, value in inputs.items()},
+            outputs=tuple([None if tensor is None else _made(tensor, epoch) for tensor in outputs]),
+            overwritten={name: _made(tensor, epoch) for name, tensor in overwritten.items()},
+        )
+
+
+def _slot(value: Value, epoch: int) -> int | None:
+    return value.slot if value.epoch == epoch else None
+
+
+def _made(tensor: torch.Tensor, epoch: int) -> Made:
+    return Made(_slot(tensors.value_of(tensor), epoch), tensor.dtype, tuple(tensor.shape))
+
+
+def _placeholder(example: torch.Tensor) -> tuple[Value, torch.Tensor]:
+    """A contiguous value that stands for an argument, and the tensor that the graph gets: with the strides it was
+    captured with."""
+    shape, stride = tuple(example.shape), tuple(example.stride())
+    layout = tensors.layout(example.dtype, shape, row_major(shape))
+    value = resident(layout, Imagined(layout, None, False))
+    tensor = tensors.wrap(value)
+    if stride == tensor.stride() or not tensors.is_dense(shape, stride) or 0 in shape:
+        return value, tensor
+    return value, tensors.empty(shape, stride, example.dtype).copy_(tensor)
+
+
+def _own(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy, which the trace makes: a clone may share a value that nothing has read."""
+    own = tensor.detach().clone(memory_format=torch.contiguous_format)
+    value = tensors.value_of(own)
+    if value.buffer is None or value.buffer is EMPTY or value.epoch == tensors.recorder().epoch:
+        return own
+    return kernel(torch.ops.aten.copy_.default).call(tensors.empty(value.layout.shape, own.stride(), own.dtype), own)
+
+
+class _Runner(fx.Interpreter):
+    """Runs a graph and notes which records each node made."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.extra_traceback = False  # `_told` says more
+        self._made: list[tuple[int, fx.Node]] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.target in _IGNORED:
+            return None
+        try:
+            return super().run_node(n)
+        except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise _told(error, n) from error
+        finally:
+            self._made.append((tensors.recorder().state.depth, n))
+
+    def lined(self, records: Sequence[Record]) -> list[Record]:
+        """The records with the source lines of their nodes."""
+        lined: list[Record] = []
+        for depth, node in self._made:
+            line = line_of(node)
+            lined += [replace(record, line=line) for record in records[len(lined) : depth]]
+        return lined + [replace(record, line=None) for record in records[len(lined) :]]
+
+
+def _told(error: Exception, node: fx.Node) -> Exception:
+    """The error of an op with the op and its line, and of a type that has one text."""
+    kinds = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
+    kind = next(kind for kind in kinds if isinstance(error, kind))
+    return kind(f"cannot export {node.target}{at(node)}: {error}")
+
+
+def on_device(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a captured graph that creates its tensors on the device, wherever it was captured."""
+    with quiet():
+        moved = copy.deepcopy(module)
+    for graph in moved.modules():
+        if isinstance(graph, fx.GraphModule):
+            for node in graph.graph.nodes:
+                node.args = pytree.tree_map(_moved, node.args)
+                node.kwargs = pytree.tree_map(_moved, node.kwargs)
+    return moved
+
+
+def _moved(argument: Any) -> Any:
+    return DEVICE if isinstance(argument, torch.device) else argument

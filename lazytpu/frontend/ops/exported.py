@@ -1,0 +1,43 @@
+"""A program that was exported and loaded again, as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.inference.infer import override
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("exported(Tensor[] arguments, str program, str results) -> Tensor[]")
+
+
+def call(
+    arguments: Sequence[torch.Tensor], program: str, results: Sequence[tuple[str, tuple[int, ...]]]
+) -> list[torch.Tensor]:
+    """The results, of these dtypes (torch's names) and shapes, of the program with the digest `program` on all of its
+    arguments. They have no derivative: a backward pass that reaches them raises RuntimeError."""
+    kinds = ";".join(f"{dtype}:{','.join(map(str, shape))}" for dtype, shape in results)
+    return torch.ops.lazytpu.exported.default(list(arguments), program, kinds)
+
+
+@override("lazytpu.exported.default")
+def _exported(arguments: Sequence[torch.Tensor], program: str, results: str) -> list[torch.Tensor]:
+    made: list[torch.Tensor] = []
+    for kind in results.split(";") if results else ():
+        dtype, _, sizes = kind.partition(":")
+        shape = [int(size) for size in sizes.split(",")] if sizes else []
+        made.append(torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
+    return made
+
+
+def _backward(ctx: Any, *gradients: Any) -> Any:
+    raise RuntimeError(
+        "a program loaded by lazytpu.export.load has no derivative: only its results were exported. Call it under "
+        "torch.no_grad(), or train the module that it was exported from"
+    )
+
+
+LIBRARY.impl("exported", _exported, "Meta")
+torch.library.register_autograd("lazytpu::exported", _backward, lib=LIBRARY)

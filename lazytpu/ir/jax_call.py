@@ -1,0 +1,42 @@
+"""Calls of custom kernels: functions written in JAX or Pallas outside of lazytpu."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from xdsl.dialects.builtin import AnyTensorType, StringAttr
+from xdsl.ir import Attribute
+from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+from lazytpu.ir.base import TENSOR, WORD, TensorOp
+
+_KEY = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{16}")
+
+
+@irdl_op_definition
+class JaxCallOp(TensorOp):
+    """A call of the custom kernel `body`: its name, and 16 digits of a digest of what it computes. The body itself is a
+    resource of the module. The result types are those that the kernel returns. Passes see no further into it: it is
+    pure, and equal calls are merged."""
+
+    name = "lazytpu.jax_call"
+    HEAD: ClassVar = "body"
+    inputs = var_operand_def(TENSOR)
+    body = prop_def(WORD)
+    outputs = var_result_def(TENSOR)
+
+    def print_property(self, name: str, printer: Printer) -> None:
+        printer.print_resource_handle("lazytpu", self.body.data)
+
+    @classmethod
+    def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        return StringAttr(parser.parse_identifier(" (the key of a kernel's body)"))
+
+    def infer(self) -> Sequence[AnyTensorType]:
+        if not _KEY.fullmatch(self.body.data):
+            raise ValueError(f"body is {self.body.data!r}; expected a name, _, and 16 hexadecimal digits")
+        return [self.result_type(i) for i in range(len(self.results))]

@@ -1,0 +1,118 @@
+"""The arguments of a kernel: tensors are its operands, everything else is part of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import torch
+
+from lazytpu.aten import dtypes
+from lazytpu.frontend.recording.keys import exact
+from lazytpu.ir.types import numpy_dtype
+
+_ARRAYS = ("Array", "ArrayLike", "ndarray", "Tensor")  # jax.Array, jax.typing.ArrayLike, jnp.ndarray
+
+
+@dataclass(frozen=True)
+class Static:
+    """A leaf that is part of the kernel. Its `key` tells apart what is equal in Python alone: True, 1 and 1.0."""
+
+    value: Any
+    key: Any
+
+
+def static(value: Any, name: str, where: Callable[[], str]) -> Static:
+    """A leaf that is part of the kernel `name`. Raises TypeError, which says `where` it is, unless it is hashable."""
+    if isinstance(value, torch.dtype):
+        value = numpy_dtype(dtypes.name(value))
+    key = exact(value) if isinstance(value, bool | int | float | complex) else (type(value), value)
+    try:
+        hash(key)
+    except TypeError:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(
+            f"{name}: {where()} is a {kind}, which is neither a tensor nor hashable. What is no tensor is part of the "
+            "kernel, so it has to be hashable: pass data as a tensor (torch.as_tensor(x).to('tpu')), and settings as "
+            "numbers, strings, tuples or frozen dataclasses"
+        ) from None
+    return Static(value, key)
+
+
+class Parameters:
+    """The parameters of a kernel's function, by its signature."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name = name
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):  # a callable in C
+            self.signature = None
+        parameters = {} if self.signature is None else self.signature.parameters
+        self.arrays = frozenset(p for p, kind in parameters.items() if _is_array(kind.annotation))
+
+    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Raises TypeError when the function does not take these arguments."""
+        if self.signature is None:
+            return
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}{self.signature}: {error}") from None
+
+    def numbers(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
+        """The arguments, with a number for a parameter that is annotated as an array as a tensor: its value is then no
+        part of the kernel, so another one compiles nothing. With these tensors."""
+        made: list[torch.Tensor] = []
+        if not self.arrays or self.signature is None:
+            return args, kwargs, made
+        self.check(args, kwargs)
+        bound = self.signature.bind(*args, **kwargs)
+        for parameter in self.arrays & bound.arguments.keys():
+            value = bound.arguments[parameter]
+            if type(value) in (bool, int, float, complex):
+                bound.arguments[parameter] = tensor = _number(value)
+                made.append(tensor)
+        return bound.args, bound.kwargs, made
+
+    def place(self, args: Sequence[Any], kwargs: dict[str, Any], leaf: Any) -> str:
+        """How an error names a leaf of the arguments."""
+        if self.signature is None:
+            return "an argument"
+        for parameter, value in self.signature.bind(*args, **kwargs).arguments.items():
+            for path, item in jax.tree_util.tree_flatten_with_path(value)[0]:
+                if item is leaf:
+                    return f"argument {parameter}{jax.tree_util.keystr(path)}"
+        return "an argument"
+
+
+def _number(value: Any) -> torch.Tensor:
+    """A number as a 0-d CPU tensor, which recording takes as a run-time number."""
+    wide = {bool: torch.bool, int: torch.int32, float: torch.float32, complex: torch.complex64}
+    return torch.tensor(value, dtype=wide[type(value)])
+
+
+def _is_array(annotation: Any) -> bool:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return str(text).rpartition(".")[2] in _ARRAYS
+
+
+def check_declared(out_shape: Any, args: Any, kwargs: Any, results: Any) -> None:
+    """Raise ValueError when a function returned something else than `out_shape` declares."""
+    declared = out_shape(*args, **kwargs) if callable(out_shape) else out_shape
+    expected, actual = (jax.tree.structure(tree) for tree in (declared, results))
+    if expected != actual:
+        raise ValueError(f"it declares results of the form {expected} by out_shape, and returned {actual}")
+    pairs = zip(jax.tree_util.tree_flatten_with_path(declared)[0], jax.tree.leaves(results), strict=True)
+    for (path, want), got in pairs:
+        got = jax.eval_shape(lambda x: x, got)
+        if (tuple(want.shape), want.dtype) != (tuple(got.shape), got.dtype):
+            raise ValueError(
+                f"result{jax.tree_util.keystr(path)} is declared as {want.dtype}{list(want.shape)} by out_shape, and "
+                f"the function returned {got.dtype}{list(got.shape)}. Correct one of them"
+            )

@@ -1,0 +1,137 @@
+"""Recording a program with its derivatives: torch's autograd on the outside, JAX's on the inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
+
+from lazytpu.frontend.recording.step_starts import NODE
+from lazytpu.frontend.torch_private import transforms
+from lazytpu.kernels.programs import Mask, Program
+
+Tensors = Sequence[torch.Tensor]
+
+
+def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
+    """The results of a program, in its own order, with their derivatives."""
+    if transforms() is not None or forward_ad._current_level >= 0:
+        _refuse_aliases(program, "a transform of torch.func or a forward-mode derivative")
+        return _as_tuple(_Transformed.apply(program, *tensors))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        _refuse_aliases(program, "autograd (an operand requires a gradient)")
+        return _as_tuple(_Recorded.apply(program, *tensors))
+    return recorded(program, tensors)
+
+
+def differentiates(tensors: Tensors) -> bool:
+    """Whether a call with these operands takes part in a derivative or a transform."""
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t.requires_grad:
+                return True
+    return transforms() is not None or forward_ad._current_level >= 0
+
+
+def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:
+    """The results of a program without derivatives."""
+    call = program.call(tensors)
+    fresh = iter(call(tensors))
+    written = {result: tensors[operand] for operand, result in program.aliases}
+    if written:
+        increment_version(list(written.values()))
+    return tuple([written[i] if i in written else next(fresh) for i in range(len(call.results))])
+
+
+def _refuse_aliases(program: Program, what: str) -> None:
+    if program.aliases:
+        raise RuntimeError(
+            f"{program.name} writes into its operands (input_output_aliases), which {what} cannot follow. Call it "
+            "under torch.no_grad(), on detached tensors, or without input_output_aliases"
+        )
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if type(results) is tuple else (results,)
+
+
+def gradients(program: Program, tensors: Tensors, wanted: Mask, cotangents: Sequence[Any]) -> list[Any]:
+    """The gradients of `tensors`, None for those that are not wanted. They can be differentiated again."""
+    given = tuple(c is not None for c in cotangents)
+    if not any(given) or not any(wanted):
+        return [None] * len(wanted)
+    found = iter(apply(program.vjp(wanted, given), [*tensors, *(c for c in cotangents if c is not None)]))
+    return [next(found) if want else None for want in wanted]
+
+
+def _mark(ctx: Any, outputs: Sequence[Any]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*[o for o in outputs if not (o.is_floating_point() or o.is_complex())])
+
+
+class _Recorded(torch.autograd.Function):
+    """A program whose backward pass uses what the forward pass has computed. Gradients of gradients are those of the
+    function that computes the gradients from the operands."""
+
+    @staticmethod
+    def forward(ctx: Any, program: Program, *tensors: torch.Tensor) -> Any:
+        ctx.program, ctx.wanted = program, ctx.needs_input_grad[1:]
+        forward = ctx.forward = program.residuals(ctx.wanted)
+        ctx.call = call = forward.call(tensors)
+        NODE.computing = True
+        try:
+            results = call(tensors)
+        finally:
+            NODE.computing = False
+        count = ctx.count = len(results) - call.kept
+        ctx.save_for_backward(*tensors, *results)
+        _mark(ctx, results[:count])
+        return results[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        saved, operands = ctx.saved_tensors, len(ctx.wanted)
+        if torch.is_grad_enabled():
+            return None, *gradients(ctx.program, saved[:operands], ctx.wanted, cotangents)
+        given = tuple(c is not None for c in cotangents)
+        if not any(given):
+            return None, *[None] * operands
+        backward = ctx.forward.backward(ctx.call, given)
+        found = iter(recorded(backward, [*saved, *(c for c in cotangents if c is not None)]))
+        return None, *[next(found) if want else None for want in ctx.wanted]
+
+
+class _Transformed(torch.autograd.Function):
+    """A program under the transforms of torch.func and forward-mode derivatives."""
+
+    @staticmethod
+    def forward(program: Program, *tensors: torch.Tensor) -> Any:
+        return recorded(program, tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.program, *tensors = inputs
+        ctx.wanted = tuple(t.is_floating_point() or t.is_complex() for t in tensors)
+        ctx.floats = tuple(o.is_floating_point() or o.is_complex() for o in output)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        _mark(ctx, output)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        return None, *gradients(ctx.program, ctx.saved_tensors, ctx.wanted, cotangents)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+        given = tuple(t is not None and want for t, want in zip(tangents, ctx.wanted, strict=True))
+        chosen = [t for t, give in zip(tangents, given, strict=True) if give]
+        found = iter(apply(ctx.program.jvp(given), [*ctx.saved_tensors, *chosen]))
+        return tuple([next(found) if is_float else None for is_float in ctx.floats])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, program: Program, *tensors: torch.Tensor) -> Any:
+        results = apply(program.vmap(tuple(in_dims[1:]), info.batch_size), tensors)
+        return results, (0,) * len(results)

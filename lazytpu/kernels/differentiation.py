@@ -1,0 +1,200 @@
+"""Derivatives of functions with Pallas kernels in them.
+
+JAX has no reverse-mode derivative of a Pallas kernel. Here the kernel runs as it is, and its derivative is that of the
+interpreter's form: the body's ordinary ops, block by block, as a scan over the grid. It costs what these ops cost in
+XLA; a kernel that trains often deserves a hand-written one (`jax.custom_vjp`, or `defvjp` of the op), which is used
+wherever there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from lazytpu.kernels.jaxprs import PALLAS_CALL, bind, equations, evaluate
+from lazytpu.runtime.client import interpreted_kernel
+
+Function = Callable[..., Any]
+"A function of arrays that returns a list of arrays."
+
+_OWN_RULE = ("custom_vjp_call", "custom_vjp_call_jaxpr")
+
+
+def reversible(function: Function) -> Function:
+    """`function`, differentiable in reverse mode: its kernels run as they are, with the derivatives of their
+    interpreted form."""
+    return _substituted(function, _with_gradient, lambda equation: equation.primitive.name not in _OWN_RULE)
+
+
+def scanned(function: Function) -> Function:
+    """`function` with its kernels in their interpreted form, which is differentiable in both modes."""
+    return _substituted(function, _as_scan, lambda equation: True)
+
+
+def with_gradient(
+    name: str, function: Function, forward: Function, backward: Function, arguments: Callable[[Sequence[Any]], Any]
+) -> Function:
+    """`function` of arrays with a gradient written by hand; `arguments(arrays)` are the (args, kwargs) that `forward`
+    takes, and `backward` returns a gradient for each of them that holds arrays."""
+
+    def pulled(count: int, residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+        args, kwargs = arguments([_Index(i) for i in range(count)])
+        groups = [[leaf for leaf in jax.tree.leaves(a) if isinstance(leaf, _Index)] for a in (*args, *kwargs.values())]
+        groups = [group for group in groups if group]
+        given = backward(residuals, cotangents)
+        if not isinstance(given, tuple) or len(given) != len(groups):
+            raise TypeError(
+                f"{name}: backward has to return a tuple of {len(groups)} gradients, one for each argument that holds "
+                f"tensors (None for none); it returned {given!r}"
+            )
+        found: list[Any] = [None] * count
+        for group, gradient in zip(groups, given, strict=True):
+            leaves = jax.tree.leaves(gradient, is_leaf=lambda x: x is None)
+            leaves = leaves * len(group) if gradient is None else leaves
+            if len(leaves) != len(group):
+                raise TypeError(f"{name}: a gradient of backward has {len(leaves)} arrays, its argument {len(group)}")
+            for index, leaf in zip(group, leaves, strict=True):
+                found[index.place] = leaf
+        return tuple(found)
+
+    def run(*arrays: Any) -> tuple[Any, Any]:
+        args, kwargs = arguments(arrays)
+        return forward(*args, **kwargs)
+
+    def differentiable(*arrays: Any) -> Any:
+        ruled = jax.custom_vjp(function)
+        ruled.defvjp(run, partial(pulled, len(arrays)))
+        return ruled(*arrays)
+
+    return differentiable
+
+
+@dataclass(frozen=True)
+class _Index:
+    """In place of array `place` of a call, to see which argument holds it."""
+
+    place: int
+
+
+def _substituted(function: Function, kernel: Callable[[Any], Function], into: Callable[[Any], bool]) -> Function:
+    def substituted(*arrays: Any) -> Any:
+        closed = jax.make_jaxpr(function)(*arrays)
+        if not any(_is_kernel(equation) for equation in equations(closed.jaxpr, into)):
+            return function(*arrays)
+        return _evaluate(closed, arrays, kernel, into)
+
+    return substituted
+
+
+def _evaluate(closed: Any, arrays: Sequence[Any], kernel: Callable[[Any], Function], into: Any) -> Any:
+    def apply(equation: Any, operands: list[Any]) -> Sequence[Any] | None:
+        if _is_kernel(equation):
+            return kernel(equation)(*operands)
+        if not into(equation) or not any(_is_kernel(e) for j in _jaxprs(equation) for e in equations(j.jaxpr, into)):
+            return None
+        if equation.primitive.name in ("jit", "pjit", "closed_call", "core_call", *_OWN_RULE, "custom_jvp_call"):
+            (inner,) = _jaxprs(equation)
+            return _evaluate(inner, operands, kernel, into)
+        changed = {name: _changed(value, kernel, into) for name, value in equation.params.items()}
+        return bind(equation, operands, **changed)
+
+    return evaluate(closed, arrays, apply)
+
+
+def _jaxprs(equation: Any) -> list[Any]:
+    """The jaxprs of an equation, closed."""
+    found: list[Any] = []
+    for value in equation.params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                found.append(item)
+            elif isinstance(item, core.Jaxpr):
+                found.append(core.ClosedJaxpr(item, ()))
+    return found
+
+
+def _changed(value: Any, kernel: Callable[[Any], Function], into: Any) -> Any:
+    """A parameter of a loop or branch, with the kernels in its jaxprs substituted."""
+    if isinstance(value, core.Jaxpr):
+        return _changed(core.ClosedJaxpr(value, ()), kernel, into).jaxpr
+    if isinstance(value, core.ClosedJaxpr):
+        return jax.make_jaxpr(lambda *arrays: _evaluate(value, arrays, kernel, into))(*value.in_avals)
+    return tuple(_changed(item, kernel, into) for item in value) if type(value) is tuple else value
+
+
+def _is_kernel(equation: Any) -> bool:
+    return equation.primitive.name == PALLAS_CALL
+
+
+def _as_scan(call: Any) -> Function:
+    return lambda *arrays: _scan(call, arrays)
+
+
+def _with_gradient(call: Any) -> Function:
+    """A Pallas kernel with a derivative. Operands that are not floats (tables of indices) have none."""
+
+    def run(*arrays: Any) -> Any:
+        floating = [jnp.issubdtype(a.dtype, jnp.inexact) for a in arrays]
+
+        def merged(differentiated: Sequence[Any], rest: Sequence[Any]) -> list[Any]:
+            one, other = iter(differentiated), iter(rest)
+            return [next(one) if is_float else next(other) for is_float in floating]
+
+        @jax.custom_vjp
+        def kernel(differentiated: Any, rest: Any) -> Any:
+            return bind(call, merged(differentiated, rest))
+
+        def forward(differentiated: Any, rest: Any) -> Any:
+            return kernel(differentiated, rest), (differentiated, rest)
+
+        def backward(saved: Any, cotangents: Any) -> Any:
+            differentiated, rest = saved
+            _, pull = jax.vjp(lambda *xs: _scan(call, merged(xs, rest)), *differentiated)
+            return list(pull(list(cotangents))), None
+
+        kernel.defvjp(forward, backward)
+        split = zip(arrays, floating, strict=True)
+        pairs = list(split)
+        return kernel([a for a, is_float in pairs if is_float], [a for a, is_float in pairs if not is_float])
+
+    return run
+
+
+def _scan(call: Any, arrays: Sequence[Any]) -> list[Any]:
+    """The results of a kernel by a scan over its grid. jax's interpreter loops with `while`, which has no reverse-mode
+    derivative, and carries the operands along, which would keep a copy of them for each step."""
+    grid, outputs = call.params["grid_mapping"].grid, len(call.outvars)
+    if not all(isinstance(n, int) for n in grid):
+        raise NotImplementedError("a Pallas kernel whose grid is known only at run time has no default gradient")
+    closed = jax.make_jaxpr(lambda *xs: interpreted_kernel(*xs, **call.params))(*arrays)
+    steps = prod(grid)
+
+    def apply(equation: Any, operands: list[Any]) -> Sequence[Any] | None:
+        if equation.primitive.name != "while":
+            return None
+        skipped, consts = equation.params["cond_nconsts"], equation.params["body_nconsts"]
+        held, start = operands[skipped : skipped + consts], operands[skipped + consts :]
+        body = core.jaxpr_as_fun(equation.params["body_jaxpr"])
+        first = 1 + len(grid)  # the step, and its indices in the grid
+        last = first + len(start) - first - outputs - _scratch(call)
+        fixed = start[first:last]  # operands: the kernel reads them
+
+        def step(carry: Any, _: Any) -> Any:
+            after = body(*held, *carry[:first], *fixed, *carry[first:])
+            return [*after[:first], *after[last:]], None
+
+        ended, _ = jax.lax.scan(step, [*start[:first], *start[last:]], None, length=steps)
+        return [*ended[:first], *fixed, *ended[first:]]
+
+    return list(evaluate(closed, arrays, apply))
+
+
+def _scratch(call: Any) -> int:
+    return int(call.params["grid_mapping"].num_scratch_operands)

@@ -1,0 +1,80 @@
+"""Walking and rewriting jaxprs, what JAX traces functions into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jax.extend import core
+
+PALLAS_CALL = "pallas_call"
+
+
+def inner_jaxprs(equation: Any) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters."""
+    for value in equation.params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                yield item.jaxpr
+            elif isinstance(item, core.Jaxpr):
+                yield item
+
+
+def equations(jaxpr: Any, into: Callable[[Any], bool] = lambda equation: True) -> Iterator[Any]:
+    """All equations of a jaxpr, and of those inside of the equations that `into` says to look into."""
+    for equation in jaxpr.eqns:
+        yield equation
+        if into(equation):
+            for inner in inner_jaxprs(equation):
+                yield from equations(inner, into)
+
+
+def rewritten(closed: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
+    """A closed jaxpr with the parameters `change(equation)` in each call of a Pallas kernel."""
+    return closed.replace(jaxpr=_rewritten(closed.jaxpr, change))
+
+
+def _rewritten(jaxpr: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
+    changed: list[Any] = []
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == PALLAS_CALL:
+            params = {**equation.params, **change(equation)}
+        else:
+            params = {name: _inside(value, change) for name, value in equation.params.items()}
+        changed.append(equation.replace(params=params))
+    return jaxpr.replace(eqns=changed)
+
+
+def _inside(value: Any, change: Callable[[Any], dict[str, Any]]) -> Any:
+    if isinstance(value, core.ClosedJaxpr):
+        return rewritten(value, change)
+    if isinstance(value, core.Jaxpr):
+        return _rewritten(value, change)
+    return tuple(_inside(item, change) for item in value) if type(value) is tuple else value
+
+
+def evaluate(closed: Any, arguments: Sequence[Any], apply: Callable[[Any, list[Any]], Sequence[Any] | None]) -> Any:
+    """The results of a closed jaxpr, with `apply(equation, operands)` in place of the equations for which that gives
+    results, and not None."""
+    values: dict[Any, Any] = {}
+    jaxpr = closed.jaxpr
+    values.update(zip(jaxpr.constvars, closed.consts, strict=True))
+    values.update(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        operands = [read(atom) for atom in equation.invars]
+        results = apply(equation, operands)
+        if results is None:
+            results = bind(equation, operands)
+        values.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def bind(equation: Any, operands: Sequence[Any], **params: Any) -> Sequence[Any]:
+    """The results of an equation, with other parameters where `params` say so."""
+    primitive = equation.primitive
+    results = primitive.bind(*operands, **primitive.get_bind_params({**equation.params, **params}))
+    return results if primitive.multiple_results else [results]

@@ -1,0 +1,175 @@
+"""A custom kernel: a JAX or Pallas function that is called with tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import torch
+
+from lazytpu.frontend.libraries.opaque import make_opaque
+from lazytpu.kernels import captured
+from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
+from lazytpu.kernels.autograd import apply, differentiates, recorded
+from lazytpu.kernels.differentiation import with_gradient
+from lazytpu.kernels.programs import Program, describe
+
+
+class CustomKernel:
+    """A JAX or Pallas function as an op on tensors; `lazytpu.pallas.custom_jax_kernel` makes it.
+
+    A call is one record of the trace. Tensors among the arguments, also in tuples, lists, dicts and pytrees that JAX
+    knows, are its operands; all other arguments are part of it. What the function returns is returned with tensors in
+    place of arrays.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        out_shape: Any = None,
+        input_output_aliases: Mapping[int, int] | None = None,
+        cast_inputs: torch.dtype | None = None,
+        sharding_rule: Any = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.out_shape = out_shape
+        self.aliases = tuple(sorted((input_output_aliases or {}).items()))
+        self.cast_inputs = cast_inputs
+        self.sharding_rule = sharding_rule
+        self._own_gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self._parameters = Parameters(self.name, function)
+        self._programs: dict[Any, Program] = {}
+        self._known: dict[Any, _Known] = {}  # calls with tensors alone, by signature
+        self._captured = captured.of(function)
+        make_opaque(self)
+
+    def __repr__(self) -> str:
+        return f"<custom kernel {self.name}{self._parameters.signature or ''}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return call_kernel(self, args, kwargs)
+
+    def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
+        """Use these for gradients. `forward`, called as the function is, returns (results, residuals).
+        `backward(residuals, cotangents)` returns a tuple with the gradient of each argument that holds tensors, in
+        order: a tree like the argument, or None for no gradient."""
+        self._own_gradient = forward, backward
+        self._programs.clear()
+        self._known.clear()
+
+    # -- a call
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose signature is looked up in full."""
+        plain = not kwargs
+        args, kwargs, numbers = self._parameters.numbers(args, kwargs)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self._check_device(tensors, args, kwargs)
+        program = self._find(leaves, tree, numbers, args, kwargs)
+        if self.cast_inputs is not None and torch.is_autocast_enabled("tpu"):
+            tensors = [t.to(self.cast_inputs) if t.is_floating_point() else t for t in tensors]
+        results = apply(program, tensors)
+        tree = program.tree(tensors)
+        only_tensors = plain and not numbers and len(tensors) == len(args) == len(leaves)
+        if only_tensors and self.cast_inputs is None and all(type(t) in _PLAIN for t in tensors):
+            self._known[(*[(t.shape, t.dtype) for t in args], self._captured.now())] = _Known(program, tree)
+        return jax.tree.unflatten(tree, results)
+
+    def _find(
+        self, leaves: Sequence[Any], tree: Any, numbers: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Program:
+        """The program for what is no tensor among the arguments."""
+
+        def part(leaf: Any) -> Static | None:
+            if isinstance(leaf, torch.Tensor):
+                return None
+            return static(leaf, self.name, lambda: self._parameters.place(args, kwargs, leaf))
+
+        parts = [part(leaf) for leaf in leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        weak = frozenset(i for i, t in enumerate(tensors) if any(t is n for n in numbers))
+        key = (tree, tuple([None if p is None else p.key for p in parts]), weak, self._captured.now())
+        program = self._programs.get(key)
+        if program is None:
+            self._parameters.check(args, kwargs)
+            program = self._programs[key] = self._program(tree, parts, weak)
+        return program
+
+    def _program(self, tree: Any, parts: Sequence[Static | None], weak: frozenset[int]) -> Program:
+        def arguments(arrays: Sequence[Any]) -> Any:
+            remaining = iter(arrays)
+            return jax.tree.unflatten(tree, [next(remaining) if part is None else part.value for part in parts])
+
+        def function(*arrays: Any) -> Any:
+            args, kwargs = arguments(arrays)
+            with self._captured.unchanged(self.name):
+                results = self.function(*args, **kwargs)
+            if self.out_shape is not None:
+                check_declared(self.out_shape, args, kwargs, results)
+            return results
+
+        if self._own_gradient is not None:
+            function = with_gradient(self.name, function, *self._own_gradient, arguments)
+        program = Program(self.name, function, self.aliases, weak)
+        program.users = True
+        return program
+
+    def _check_device(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU beside others."""
+        elsewhere = [t for t in tensors if t.device.type != "tpu" and (t.device.type != "cpu" or t.dim())]
+        if elsewhere or (tensors and all(t.device.type != "tpu" for t in tensors)):
+            t = (elsewhere or tensors)[0]
+            raise RuntimeError(
+                f"{self.name}: expected all tensors on 'tpu', but {self._parameters.place(args, kwargs, t)}, a "
+                f"{describe(t.dtype, t.shape)}, is on '{t.device}'. Move it there (x.to('tpu')); only 0-d tensors, as "
+                "numbers, may stay on the CPU beside tensors on 'tpu'"
+            )
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_SINGLE = jax.tree.structure(0)
+
+
+class _Known:
+    """A call that was made before: its program, the tree of its results, and its op once it was recorded plainly."""
+
+    __slots__ = ("key", "op", "program", "single", "tree")
+
+    def __init__(self, program: Program, tree: Any) -> None:
+        self.program = program
+        self.tree = tree
+        self.single = tree == _SINGLE
+        self.op: Any = None
+        self.key = ""
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The results for tensors of this signature."""
+        if differentiates(tensors):
+            results = apply(self.program, tensors)
+        elif self.op is not None:  # it returns one array
+            return self.op(*tensors, self.key)
+        else:
+            results = recorded(self.program, tensors)
+            if self.single and not self.program.aliases:
+                call = self.program.call(tensors)
+                self.op, self.key = call.op, call.key
+        return results[0] if self.single else jax.tree.unflatten(self.tree, results)
+
+
+def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a kernel. One with plain tensors alone that was made before is one look-up, and then its op."""
+    if not kwargs:
+        try:
+            known = kernel._known.get((*[(t.shape, t.dtype) for t in args], kernel._captured.now()))
+        except (AttributeError, TypeError):
+            known = None
+        if known is not None:
+            return known.run(args)
+    return kernel._call(args, kwargs)

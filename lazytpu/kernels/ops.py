@@ -1,0 +1,109 @@
+"""The ops of torch that record custom kernels.
+
+A kernel's op is `lazytpu_kernels::softmax`, with an overload for each number of operands and results and each set of
+operands that are written. Its last argument is the key of the body, which says what it computes: two functions of one
+name share the op, and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from xdsl.ir import SSAValue
+
+from lazytpu.aten import dtypes
+from lazytpu.aten.registry import rule
+from lazytpu.frontend import activation
+from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.ir.builder import Builder
+from lazytpu.kernels.tracing import identifier
+
+NAMESPACE = "lazytpu_kernels"
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+
+Results = tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+Aliases = tuple[tuple[int, int], ...]
+
+_RESULTS: dict[str, Results] = {}
+"By key, what a kernel returns."
+_OPS: dict[tuple[str, int, int, Aliases], Any] = {}
+_declaring = threading.RLock()
+
+
+def declare(name: str, operands: int, aliases: Aliases, key: str, results: Results) -> Any:
+    """The op that records the kernel `key`, defined at first use. Results in `aliases`, of (operand, result), are
+    written into operands and not returned."""
+    word = identifier(name)
+    with _declaring:
+        _RESULTS[key] = results
+        signature = (word, operands, len(results), aliases)
+        if signature not in _OPS:
+            _OPS[signature] = _define(*signature)
+        return _OPS[signature]
+
+
+def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
+    written = [operand for operand, _ in aliases]
+    fresh = [i for i in range(results) if i not in {result for _, result in aliases}]
+    overload = f"f{operands}_{results}" + "".join(f"_{operand}w{result}" for operand, result in aliases)
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    parameters = [f"Tensor({next(letters)}!) x{i}" if i in written else f"Tensor x{i}" for i in range(operands)]
+    returned = "Tensor" if len(fresh) == 1 else f"({', '.join(['Tensor'] * len(fresh))})"
+    full = f"{name}.{overload}"
+    LIBRARY.define(f"{full}({', '.join([*parameters, 'str key'])}) -> {returned}", tags=(torch.Tag.pt2_compliant_tag,))
+    op = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
+    order = [*fresh, *(result for _, result in sorted(aliases))]
+    rule(str(op))(_rule(order))
+    torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(fresh), lib=LIBRARY)
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(full, _refuse(name), key)
+    activation.activate()
+    LIBRARY.impl(full, kernel(op).call, "PrivateUse1")
+    return op
+
+
+def _rule(order: Sequence[int]) -> Callable[..., Any]:
+    """What the op means in the dialect: one call, whose results are returned in this order."""
+
+    def imported(b: Builder, key: str, **operands: SSAValue) -> tuple[SSAValue, ...]:
+        kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
+        results = b.jax_call(key, list(operands.values()), kinds)
+        return tuple(results[i] for i in order)
+
+    return imported
+
+
+def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
+    """What the op returns, by shape and dtype alone."""
+
+    def fake(*arguments: Any) -> Any:
+        *operands, key = arguments
+        device = operands[0].device if operands else torch.device("tpu")
+        results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in (_known(key)[i] for i in fresh)]
+        return results[0] if len(results) == 1 else tuple(results) if results else None
+
+    return fake
+
+
+def _known(key: str) -> Results:
+    if key not in _RESULTS:
+        raise RuntimeError(
+            f"the kernel {key} is not known to this process: call its function here, with operands of these shapes, "
+            "before a graph that holds it"
+        )
+    return _RESULTS[key]
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any) -> Any:
+        _known(arguments[-1])
+        devices = sorted({str(t.device) for t in arguments if isinstance(t, torch.Tensor)})
+        raise RuntimeError(
+            f"{name}: expected tensors on 'tpu', got tensors on {', '.join(devices)}. Move them there (x.to('tpu')): "
+            "the device also runs on this machine's CPU"
+        )
+
+    return refuse

@@ -1,0 +1,42 @@
+"""Pallas kernels for the platform that they are lowered for: Mosaic on a TPU, and the interpreter on a CPU.
+
+The user writes `pl.pallas_call` without `interpret=`. A kernel that says `interpret=True` itself is interpreted
+everywhere. On a TPU a kernel without a `cost_estimate` gets one, by which the compiler schedules it and the cost report
+gives it a time.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from jax.extend import core
+
+from lazytpu.kernels.jaxprs import rewritten
+from lazytpu.runtime.client import kernel_cost
+
+
+def for_platform(closed: Any, platform: str) -> Any:
+    """A traced function as it is lowered for a platform."""
+    if platform == "cpu":
+        return rewritten(closed, lambda call: {"interpret": call.params["interpret"] or True})
+    return rewritten(closed, _estimate) if platform == "tpu" else closed
+
+
+def _estimate(call: Any) -> dict[str, Any]:
+    params = call.params
+    if params.get("cost_estimate") is not None or params["interpret"]:
+        return {}
+    return {"cost_estimate": kernel_cost(params["jaxpr"], _steps(params["grid_mapping"].grid), _bytes(call))}
+
+
+def _steps(grid: tuple[Any, ...]) -> int:
+    """How often the kernel's body runs; a bound known only at run time counts as 1."""
+    return prod(n if isinstance(n, int) else 1 for n in grid)
+
+
+def _bytes(call: Any) -> int:
+    """Bytes of the arrays that a call reads and writes, each once: blocks that stay in the chip's memory are not
+    fetched again."""
+    arrays = [v.aval for v in (*call.invars, *call.outvars) if not isinstance(v, core.Literal)]
+    return sum(prod(a.shape) * a.dtype.itemsize for a in arrays)

@@ -1,0 +1,266 @@
+"""JAX functions of arrays and what is derived from them: derivatives, batched forms, and the op of each signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+from jax.core import Tracer
+
+from lazytpu.aten import dtypes
+from lazytpu.ir.types import numpy_dtype
+from lazytpu.kernels.differentiation import Function, reversible, scanned
+from lazytpu.kernels.exchange import TORCH_DTYPES
+from lazytpu.kernels.ops import declare
+from lazytpu.kernels.tracing import Operand, trace
+
+Mask = tuple[bool, ...]
+
+
+@dataclass(eq=False)
+class Call:
+    """A function for operands of given shapes and dtypes: the op that records it, its key, and its results.
+
+    Of the forward pass of a derivative, `pull` is what its backward pass needs to know, and `kept` the number of
+    residuals among the results; `backward` are backward passes, by the results that have gradients.
+    """
+
+    op: Any
+    key: str
+    results: tuple[tuple[torch.dtype, tuple[int, ...]], ...]
+    pull: Any = None
+    kept: int = 0
+    backward: dict[Mask, Program] = field(default_factory=dict[Mask, "Program"])
+
+    def __call__(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Record it. An operand that a result is written into is not among what is returned."""
+        returned = self.op(*tensors, self.key)
+        return returned if type(returned) is tuple else () if returned is None else (returned,)
+
+
+class Program:
+    """A JAX function of arrays that returns a tree of arrays. `aliases` are (operand, result): the result is written
+    into the operand. `weak` are the operands that are numbers of Python."""
+
+    users = False
+    "Whether the function is the user's own, and not derived from it."
+
+    def __init__(
+        self,
+        name: str,
+        function: Function,
+        aliases: tuple[tuple[int, int], ...] = (),
+        weak: frozenset[int] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.aliases = aliases
+        self.weak = weak
+        self._trees: dict[Any, Any] = {}
+        self._calls: dict[Any, Call] = {}
+        self._derived: dict[Any, Program] = {}
+
+    def call(self, tensors: Sequence[torch.Tensor]) -> Call:
+        """The op for operands like these. Traces the function when their shapes and dtypes are new."""
+        signature = tuple([(t.shape, t.dtype) for t in tensors])
+        try:
+            known = self._calls.get(signature)
+        except TypeError:  # symbolic sizes: a kernel is made for the sizes that they have
+            signature = tuple([(tuple(map(int, t.shape)), t.dtype) for t in tensors])
+            known = self._calls.get(signature)
+        if known is None:
+            known = self._calls[signature] = self._trace(tensors)
+        return known
+
+    def _trace(self, tensors: Sequence[torch.Tensor]) -> Call:
+        operands: list[Operand] = [
+            (numpy_dtype(dtypes.name(t.dtype)), tuple(map(int, t.shape)), i in self.weak) for i, t in enumerate(tensors)
+        ]
+        traced = trace(self.name, self.leaves, operands, self.users)
+        results = tuple((_torch_dtype(self.name, dtype), shape) for dtype, shape in traced.results)
+        self._check_aliases(tensors, results)
+        op = declare(self.name, len(tensors), self.aliases, traced.key, results)
+        return Call(op, traced.key, results)
+
+    def _check_aliases(self, tensors: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
+        for operand, result in self.aliases:
+            if not (0 <= operand < len(tensors) and 0 <= result < len(results)):
+                raise ValueError(
+                    f"{self.name}: input_output_aliases has {operand}: {result}, but there are {len(tensors)} operands "
+                    f"and {len(results)} results"
+                )
+            mine, its = (tensors[operand].dtype, tuple(tensors[operand].shape)), results[result]
+            if mine != its:
+                raise ValueError(
+                    f"{self.name}: result {result} is to be written into operand {operand}, which is "
+                    f"{describe(*mine)}, but it is {describe(*its)}: they have to be the same"
+                )
+
+    # -- what is derived
+
+    def derived(self, key: Any, make: Callable[[], Function]) -> Program:
+        """The program of the function `make` gives, made once for each key."""
+        known = self._derived.get(key)
+        if known is None:
+            known = self._derived[key] = Program(f"{self.name}_{key[0]}", make(), (), self.weak)
+        return known
+
+    def vjp(self, wanted: Mask, given: Mask) -> Program:
+        """(*operands, *cotangents of the results `given`) -> gradients of the operands `wanted`."""
+        return self.derived(("vjp", wanted, given), lambda: _vjp(self.leaves, wanted, given))
+
+    def jvp(self, given: Mask) -> Program:
+        """(*operands, *tangents of the operands `given`) -> tangents of the results that are floats."""
+        return self.derived(("jvp", given), lambda: _jvp(self.leaves, given))
+
+    def vmap(self, dims: tuple[int | None, ...], size: int) -> Program:
+        """The function over a batch, along these dims of its operands, and the first of its results."""
+        return self.derived(
+            ("vmap", dims, size), lambda: jax.vmap(self.leaves, in_axes=dims, out_axes=0, axis_size=size)
+        )
+
+    def residuals(self, wanted: Mask) -> Residuals:
+        """The function, with what the gradients of the operands `wanted` need of it."""
+        known = self._derived.get(("forward", wanted))
+        if known is None:
+            known = self._derived["forward", wanted] = Residuals(self, wanted)
+        assert isinstance(known, Residuals)
+        return known
+
+    def leaves(self, *arrays: Any) -> list[Any]:
+        """The results as a list. Their tree is noted: it may depend on the shapes."""
+        results, tree = jax.tree.flatten(self.function(*arrays))
+        self._trees[tuple([(tuple(a.shape), str(a.dtype)) for a in arrays])] = tree
+        return results
+
+    def tree(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The tree of the results for operands like these, for which the function was traced."""
+        return self._trees[tuple([(tuple(t.shape), str(numpy_dtype(dtypes.name(t.dtype)))) for t in tensors])]
+
+
+class Residuals(Program):
+    """(*operands) -> the results of `of`, and the residuals of its derivative that are not operands or results."""
+
+    def __init__(self, of: Program, wanted: Mask) -> None:
+        self.of = of
+        self.wanted = wanted
+        self._pull: Any = None, 0
+        super().__init__(f"{of.name}_forward", self._forward, (), of.weak)
+
+    def _forward(self, *arrays: Any) -> list[Any]:
+        differentiated = [a for a, want in zip(arrays, self.wanted, strict=True) if want]
+
+        def floats(*differentiated: Any) -> tuple[list[Any], list[Any]]:
+            results = reversible(self.of.leaves)(*_merged(arrays, self.wanted, differentiated))
+            return [r for r in results if _is_float(r)], results
+
+        _, pull, results = jax.vjp(floats, *differentiated, has_aux=True)
+        leaves, tree = jax.tree.flatten(pull)
+        known = [*arrays, *results]
+        kept: list[Any] = []
+        places: list[Any] = []  # of each residual: an index among operands, results and residuals, or a constant
+        for leaf in leaves:
+            if not isinstance(leaf, Tracer):
+                places.append(_Constant(leaf))
+                continue
+            index = next((i for i, array in enumerate([*known, *kept]) if array is leaf), len(known) + len(kept))
+            if index == len(known) + len(kept):
+                kept.append(leaf)
+            places.append(index)
+        floats_of = [_is_float(r) for r in results]
+        kinds = [(r.dtype, r.shape) for r in results if _is_float(r)]
+        self._pull = (tree, places, kinds, floats_of), len(kept)
+        return [*results, *kept]
+
+    def _trace(self, tensors: Sequence[torch.Tensor]) -> Call:
+        call = super()._trace(tensors)
+        call.pull, call.kept = self._pull
+        return call
+
+    def backward(self, call: Call, given: Mask) -> Program:
+        """(*operands, *results and residuals, *cotangents of the results `given`) -> the gradients."""
+        known = call.backward.get(given)
+        if known is None:
+            tree, places, floats, floats_of = call.pull
+            count = len(self.wanted) + len(call.results)
+
+            def gradients(*arrays: Any) -> list[Any]:
+                held, cotangents = arrays[:count], iter(arrays[count:])
+                leaves = [place.value if isinstance(place, _Constant) else held[place] for place in places]
+                given_floats = [give for give, is_one in zip(given, floats_of, strict=True) if is_one]
+                complete = [
+                    _conjugate(next(cotangents)).astype(dtype) if give else jnp.zeros(shape, dtype)
+                    for give, (dtype, shape) in zip(given_floats, floats, strict=True)
+                ]
+                return [_conjugate(g) for g in jax.tree.unflatten(tree, leaves)(complete)]
+
+            known = call.backward[given] = Program(f"{self.of.name}_backward", gradients)
+        return known
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A residual that is the same in every run."""
+
+    value: Any
+
+
+def describe(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    """`float32[8, 128]`."""
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+def _torch_dtype(name: str, dtype: Any) -> torch.dtype:
+    if dtype not in TORCH_DTYPES:
+        raise NotImplementedError(
+            f"{name} returned an array of dtype {dtype}, which no tensor can have: convert it in the function, by "
+            "x.astype(jnp.int8) for one"
+        )
+    return TORCH_DTYPES[dtype]
+
+
+def _is_float(array: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(array), jnp.inexact))
+
+
+def _conjugate(array: Any) -> Any:
+    """JAX's cotangents of complex numbers are the conjugates of torch's gradients."""
+    return jnp.conj(array) if jnp.issubdtype(array.dtype, jnp.complexfloating) else array
+
+
+def _merged(arrays: Sequence[Any], mask: Mask, chosen: Sequence[Any]) -> list[Any]:
+    """`arrays`, with the elements of `chosen` where the mask is set."""
+    replacements = iter(chosen)
+    return [next(replacements) if set_ else array for array, set_ in zip(arrays, mask, strict=True)]
+
+
+def _vjp(function: Function, wanted: Mask, given: Mask) -> Function:
+    def gradients(*arrays: Any) -> list[Any]:
+        operands, cotangents = arrays[: len(wanted)], iter(arrays[len(wanted) :])
+
+        def chosen(*differentiated: Any) -> list[Any]:
+            results = reversible(function)(*_merged(operands, wanted, differentiated))
+            return [r for r, give in zip(results, given, strict=True) if give]
+
+        results, pull = jax.vjp(chosen, *[a for a, want in zip(operands, wanted, strict=True) if want])
+        return [_conjugate(g) for g in pull([_conjugate(next(cotangents)).astype(r.dtype) for r in results])]
+
+    return gradients
+
+
+def _jvp(function: Function, given: Mask) -> Function:
+    def tangents(*arrays: Any) -> list[Any]:
+        operands, directions = arrays[: len(given)], arrays[len(given) :]
+
+        def floats(*differentiated: Any) -> list[Any]:
+            results = scanned(function)(*_merged(operands, given, differentiated))
+            return [r for r in results if _is_float(r)]
+
+        primals = [a for a, give in zip(operands, given, strict=True) if give]
+        return jax.jvp(floats, primals, [d.astype(p.dtype) for d, p in zip(directions, primals, strict=True)])[1]
+
+    return tangents

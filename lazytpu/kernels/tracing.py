@@ -1,0 +1,161 @@
+"""Tracing a JAX function once for the shapes and dtypes of its operands: its results, its body, and its key.
+
+The key is the function's name and a digest of what it computes: its jaxpr, and the StableHLO it is lowered to, captured
+values included. Neither the name nor an address tells two functions apart, so a changed function is another kernel in
+every cache, and the same one is found again by every process.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from lazytpu.ir import bodies
+from lazytpu.kernels import errors
+from lazytpu.kernels.jaxprs import equations
+from lazytpu.kernels.pallas_calls import for_platform
+from lazytpu.runtime import client
+from lazytpu.runtime.jax_functions import lower_jax_function
+
+Operand = tuple[np.dtype[Any], tuple[int, ...], bool]
+"""dtype, shape, and whether it is a number of Python, whose type gives way to that of arrays."""
+
+_CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A function traced for given operands: the key of its body, and the (dtype, shape) of its results."""
+
+    key: str
+    results: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
+
+
+def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True) -> Traced:
+    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any.
+
+    64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise as jax is configured.
+    Raises TypeError, ValueError or RuntimeError for what is not a pure JAX function, and NotImplementedError for what
+    cannot be lowered.
+    """
+    wide = bool(jax.config.read("jax_enable_x64")) or any(dtype in _WIDE for dtype, _, _ in operands)
+    with jax.enable_x64(wide):
+        closed = _trace(name, function, operands, check)
+        results = tuple((np.dtype(a.dtype), tuple(a.shape)) for a in closed.out_avals)
+        lower = partial(_lowered, name, closed, [(dtype, shape) for dtype, shape, _ in operands], wide)
+        platform = client.platform()
+        body = lower(platform)
+        digest = hashlib.sha256(f"{platform} {wide}\n{_ADDRESS.sub('', str(closed))}\n".encode())
+        digest.update(body)
+    key = f"{identifier(name)}_{digest.hexdigest()[:16]}"
+    bodies.provide(key, platform, body, lower)
+    return Traced(key, results)
+
+
+def identifier(name: str) -> str:
+    """A name as part of the names of ops and functions: `<lambda>` becomes `lambda`."""
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return word if word[:1].isalpha() else f"kernel_{word}".rstrip("_")
+
+
+def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool) -> Any:
+    traces: list[weakref.ref[Any]] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        if leaves:
+            traces.append(weakref.ref(client.trace_of(leaves[0])))
+        results = function(*leaves)
+        for value in results:
+            if not isinstance(value, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+                raise _Foreign(value)
+        if not results:
+            raise _Nothing
+        return results
+
+    arguments = [jax.ShapeDtypeStruct(shape, dtype, weak_type=weak) for dtype, shape, weak in operands]
+    try:
+        traced = jax.jit(flat, keep_unused=True).trace(*arguments)
+    except _Foreign as error:
+        raise errors.foreign_result(name, error.value) from None
+    except _Nothing:
+        raise TypeError(f"{name} returned no array: a kernel returns what it computes") from None
+    except Exception as error:
+        raise errors.untraceable(name, error) from error
+    if _is_open(traced.jaxpr, len(operands)):
+        raise errors.escaped(name)
+    _check_effects(name, traced)
+    if check:
+        _check_leaks(name, traces)
+    return client.without_dead_code(traced.jaxpr)
+
+
+class _Nothing(Exception):
+    """The function returned nothing."""
+
+
+class _Foreign(Exception):
+    """The function returned something that is no array."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+def _is_open(closed: Any, operands: int) -> bool:
+    """Whether a jaxpr uses a tracer of another trace: it then has more parameters than operands, or variables that
+    nothing in it defines."""
+    jaxpr = closed.jaxpr
+    if len(jaxpr.invars) != operands or len(closed.consts) != len(jaxpr.constvars):
+        return True
+    defined = {*jaxpr.constvars, *jaxpr.invars}
+    for equation in jaxpr.eqns:
+        if any(not isinstance(atom, core.Literal) and atom not in defined for atom in equation.invars):
+            return True
+        defined.update(equation.outvars)
+    used = [atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)]
+    return not defined.issuperset(used)
+
+
+def _check_effects(name: str, traced: Any) -> None:
+    callbacks = {e.primitive.name for e in equations(traced.jaxpr.jaxpr)} & set(_CALLBACKS)
+    if callbacks:
+        raise errors.side_effect(name, ", ".join(sorted(callbacks)))
+    if traced.jaxpr.effects:
+        raise errors.side_effect(name, ", ".join(map(str, traced.jaxpr.effects)))
+
+
+def _check_leaks(name: str, traces: Sequence[weakref.ref[Any]]) -> None:
+    """Raise RuntimeError if a tracer outlives the function's trace. Most traces die at once; a collection (0.1 s) tells
+    a leak from a circle."""
+    if any(trace() is not None for trace in traces):
+        gc.collect()
+        if any(trace() is not None for trace in traces):
+            raise errors.leaked(name)
+
+
+def _lowered(name: str, closed: Any, operands: list[Any], wide: bool, platform: str) -> bytes:
+    """The body for a platform. Raises ValueError when the function cannot be lowered for it."""
+    with jax.enable_x64(wide):
+        function = core.jaxpr_as_fun(for_platform(closed, platform))
+        raw = None if platform == client.platform() else {"gpu": "cuda"}.get(platform, platform)
+        try:
+            return lower_jax_function(function, operands, raw, wide)[0]
+        except Exception as error:
+            wide_hint = (
+                ". It has 64-bit operands, which Pallas cannot lower for a TPU: convert them (indices by x.int())"
+                if wide and platform == "tpu"
+                else ""
+            )
+            raise ValueError(f"{name} cannot be lowered for {platform!r}: {error}{wide_hint}") from error

@@ -1,0 +1,99 @@
+"""Bags of embeddings against torch's CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.aten.deferred import check
+from tests.aten.harness import run
+
+A = torch.ops.aten
+SUM, MEAN, MAX = 0, 1, 2
+INDICES, OFFSETS = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9]), torch.tensor([0, 4, 4])
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    torch.manual_seed(sum(shape))
+    return torch.randn(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("mode", [MEAN, MAX])
+@pytest.mark.parametrize("padding", [-1, 4])
+@pytest.mark.parametrize("last", [False, True])
+def test_modes(mode: int, padding: int, last: bool) -> None:
+    """The CPU's maxima indices of a mean are its bag sizes, which no one reads: compared for the maximum only."""
+    offsets = torch.tensor([0, 4, 4, 8]) if last else OFFSETS
+    if mode == MAX:
+        check(A._embedding_bag.default, values(10, 3), INDICES, offsets, False, mode, False, None, last, padding)
+    else:
+        compare_output(INDICES, offsets, mode, None, last, padding)
+
+
+def compare_output(
+    indices: torch.Tensor, offsets: torch.Tensor, mode: int, weights: Any, last: bool, padding: int
+) -> None:
+    arguments = (values(10, 3), indices, offsets, False, mode, False, weights, last, padding)
+    expected = A._embedding_bag.default(*arguments)
+    results = run(A._embedding_bag.default, *arguments, outs=list(expected))
+    torch.testing.assert_close(results[0], expected[0])
+    torch.testing.assert_close(results[1], expected[1])
+    torch.testing.assert_close(results[2], expected[2])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sum(weighted: bool) -> None:
+    weights = values(8) if weighted else None
+    for padding in (-1, 2):
+        compare_output(INDICES, OFFSETS, SUM, weights, False, padding)
+    compare_output(torch.ones(0, dtype=torch.int64), torch.tensor([0, 0]), SUM, None, False, -1)
+
+
+def saved(mode: int, padding: int, weights: torch.Tensor | None = None) -> Any:
+    results = A._embedding_bag.default(values(10, 3), INDICES, OFFSETS, False, mode, False, weights, False, padding)
+    return torch.tensor([0, 0, 0, 0, 2, 2, 2, 2]), results[2], results[3]
+
+
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+@pytest.mark.parametrize("padding", [-1, 4])
+def test_gradient_of_the_table(mode: int, padding: int) -> None:
+    rest = (10, False, mode, values(8) if mode == SUM else None, padding)
+    check(A._embedding_bag_dense_backward.default, values(3, 3), INDICES, *saved(mode, padding), *rest)
+
+
+def test_gradient_by_frequency() -> None:
+    """Each row's gradient is divided by how often the row is used. (The CPU looks the number up at the wrong index.)"""
+    grad, member = values(3, 3), saved(SUM, -1)[0]
+    arguments = (grad, INDICES, *saved(SUM, -1), 10, True, SUM, None, -1)
+    results = run(A._embedding_bag_dense_backward.default, *arguments, outs=[torch.empty(10, 3)])
+    expected = A.embedding_dense_backward.default(grad[member], INDICES, 10, -1, True)
+    torch.testing.assert_close(results[0], expected)
+
+
+def test_gradient_of_the_weights() -> None:
+    member = saved(SUM, -1)[0]
+    op = A._embedding_bag_per_sample_weights_backward.default
+    for padding in (-1, 4):
+        check(op, values(3, 3), values(10, 3), INDICES, OFFSETS, member, SUM, padding)
+
+
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+def test_gradient_without_the_bag_of_each_index(mode: int) -> None:
+    member, sizes, maxima = saved(mode, -1)
+    arguments = (values(3, 3), INDICES, OFFSETS, member[:0], sizes, maxima, 10, False, mode, False, None, -1)
+    results = run(A._embedding_bag_backward.default, *arguments, outs=[torch.empty(10, 3)])
+    op = A._embedding_bag_dense_backward.default
+    expected = op(values(3, 3), INDICES, member, sizes, maxima, 10, False, mode, None, -1)
+    torch.testing.assert_close(results[0], expected)
+
+
+@pytest.mark.parametrize("offsets", [[1, 2], [0, 4]])
+def test_offsets_that_do_not_fit(offsets: list[int]) -> None:
+    """The first bag starts at 0, the last one within the indices."""
+    table, rows = torch.randn(4, 2), torch.tensor([0, 1, 2])
+    op = A._embedding_bag.default
+    outs = list(op(table, rows, torch.tensor([0, 2])))
+    with pytest.raises(IndexError, match="offsets"):
+        run(op, table, rows, torch.tensor(offsets), outs=outs)

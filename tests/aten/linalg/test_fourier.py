@@ -1,0 +1,39 @@
+"""Fourier transforms against torch's CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.aten.deferred import check
+
+A = torch.ops.aten
+
+
+def values(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    torch.manual_seed(len(shape))
+    return torch.randn(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("dim", [[0], [3], [0, 1], [1, 0, 2], [0, 1, 2, 3]], ids=str)
+def test_complex(dtype: torch.dtype, dim: list[int]) -> None:
+    for normalization, forward in ((0, True), (1, False), (2, False)):
+        check(A._fft_c2c.default, values(3, 4, 5, 2, dtype=dtype), dim, normalization, forward)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dim", [[0], [2], [0, 1], [2, 0, 1]], ids=str)
+def test_real(dtype: torch.dtype, dim: list[int]) -> None:
+    x = values(3, 4, 5, dtype=dtype)
+    check(A._fft_r2c.default, x, dim, 0, True)
+    check(A._fft_r2c.default, x, dim, 1, False)
+    half = torch.fft.rfftn(x, dim=dim)
+    check(A._fft_c2r.default, half, dim, 2, x.shape[dim[-1]])
+
+
+def test_lengths() -> None:
+    half = torch.fft.rfft(values(3, 8, dtype=torch.float32))
+    for last in (8, 9):
+        check(A._fft_c2r.default, half, [1], 0, last)
+    check(A._fft_r2c.default, torch.ones(3, 1), [1], 0, True)

@@ -1,0 +1,50 @@
+"""LDL factors with LAPACK's pivots, and solves by them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from tests.aten.deferred import check
+
+A = torch.ops.aten
+
+
+def cases() -> list[Any]:
+    """All sizes of one dtype that tells the two kinds apart, one size of the others."""
+    every = list(itertools.product((1, 2, 6), (False, True), (torch.float32, torch.float64, torch.complex64)))
+    in_gate = [dtype.is_complex or (n, hermitian) == (6, False) for n, hermitian, dtype in every]
+    return [pytest.param(*case, marks=() if gate else pytest.mark.long) for case, gate in zip(every, in_gate)]
+
+
+@pytest.mark.parametrize(("n", "hermitian", "dtype"), cases(), ids=str)
+def test_factors_and_solves(n: int, hermitian: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(n)
+    x = torch.randn(4, n, n, dtype=dtype)  # indefinite: some blocks have two rows
+    check(A.linalg_ldl_factor_ex.default, x, hermitian=hermitian, rtol=1e-3, atol=1e-4)
+    factors, pivots, _ = A.linalg_ldl_factor_ex.default(x, hermitian=hermitian)
+    rhs = torch.randn(4, n, 2, dtype=dtype)
+    check(A.linalg_ldl_solve.default, factors, pivots, rhs, hermitian=hermitian, rtol=2e-3, atol=1e-3)
+
+
+def test_blocks_of_two_rows_and_info() -> None:
+    turned = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
+    _, pivots, info = A.linalg_ldl_factor_ex.default(turned)
+    assert pivots.tolist() == [-3, -3, 3] and info.item() == 3
+    check(A.linalg_ldl_factor_ex.default, turned)
+    check(A.linalg_ldl_factor_ex.default, torch.zeros(2, 2, 2))
+
+
+def test_empty() -> None:
+    check(A.linalg_ldl_factor_ex.default, torch.empty(2, 0, 0))
+    factors, pivots, _ = A.linalg_ldl_factor_ex.default(torch.eye(3))
+    check(A.linalg_ldl_solve.default, factors, pivots, torch.empty(3, 0))
+
+
+def test_a_batch_of_right_hand_sides() -> None:
+    torch.manual_seed(0)
+    factors, pivots, _ = A.linalg_ldl_factor_ex.default(torch.randn(3, 3))
+    check(A.linalg_ldl_solve.default, factors, pivots, torch.randn(2, 3, 2), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,62 @@
+"""Conversions and copies against torch's CPU."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.aten.batch import Case, check_all
+from tests.aten.deferred import check
+from tests.aten.samples import ALL, finite, normal
+
+A = torch.ops.aten
+EVERY = (*ALL, torch.int16, torch.uint16, torch.uint32, torch.complex128)
+
+
+@pytest.mark.parametrize("source", EVERY, ids=str)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real discards the imaginary part")
+def test_every_dtype_to_every_other(source: torch.dtype) -> None:
+    values = finite(
+        torch.complex64 if source.is_complex else torch.float64 if source.is_floating_point else torch.int64
+    )
+    if source is torch.bool:
+        values = values != 0
+    values = values.to(source)
+    assert check_all([Case(A._to_copy.default, (values,), {"dtype": to}) for to in EVERY]) == len(EVERY)
+
+
+def test_floats_wrap_around_in_narrow_integers() -> None:
+    x = torch.tensor([300.0, -1.0, 255.9, -128.5, 70000.0, -40000.0, 1e6])
+    narrow = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32)
+    check_all([Case(A._to_copy.default, (x.to(d),), {"dtype": to}) for d in (x.dtype, torch.float64) for to in narrow])
+
+
+def test_nan_is_true() -> None:
+    check(A._to_copy.default, torch.tensor([math.nan, 0.0, -0.0, math.inf, 1e-30]), dtype=torch.bool)
+    check(A._to_copy.default, torch.tensor([0j, 1j, 1 + 0j]), dtype=torch.bool)
+
+
+def test_halves_are_rounded_by_way_of_f32() -> None:
+    double = torch.tensor([1.0 + 2.0**-8 + 2.0**-40, 1.0 + 2.0**-11 + 2.0**-40, 1e30], dtype=torch.float64)
+    whole = torch.tensor([257, 2**24 + 2**15 + 1, 2**40 + 3])
+    halves = (torch.bfloat16, torch.float16)
+    check_all([Case(A._to_copy.default, (x,), {"dtype": to}, exact=True) for x in (double, whole) for to in halves])
+
+
+def test_copies_take_the_dtype_and_shape_of_the_destination() -> None:
+    check(A.copy.default, torch.zeros(2, 3, dtype=torch.int32), torch.tensor([1.7, -2.9, 3.0]))
+    check(A.copy_.default, torch.zeros(2, 3, dtype=torch.uint8), torch.tensor(-1.0))
+    check(A.clone.default, normal(torch.bfloat16, 2, 3))
+    check(A.alias_copy.default, normal(torch.float32, 0))
+    check(A.lift_fresh_copy.default, normal(torch.float32, 2))
+    check(A.detach_copy.default, normal(torch.float32, 2))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=str)
+def test_fills(dtype: torch.dtype) -> None:
+    x = torch.zeros(2, 3, dtype=dtype)
+    numbers = (1, True, 0.1) if dtype.is_floating_point or dtype.is_complex else (1, True)
+    check_all([Case(A.fill.Scalar, (x, n)) for n in numbers] + [Case(A.fill.Tensor, (x, torch.tensor(1)))])
+    check(A.fill_.Scalar, x, 1)

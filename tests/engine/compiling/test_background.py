@@ -1,0 +1,206 @@
+"""Programs that compile in the background: patience, failures, interrupts, threads, the line that is shown."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.engine.compiling import progress
+from lazytpu.engine.compiling.progress import Progress, describe
+from lazytpu.runtime.errors import CompileError
+from tests.engine.conftest import Gate
+
+
+def metric(name: str) -> int:
+    return lazytpu.metrics()[name]
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def step(x: torch.Tensor, kept: bool = False) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    middle = x.cos()
+    end = middle.square().sum(0)
+    return (end, middle) if kept else end
+
+
+def test_small_programs_are_waited_for() -> None:
+    x = torch.rand(3, 29).to("tpu")
+    before = metric("stepwise")
+    with lazytpu.options(background_compile=120):
+        step(x).tolist()
+    assert metric("stepwise") == before
+
+
+def test_zero_compiles_on_the_thread_that_cuts(gate: Gate) -> None:
+    x = torch.rand(3, 31).to("tpu")
+    with lazytpu.options(background_compile=0):
+        step(x).tolist()
+    assert gate.asked == []
+
+
+@pytest.mark.parametrize("mode", ["lazy", "strict", "debug"])
+def test_other_modes_wait_for_their_programs(gate: Gate, mode: str) -> None:
+    x = torch.rand(3, 37).to("tpu")
+    with lazytpu.mode(mode):
+        got = step(x).cpu()
+    assert gate.asked == []
+    torch.testing.assert_close(got, step(x.cpu()))
+
+
+def test_the_program_is_used_by_the_first_cut_after_it_is_ready(gate: Gate) -> None:
+    x = torch.rand(3, 41).to("tpu")
+    lazytpu.sync()
+    before, hits, steps = metric("stepwise"), metric("hits"), metric("steps")
+    for i in range(3):
+        step(x).tolist()
+        assert (metric("stepwise") - before, metric("hits") - hits) == (i + 1, 0)
+    assert len(gate.asked) == 1, "one compilation, whichever step waits for it"
+    gate.open()
+    compiles = metric("compiles")
+    torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
+    assert (metric("stepwise") - before, metric("hits") - hits, metric("steps") - steps) == (3, 1, 4)
+    assert metric("compiles") == compiles
+
+
+def test_a_program_that_compiles_serves_only_cuts_it_fits(gate: Gate) -> None:
+    x = torch.rand(3, 43).to("tpu")
+    lazytpu.sync()
+    step(x).tolist()
+    results = step(x, kept=True)
+    lazytpu.mark_step()
+    assert len(gate.asked) == 2, "the first program does not compute the second result"
+    del results
+    step(x).tolist()
+    assert len(gate.asked) == 2, "both would do"
+    gate.open()
+    for a, b in zip(step(x, kept=True), step(x.cpu(), kept=True), strict=True):
+        torch.testing.assert_close(a.cpu(), b)
+
+
+def test_donation_belongs_to_the_cut_it_was_decided_for(gate: Gate) -> None:
+    """The program that is compiled overwrites x; the cut that comes next needs x afterwards."""
+    x = torch.full((64,), 2.0).to("tpu")
+    lazytpu.sync()
+    x.mul_(3)
+    lazytpu.mark_step()
+    gate.open()
+    kept = x.detach()
+    other = x.clone()
+    x.mul_(3)
+    lazytpu.mark_step()
+    assert [float(t[0]) for t in (x, kept, other)] == [18.0, 18.0, 6.0]
+
+
+def test_a_failure_is_raised_by_the_next_cut_and_nothing_is_lost(gate: Gate) -> None:
+    x, w = torch.rand(3, 47).to("tpu"), torch.zeros(47).to("tpu")
+    lazytpu.sync()
+
+    def train() -> None:
+        w.add_(step(x))
+        lazytpu.mark_step()
+
+    train()
+    train()
+    gate.error = CompileError("train", "INTERNAL: no luck")
+    gate.open()
+    with pytest.raises(CompileError, match="no luck") as caught:
+        train()
+    notes = "".join(caught.value.__notes__)
+    assert "test_background.py" in notes and "op by op" in notes
+    gate.error = None
+    train()
+    torch.testing.assert_close(w.cpu(), 4 * step(x.cpu()))
+
+
+def test_a_failure_within_patience_is_raised_by_its_own_cut(gate: Gate) -> None:
+    x = torch.rand(3, 53).to("tpu")
+    kept = x + 1
+    lazytpu.options.background_compile = 0
+    lazytpu.mark_step()
+    gate.error = CompileError("step", "INTERNAL: no luck")
+    gate.open()
+    lost = step(x)
+    with pytest.raises(CompileError, match="no luck") as caught:
+        lazytpu.mark_step()
+    assert "results are lost" in "".join(caught.value.__notes__)
+    with pytest.raises(CompileError, match="no luck"):
+        lost.cpu()
+    gate.error = None
+    torch.testing.assert_close(kept.cpu(), x.cpu() + 1)
+    torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
+
+
+def test_two_threads_wait_for_one_compilation(gate: Gate) -> None:
+    x = torch.rand(3, 59).to("tpu")
+    lazytpu.sync()
+    lazytpu.options.background_compile = 120
+    results: list[torch.Tensor] = []
+    threads = [threading.Thread(target=lambda: results.append(step(x).cpu())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until(lambda: bool(gate.asked))
+    gate.open()
+    for thread in threads:
+        thread.join(120)
+    assert len(gate.asked) <= 2 and len(results) == 2
+    for result in results:
+        torch.testing.assert_close(result, step(x.cpu()))
+
+
+# -- the line
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def jobs(*seconds: float) -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(number=i, what=f"program {i} train (1,359 recorded ops)", seconds=s, meanwhile=None)
+        for i, s in enumerate(seconds)
+    ]
+
+
+def test_the_line_says_what_how_long_and_how_many() -> None:
+    line = describe(jobs(12.3, 4.5, 3.0))
+    assert "program 0 train (1,359 recorded ops), 12 s, 2 more to go" in line
+
+
+def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(progress.sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    running = jobs(7.0)
+    shown = Progress(lambda: list(running))
+    shown.show()
+    until(lambda: "program 0 train" in terminal.getvalue())
+    running.clear()
+    shown.close()
+    assert terminal.getvalue().endswith("\r")
+    assert not any(t.name == "lazytpu progress" for t in threading.enumerate())
+
+
+def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    running = jobs(7.0)
+    shown = Progress(lambda: running)
+    shown.show()
+    assert capfd.readouterr().err == ""
+    with lazytpu.options(debug=1):
+        shown.show()
+        shown.show()
+    assert capfd.readouterr().err.count("compiling program 0 train (1,359 recorded ops)") == 1

@@ -1,0 +1,23 @@
+"""Making a program in a test, and what is said of it."""
+
+from __future__ import annotations
+
+import torch
+
+import lazytpu
+from lazytpu.engine.recompiles.explanation import Made
+
+
+def on_tpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(*shape, dtype=dtype).to("tpu")
+
+
+def explanation_of(step: object, *args: object) -> Made:
+    """What the last program made by `step(*args)` and a cut is; a step that made none is an error."""
+    before = len(lazytpu.explain()) + lazytpu.explain().forgotten
+    kept = step(*args)  # type: ignore[operator]
+    lazytpu.mark_step()
+    del kept
+    explained = lazytpu.explain()
+    assert len(explained) + explained.forgotten == before + 1, "one program"
+    return explained[-1]

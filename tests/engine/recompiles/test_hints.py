@@ -1,0 +1,259 @@
+"""Why a program was made: settings and modes, the hints at what lies behind a reason, and how it is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.engine.recompiles.explanation import Made
+from lazytpu.engine.recompiles.history import Recompiles
+from lazytpu.engine.recompiles.reasons import CODES
+from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.trace.recorder import Trace
+from tests import zygote
+from tests.engine.recompiles.explained import explanation_of, on_tpu
+
+pytestmark = pytest.mark.usefixtures("fresh_traces")
+
+
+@pytest.fixture
+def explained() -> Iterator[Callable[..., Made]]:
+    """What a history of its own says of the trace that an expression records; nothing is compiled."""
+    history, states = Recompiles(lambda epoch: {}), []
+
+    def explained(expression: Callable[[], object], mode: str = "fused") -> Made:
+        lazytpu.mark_step()
+        kept = expression()
+        state = recorder().state
+        states.append(state)  # as the trie does, in which the next cut leaves it
+        trace = Trace(state, 1, [], [], [], 0.0, mode)
+        number = len(history.explanation())
+        with history.making(number, "step", trace, state.records(), (state.slots - 1,), ()) as making:
+            making.made("compiled", frozenset())
+        del kept
+        return history.explanation()[-1]
+
+    yield explained
+    lazytpu.mark_step()
+
+
+def test_settings_modes_and_dropped_programs(explained: Callable[..., Made]) -> None:
+    x = on_tpu(4, 3)
+
+    def step() -> torch.Tensor:
+        return x.tanh().sinh().sum()
+
+    assert explained(step).code == "first"
+    dropped = explained(step)
+    assert (dropped.code, dropped.nearest) == ("dropped", 0)
+    with lazytpu.options(bounds_check=False):
+        explanation = explained(step)
+    assert explanation.code == "options"
+    assert "`bounds_check True` is now `bounds_check False`" in explanation.text
+    explanation = explained(step, "lazy")
+    assert explanation.code == "mode"
+    assert "the mode was fused, is lazy" in explanation.text
+    assert explanation.recompile == 0, "a setting that is changed does not count"
+
+
+def test_a_mode_that_cuts_differently(explained: Callable[..., Made]) -> None:
+    x = on_tpu(4, 3)
+
+    def step(whole: bool) -> torch.Tensor:
+        y = x
+        for _ in range(9 if whole else 1):
+            y = y.sinh()
+        return y.cos() if whole else y
+
+    explained(lambda: step(True))
+    explanation = explained(lambda: step(False), "lazy")
+    assert explanation.code == "mode"
+    assert "were parts of programs of mode fused; the mode is now lazy" in explanation.text
+
+
+def test_strict_mode_after_fused() -> None:
+    x = on_tpu(4, 9)
+
+    def step() -> torch.Tensor:
+        return x.tanh().asin().sum()
+
+    explanation_of(step)
+    before = len(lazytpu.explain())
+    with lazytpu.mode("strict"):
+        step()
+    explanations = list(lazytpu.explain())[before:]
+    assert [m.code for m in explanations] == ["mode"] * 3
+    assert all("were parts of programs of mode fused; the mode is now strict" in m.text for m in explanations)
+    assert {m.recompile for m in explanations} == {0}
+
+
+def test_what_only_the_first_time_makes() -> None:
+    masks: dict[str, torch.Tensor] = {}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        if "mask" not in masks:
+            masks["mask"] = torch.full((4, 7), 0.5, device="tpu")
+        return (x.tanh() * masks["mask"]).sum()
+
+    explanation_of(step, on_tpu(4, 7))
+    explanation = explanation_of(step, on_tpu(4, 7))
+    assert (explanation.hint, explanation.recompile) == ("first-time", 0)
+
+
+def test_train_and_eval_and_a_step_without_backward() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.ReLU(), torch.nn.Tanh()).to(
+        "tpu"
+    )
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return model(x).exp().sum()
+
+    explanation_of(step, on_tpu(4, 3))
+    model.eval()
+    explanation = explanation_of(step, on_tpu(4, 3))
+    assert (explanation.code, explanation.hint) == ("new-trace-path", "train-eval")
+
+    def learn(x: torch.Tensor, train: bool) -> torch.Tensor:
+        loss = model(x).sin().sum()
+        if train:
+            loss.backward()
+            model.zero_grad()
+        return loss
+
+    explanation_of(learn, on_tpu(5, 3), True)
+    explanation = explanation_of(learn, on_tpu(5, 3), False)
+    assert (explanation.code, explanation.hint) == ("new-trace-path", "evaluation")
+    assert explanation.recompile == 0, "each of the two is compiled once"
+
+
+def test_the_first_step_of_an_optimizer() -> None:
+    weight = torch.nn.Parameter(on_tpu(4, 3))
+    optimizer = torch.optim.Adam([weight])
+
+    def step() -> torch.Tensor:
+        loss = (weight * 2).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    explanation_of(step)
+    second = explanation_of(step)
+    assert second.hint == "optimizer-states"
+    assert second.fix == "none needed: happens once"
+    assert second.recompile == 0, "warming up does not count"
+    before = len(lazytpu.explain())
+    step()
+    lazytpu.mark_step()
+    assert len(lazytpu.explain()) == before
+
+
+def test_an_optimizer_that_warms_up() -> None:
+    weight = torch.nn.Parameter(on_tpu(4, 5))
+    optimizer = torch.optim.RAdam([weight], foreach=False)
+
+    def step() -> None:
+        (weight * 2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        lazytpu.mark_step()
+
+    hints = []
+    for _ in range(8):
+        before = len(lazytpu.explain())
+        step()
+        hints.append(lazytpu.explain()[-1].hint if len(lazytpu.explain()) > before else None)
+    assert hints == ["", "optimizer-states", None, None, None, "optimizer-branch", None, None]
+
+
+def test_inputs_that_differ_in_the_same_size() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.erf().mul(2).sub(y).sum()
+
+    explanation_of(step, on_tpu(32, 3), on_tpu(32, 3))
+    both = explanation_of(step, on_tpu(8, 3), on_tpu(8, 3))
+    assert (both.code, both.hint) == ("shape", "last-batch")
+    assert f"nearest program #{both.nearest} differs only in that size" in both.text
+    other = explanation_of(step, on_tpu(16, 3), on_tpu(1, 3))
+    assert (other.code, f"nearest program is #{other.nearest}" in other.text) == ("shape", True)
+
+
+def test_the_same_ops_as_part_of_another_trace() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.erfc().mul(3).cos()
+
+    whole = explanation_of(step, on_tpu(6, 3))
+    x = on_tpu(6, 3)
+    unread = x.sin()
+    step(x).cpu()  # takes what it needs out of the trace
+    explanation = lazytpu.explain()[-1]
+    lazytpu.mark_step()
+    assert unread.tolist() == x.cpu().sin().tolist()
+    assert (explanation.hint, explanation.nearest) == ("same-program", whole.number)
+    assert explanation.source in ("shared", "index")
+
+
+SCRIPT = """
+import torch
+import lazytpu
+x = torch.ones(5).to("tpu")
+y = x.exp().sin()
+lazytpu.mark_step()
+explained = lazytpu.explain()
+print(explained[-1].source, explained[-1].code, explained.compiles, lazytpu.metrics()["compiles"])
+"""
+
+
+def test_programs_from_the_cache_are_marked(tmp_path: Path) -> None:
+    def run(**settings: str) -> str:
+        environment = {**os.environ, "LAZYTPU_CACHE_DIR": str(tmp_path / "cache"), **settings}
+        return zygote.run(["-c", SCRIPT], env=environment, check=True).stdout
+
+    assert run().split() == ["compiled", "first", "1", "1"]
+    assert run().split() == ["index", "first", "0", "0"]
+    assert run(LAZYTPU_DUMP=str(tmp_path / "dump")).split() == ["disk", "first", "0", "0"]  # does without the index
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_program_shared_with_another_line_is_not_a_compilation() -> None:
+    def step(x: torch.Tensor, number: float) -> torch.Tensor:
+        return x.asinh() * number
+
+    assert explanation_of(step, on_tpu(7), 3.0).source == "compiled"
+    before = lazytpu.metrics()["compiles"]
+    # An int takes part in type promotion differently, and gives the same code here.
+    explanation = explanation_of(step, on_tpu(7), 3)
+    assert (explanation.code, explanation.source) == ("dtype", "shared")
+    assert lazytpu.metrics()["compiles"] == before
+
+
+def test_what_is_returned_counts_and_prints() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.sinh().cosh()
+
+    explanation_of(step, on_tpu(3))
+    explanation_of(step, on_tpu(4))
+    explained = lazytpu.explain()
+    assert sum(explained.counts.values()) == len(explained) == len(explained.programs)
+    assert set(explained.counts) <= set(CODES)
+    assert explained.compiles <= len(explained)
+    text = str(explained)
+    assert text == repr(explained)
+    assert explained[-1].text in text and all(line in text for line in explained[-1].diff)
+
+
+def test_debug_reports_each_compilation_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x.sinh().tan()
+
+    with lazytpu.options(debug=1):
+        explanation_of(step, on_tpu(3, 2))
+        explanation = explanation_of(step, on_tpu(4, 2))
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "is made because: no earlier program is like it" in printed
+    assert " ".join(explanation.text.split()) in printed

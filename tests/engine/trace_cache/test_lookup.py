@@ -1,0 +1,78 @@
+"""Lists that a process finds on disk instead of importing the rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lazytpu.aten import registry
+from lazytpu.engine.trace_cache import source_facts as remembered
+from lazytpu.runtime.cache.store import CacheWarning, store
+
+
+@pytest.fixture
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.load()
+    monkeypatch.setattr(registry, "_remembered", {})
+
+
+def test_a_list_is_made_once(empty_cache: Path) -> None:
+    calls: list[int] = []
+
+    def make() -> list[str]:
+        calls.append(1)
+        return ["aten.add.Tensor", "ü"]
+
+    assert [remembered.remembered("test", make) for _ in range(3)] == 3 * [["aten.add.Tensor", "ü"]]
+    assert remembered.remembered("another", list) == []
+    assert len(calls) == 1 and len(store().entries("list")) == 2
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"[1]", b"[", b"\xff"])
+def test_a_damaged_list_is_replaced_with_a_warning(empty_cache: Path, payload: bytes) -> None:
+    remembered.remembered("test", lambda: ["a"])
+    (entry,) = store().entries("list")
+    store().put("list", entry.key, payload, {})
+    with pytest.warns(CacheWarning, match="the cached list .* is damaged or foreign"):
+        assert remembered.remembered("test", lambda: ["a"]) == ["a"]
+    again = store().get("list", entry.key)
+    assert again is not None and again.payload == b'["a"]'
+
+
+def test_another_torch_or_lazytpu_has_lists_of_its_own(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered.remembered("test", lambda: ["ours"])
+    monkeypatch.setattr(remembered, "source_digest", lambda: "another")
+    assert remembered.remembered("test", lambda: ["theirs"]) == ["theirs"]
+    monkeypatch.undo()
+    monkeypatch.setattr("torch.__version__", "1.0")
+    assert remembered.remembered("test", lambda: ["old"]) == ["old"]
+
+
+def test_rules_from_outside_are_neither_stored_nor_overlooked(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered.remembered("test", lambda: ["ours"])
+    rule = registry.Rule(frozenset(), False, frozenset(), "shop.sale.default", lambda b, self: self)
+    monkeypatch.setitem(registry.RULES, rule.name, rule)
+    assert remembered.remembered("test", lambda: ["ours and theirs"]) == ["ours and theirs"]
+    assert len(store().entries("list")) == 1
+
+
+def test_the_facts_of_rules_are_what_the_rules_say(
+    empty_cache: Path, nothing_remembered: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found on disk, with no family imported, they are those of the rules; and a script's own rule comes on top."""
+    expected = {
+        name: registry.Facts(rule.numbers, rule.random, rule.specialized) for name, rule in registry.RULES.items()
+    }
+    remembered.recall_rules()
+    monkeypatch.setattr(registry, "RULES", {})
+    monkeypatch.setattr(registry, "_families", [])
+    remembered.recall_rules()
+    assert registry.facts() == expected and len(expected) > 500
+    for field in ("random", "numbers", "specialized"):
+        assert any(getattr(facts, field) for facts in expected.values())
+    mine = registry.Rule(frozenset({"price"}), False, frozenset(), "shop.sale.default", lambda b, self: self)
+    monkeypatch.setitem(registry.RULES, mine.name, mine)
+    assert registry.facts()[mine.name] is mine and len(registry.facts()) == len(expected) + 1

@@ -1,0 +1,210 @@
+"""Calls of custom kernels: values, settings, trees of arrays, writes, one record each, the same in all modes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.pallas import custom_jax_kernel
+from tests.kernels.pallas_kernels import matmul, softmax
+
+
+def tpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype).to("tpu")
+
+
+def test_bare_and_with_options():
+    bare = custom_jax_kernel(softmax)
+    named = custom_jax_kernel(name="rows")(softmax)
+    x = torch.randn(16, 32)
+    for kernel in (bare, named):
+        torch.testing.assert_close(kernel(x.to("tpu")).cpu(), x.softmax(-1))
+    assert (bare.name, named.name, bare.__wrapped__) == ("softmax", "rows", softmax)
+    assert repr(bare).startswith("<custom kernel softmax(x: ")
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 13])
+def test_rows_that_fill_no_block(rows: int):
+    x = torch.randn(rows, 5)
+    torch.testing.assert_close(custom_jax_kernel(softmax)(x.to("tpu")).cpu(), x.softmax(-1))
+
+
+@pytest.mark.parametrize("mode", ["debug", "strict", "lazy", "fused"])
+def test_modes_agree(mode: str):
+    kernel, x = custom_jax_kernel(softmax), torch.randn(16, 32)
+    with lazytpu.mode(mode):
+        result = (kernel(x.to("tpu") * 2) + 1).cpu()
+    torch.testing.assert_close(result, (x * 2).softmax(-1) + 1)
+
+
+def test_a_call_is_one_record_and_one_op():
+    product = custom_jax_kernel(matmul)
+    x, y = tpu(256, 128) / 1e4, tpu(128, 128) / 1e4
+    lazytpu.sync()
+    with lazytpu.mode("lazy"):
+        z = product(x, y, bm=64)
+        assert [str(record.op) for record in recorder().state.records()] == ["lazytpu_kernels.matmul.f2_1"]
+        lazytpu.mark_step()
+    assert lazytpu.graphs()[-1].text().count("lazytpu.jax_call matmul_") == 1
+    torch.testing.assert_close(z.cpu(), x.cpu() @ y.cpu())
+
+
+def test_a_known_call_traces_nothing():
+    traced: list[Any] = []
+
+    def double(x: jax.Array) -> jax.Array:
+        traced.append(x.shape)
+        return x * 2
+
+    kernel, x = custom_jax_kernel(double), tpu(3)
+    for _ in range(3):
+        assert kernel(x).tolist() == [0, 2, 4]
+    kernel(tpu(4)).cpu()
+    assert traced == [(3,), (4,)]
+
+
+def test_settings_are_part_of_the_kernel():
+    @custom_jax_kernel
+    def scaled(x: jax.Array, factor: Any = 1, *, dtype: Any = None, name: str = "") -> Any:
+        return (x * factor).astype(dtype or x.dtype if not isinstance(factor, float) else jnp.float32)
+
+    x = tpu(3, dtype=torch.int32)
+    assert scaled(x, 2).tolist() == [0, 2, 4]
+    assert scaled(x, True).dtype is torch.int32  # True, 1 and 1.0 are three settings
+    assert scaled(x, 1.0).dtype is torch.float32
+    assert scaled(x, 1).dtype is torch.int32
+    assert scaled(x, factor=2, dtype=torch.bfloat16, name="a").dtype is torch.bfloat16
+
+
+def test_a_number_for_an_array_compiles_once():
+    @custom_jax_kernel
+    def axpy(a: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return a * x + y
+
+    x = tpu(4)
+    assert axpy(2.0, x, x).tolist() == [0, 3, 6, 9]
+    lazytpu.reset_metrics()
+    assert [axpy(a, x, x)[1].item() for a in (0.5, 3.0, 1.0)] == [1.5, 4, 2]
+    assert lazytpu.metrics()["compiles"] == lazytpu.metrics()["cache_misses"] == 0
+    assert axpy(2.0, x.bfloat16(), x.bfloat16()).dtype is torch.bfloat16  # its type gives way, as in JAX
+    assert axpy(torch.tensor(2.0), x.bfloat16(), x.bfloat16()).dtype is torch.float32
+
+
+def test_trees():
+    @custom_jax_kernel
+    def tree(state: dict[str, Any], pair: tuple[jax.Array, None]) -> Any:
+        return {"sum": state["a"] + state["b"][0], "none": None, "pair": (pair[0], [state["a"] * 2])}
+
+    x = tpu(3)
+    found = tree({"a": x, "b": [x + 1]}, (x, None))
+    assert found["sum"].tolist() == [1, 3, 5]
+    assert found["none"] is None
+    assert found["pair"][0].tolist() == [0, 1, 2]
+    assert found["pair"][1][0].tolist() == [0, 2, 4]
+
+
+def test_several_results_and_none_of_the_operands_kind():
+    whole, part = custom_jax_kernel(lambda x: (jnp.arange(3), x.sum()))(tpu(2, 3))
+    assert (whole.tolist(), part.item()) == ([0, 1, 2], 15)
+
+
+def test_views_and_transposes():
+    x = tpu(4, 6)
+    found = custom_jax_kernel(jnp.subtract)(x.t()[1:3], x[:2, :4].flip(1))
+    assert torch.equal(found.cpu(), x.cpu().t()[1:3] - x.cpu()[:2, :4].flip(1))
+
+
+def test_wide_types_stay_wide():
+    numbers, halves = custom_jax_kernel(lambda i: (i * 2, i / 2))(tpu(3, dtype=torch.int64))
+    assert (numbers.dtype, halves.dtype) == (torch.int64, torch.float64)
+    assert custom_jax_kernel(jnp.sin)(tpu(3, dtype=torch.float64)).dtype is torch.float64
+    assert custom_jax_kernel(lambda x: x + jnp.arange(3))(tpu(3)).dtype is torch.float32
+    big = torch.tensor([1 << 40], device="tpu")
+    assert custom_jax_kernel(lambda i: i + 1)(big).item() == (1 << 40) + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.uint8, torch.complex64])
+def test_dtypes(dtype: torch.dtype):
+    x = torch.tensor([0, 1, 1, 0]).to(dtype)
+    found = custom_jax_kernel(lambda x: (jnp.flip(x), x))(x.to("tpu"))
+    assert torch.equal(found[0].cpu(), x.flip(0))
+    assert torch.equal(found[1].cpu(), x)
+
+
+def test_floats_of_eight_bits():
+    x = torch.tensor([0.5, -1.5, 3.0]).to(torch.float8_e4m3fn)
+    found, wide = custom_jax_kernel(lambda x: (x * 2, x.astype(jnp.float32)))(x.to("tpu"))
+    assert found.dtype is torch.float8_e4m3fn
+    assert (found.cpu().float().tolist(), wide.tolist()) == ([1, -3, 6], [0.5, -1.5, 3.0])
+
+
+def test_a_result_is_written_into_an_operand():
+    @custom_jax_kernel(input_output_aliases={0: 0})
+    def update(cache: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return cache.at[1].set(row), row.sum()
+
+    cache, alias = tpu(3, 2), None
+    alias = cache[1]
+    with lazytpu.mode("lazy"):
+        updated, total = update(cache, tpu(2) + 7)
+        lazytpu.mark_step()
+    assert updated is cache
+    assert cache._version == 1
+    assert (alias.tolist(), total.item()) == ([7, 8], 15)
+    assert re.search(r"tensor<3x2xf32> \{[^}]*lazytpu.alias", lazytpu.graphs()[-1].text())  # its memory is the result's
+
+
+def test_a_program_of_kernels_merges_equal_calls_and_drops_dead_ones():
+    kernel, other, x = custom_jax_kernel(softmax), custom_jax_kernel(jnp.sin), tpu(8, 4)
+    with lazytpu.mode("lazy"):
+        result, dead = kernel(x) + kernel(x), other(x)
+        del dead
+        lazytpu.mark_step()
+    text = lazytpu.graphs()[-1].text()
+    assert text.count("lazytpu.jax_call") == 1
+    torch.testing.assert_close(result.cpu(), 2 * x.cpu().softmax(-1))
+
+
+def test_autocast_casts_where_it_is_asked_to():
+    x = tpu(4)
+    kept, cast = custom_jax_kernel(jnp.sin), custom_jax_kernel(cast_inputs=torch.bfloat16)(lambda x, i: (jnp.sin(x), i))
+    with torch.autocast("tpu"):
+        assert kept(x).dtype is torch.float32
+        assert [t.dtype for t in cast(x, x.int())] == [torch.bfloat16, torch.int32]
+    assert cast(x, x.int())[0].dtype is torch.float32
+
+
+def test_a_sharding_rule_is_kept():
+    assert custom_jax_kernel(sharding_rule="i j -> i j")(softmax).sharding_rule == "i j -> i j"
+
+
+def captured(step: int) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: x + step
+
+
+def test_what_a_function_captures_is_part_of_it():
+    x, step = tpu(2), 1
+    first, second = custom_jax_kernel(captured(1)), custom_jax_kernel(captured(2))
+    assert (first(x).tolist(), second(x).tolist()) == ([1, 2], [2, 3])
+
+    own = custom_jax_kernel(lambda x: x + step)
+    assert own(x).tolist() == [1, 2]
+    step = 5
+    assert own(x).tolist() == [5, 6]
+
+
+def test_meta_tensors_have_shapes():
+    x = torch.empty(16, 4, device="meta")
+    kernel = custom_jax_kernel(lambda x: x.sum(0))
+    kernel(tpu(16, 4))
+    assert kernel._known and torch.ops.lazytpu_kernels  # the op is there
+    key = next(iter(next(iter(kernel._programs.values()))._calls.values()))
+    assert key.op(x, key.key).shape == (4,)

@@ -1,0 +1,68 @@
+"""Custom kernels under torch.compile: one opaque op of the graph, with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+import torch
+
+from lazytpu.pallas import custom_jax_kernel
+from tests.kernels.pallas_kernels import softmax
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as dynamo is imported
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "tpu"])
+def test_a_kernel_breaks_no_graph(backend: str):
+    kernel = custom_jax_kernel(softmax)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return kernel(x * 2).sin().sum()
+
+    found = []
+    for function in (step, torch.compile(step, backend=backend, fullgraph=True)):
+        x = torch.linspace(0, 1, 32, device="tpu").reshape(8, 4).requires_grad_()
+        function(x).backward()
+        assert x.grad is not None
+        found.append(x.grad.cpu())
+    torch.testing.assert_close(*found)
+
+
+def test_one_node_of_the_graph_with_its_settings_and_trees():
+    graphs: list[Any] = []
+
+    def note(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    pair = custom_jax_kernel(lambda xs, *, scale: {"y": xs[0] * scale, "z": (xs[1].sum(),)})
+    step = torch.compile(lambda x: pair([x, x + 1], scale=3), backend=note, fullgraph=True)
+    found = step(torch.ones(2, device="tpu"))
+    assert (found["y"].tolist(), found["z"][0].item()) == ([3, 3], 4)
+    (graph,) = graphs
+    assert len([n for n in graph.graph.nodes if n.op == "call_function"]) <= 5
+
+
+def test_sizes_that_vary():
+    kernel = custom_jax_kernel(jnp.cumsum)
+    step = torch.compile(lambda x: kernel(x) + 1, backend="aot_eager", dynamic=True)
+    for size in (3, 5, 6):
+        assert step(torch.ones(size, device="tpu")).tolist() == [n + 2 for n in range(size)]
+
+
+def test_a_kernel_made_after_dynamo_was_loaded():
+    def make() -> Any:
+        return custom_jax_kernel(lambda x: x + 1)
+
+    kernel = make()
+    assert torch.compile(lambda x: kernel(x), backend="eager", fullgraph=True)(torch.ones(1, device="tpu")).item() == 2

@@ -1,0 +1,24 @@
+"""Device buffers of plain Python, for a recorder without an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.trace.recorder import Trace
+
+
+class Memory:
+    """A device buffer; that of a constant has its elements on the `host`, that of a failed run its `error`."""
+
+    def __init__(self, host: Any = None, error: BaseException | None = None) -> None:
+        self.host = host
+        self.error = error
+        self.pins = 0
+
+
+def give_memory(trace: Trace) -> None:
+    """What a cut does for live results."""
+    for reference in trace.values:
+        value = reference()
+        if value is not None and value.buffer is None:
+            value.buffer = Memory()
