@@ -133,7 +133,7 @@ def scan(
     rng: Rng | None = None,
 ) -> list[SSAValue]:
     """torch's scan: the carried values after the last row of xs, and the stacked outputs of all rows."""
-    length, count, outs = shape_of(xs[0])[0], len(carried), b.out
+    length, count = shape_of(xs[0])[0], len(carried)
     rows = [*xs, b.iota("i64", (length,), 0)] if rng is not None else xs
 
     def step(inner: Builder, *values: SSAValue) -> list[SSAValue]:
@@ -142,8 +142,7 @@ def scan(
         at = count + len(xs)
         return _run(inner, body, (*values[:at], *values[at + 1 :]), _in_iteration(inner, rng, values[at]))
 
-    outputs = [(dtype, shape[1:]) for dtype, shape in outs[count:]]
-    final, stacked = b.scan(carried, rows, step, outputs, length, invariants=invariants)
+    final, stacked = b.scan(carried, rows, step, length, invariants=invariants)
     return [*final, *stacked]
 
 
