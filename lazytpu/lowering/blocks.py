@@ -56,6 +56,8 @@ def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Val
     try:
         return rule(e, op, *operands)
     except (ir.MLIRError, ValueError, TypeError, RuntimeError, KeyError) as error:
+        if op.regions and isinstance(error, NotImplementedError):
+            raise  # it names the op inside
         raise LoweringError(f"cannot lower {op.name}{_at(op)}: {error}\n{op}") from error
 
 

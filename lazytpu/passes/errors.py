@@ -17,7 +17,7 @@ class PassError(RuntimeError):
 
 def describe(op: Operation) -> str:
     """One line: "at the op `%0 = lazytpu.add ...` from train.py:41"."""
-    if op.regions:
+    if op.regions and not op.results:  # a function or a module
         text = op.name
     else:
         results = ", ".join(str(t) for t in op.result_types)

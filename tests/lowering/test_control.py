@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntegerAttr
 
 from lazytpu.ir.builder import Builder
-from tests.lowering.harness import assert_close, compiled, interpreted, values
+from lazytpu.lowering import emit
+from lazytpu.runtime import client
+from lazytpu.runtime.program import Program
+from tests.compiling import QUICK
+from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
 
 RUNS = (interpreted, compiled)
 X, Y = values("f32", (4,)), values("f32", (4,), seed=1)
@@ -82,8 +88,6 @@ def test_scan(dtype: str, reverse: bool) -> None:
     expected, carried = [], start
     for row in order:
         if dtype == "f8e5m2":
-            import ml_dtypes
-
             expected.append(carried)
             carried = row.astype(ml_dtypes.float8_e5m2).astype(np.float32)
         else:
@@ -146,3 +150,18 @@ def test_associative_scan(length: int) -> None:
         expected.append(expected[-1] @ matrix)
     assert (products == np.stack(expected)).all()
     assert (maxima == np.maximum.accumulate(numbers)).all()
+
+
+def test_a_loop_works_in_the_memory_of_a_donated_argument() -> None:
+    def build(b: Builder, w, g):
+        return b.repeat(5, [w], lambda b, i, w: b.sub(w, g))
+
+    types = [("f32", (64, 64))] * 2
+    module = module_of(build, *types, arguments=[{"lazytpu.alias": IntegerAttr(0, 64)}, {}])
+    program = Program.compile(emit(module), options=QUICK)
+    weight, gradient = (client.to_device(np.ones((64, 64), np.float32)) for _ in "wg")
+    address = weight.unsafe_buffer_pointer()
+    (updated,) = program.run([weight, gradient])
+    assert weight.is_deleted()
+    assert updated.unsafe_buffer_pointer() == address
+    assert (client.to_host(updated) == -4).all()

@@ -42,6 +42,35 @@ def test_one_op_one_rule():
         def other(e, op): ...
 
 
+def test_an_op_in_a_region_that_fails_is_the_one_that_is_named(monkeypatch):
+    monkeypatch.delitem(RULES, OPS["neg"])
+
+    def build(b, c, x):
+        def then(b):
+            with b.at(location(42)):
+                return b.neg(x)
+
+        with b.at(location(41)):
+            return b.if_(c, then, lambda b: x)
+
+    with pytest.raises(NotImplementedError, match=r"lazytpu.neg at train.py:42 has no lowering rule"):
+        emit(module_of(build, ("i1", ()), ("f32", (4,))))
+
+
+def test_lines_of_regions_are_kept():
+    def build(b, c, x):
+        def then(b):
+            with b.at(location(42)):
+                return b.neg(x)
+
+        with b.at(location(41)):
+            return b.if_(c, then, lambda b: x)
+
+    text = stablehlo_text(emit(module_of(build, ("i1", ()), ("f32", (4,)))), locations=True)
+    assert '"train.py":41' in text
+    assert '"train.py":42' in text
+
+
 def test_names_lines_and_donation_are_kept():
     def build(b, x, w):
         with b.at(location(41)):

@@ -350,7 +350,7 @@ STEPS = (
     _branch,
     _loop,
 )
-SIMPLE = (_unary, _binary, _choose, _clamp, _convert, _reshape, _slice, _branch)
+SIMPLE = (_unary, _binary, _choose, _clamp, _convert, _reshape, _slice, _branch, _loop)
 "Steps inside regions."
 
 
