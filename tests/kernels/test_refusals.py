@@ -88,7 +88,7 @@ def test_an_array_of_an_earlier_call():
     x = torch.ones(2, device="tpu")
     with pytest.raises(RuntimeError, match="keeps an array"):
         custom_jax_kernel(keeping)(x)
-    with pytest.raises(RuntimeError, match="uses an array that an earlier call of it.*kept"):
+    with pytest.raises(RuntimeError, match=r"uses an array that an earlier call of it.*kept"):
         custom_jax_kernel(lambda x: x + KEPT[-1])(x)
     KEPT.clear()
 
@@ -102,9 +102,7 @@ def test_the_message_shows_no_file_of_lazytpu():
 def test_tensors_elsewhere():
     kernel, x = custom_jax_kernel(lambda x, y: x + y), torch.ones(2, device="tpu")
     for arguments in ((x.cpu(), x.cpu()), (x, x.cpu())):
-        with pytest.raises(
-            RuntimeError, match=r"expected all tensors on 'tpu', but argument [xy], a float32\[2\], is on 'cpu'"
-        ):
+        with pytest.raises(RuntimeError, match=r"but argument [xy], a float32\[2\], is on 'cpu'"):
             kernel(*arguments)
     assert kernel(x, x).tolist() == [2, 2]
     with pytest.raises(RuntimeError, match="expected tensors on 'tpu', got tensors on cpu"):

@@ -36,11 +36,15 @@ MAY_IMPORT = {
     "engine": {"aten", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime", "trace"},
     "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
     "wiring": {"engine", "frontend", "options"},
+    "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
+    "pallas": {"frontend", "kernels"},
+    "interop": {"kernels", "pallas"},
     "rehearsal": {
         "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
     },
     "lazytpu": {
-        "aten", "engine", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version", "wiring",
+        "aten", "engine", "frontend", "inspection", "interop", "options", "pallas", "rehearsal", "runtime", "trace",
+        "version", "wiring",
     },
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
 }  # fmt: skip
