@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lazytpu import interop, pallas
     from lazytpu.engine.compiling.warmup import Warmed
     from lazytpu.engine.memory.alive import MemoryReport
     from lazytpu.engine.recompiles.explanation import Explanation
@@ -35,11 +36,13 @@ __all__ = [
     "explain_cut",
     "export",
     "graphs",
+    "interop",
     "mark_step",
     "memory",
     "metrics",
     "mode",
     "options",
+    "pallas",
     "reset_metrics",
     "set_mode",
     "sync",
@@ -52,17 +55,25 @@ wiring.register()
 
 
 def __getattr__(name: str) -> Any:
-    """`lazytpu.cache`, the cache of compiled programs on disk, and `lazytpu.export`, which are loaded on first
-    access."""
+    """What is loaded on first access: the cache of compiled programs on disk, export, custom kernels, and JAX's side."""
     if name == "export":
         from lazytpu.exporting.api import export
 
         return export
-    if name != "cache":
-        raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
-    from lazytpu.runtime.cache.api import cache
+    if name == "cache":
+        from lazytpu.runtime.cache.api import cache
 
-    return cache
+
+        return cache
+    if name == "pallas":
+        import lazytpu.pallas as pallas
+
+        return pallas
+    if name == "interop":
+        import lazytpu.interop as interop
+
+        return interop
+    raise AttributeError(f"module 'lazytpu' has no attribute {name!r}")
 
 
 def mark_step() -> None:

@@ -10,6 +10,7 @@ import jax
 import torch
 
 from lazytpu.frontend.libraries.opaque import make_opaque
+from lazytpu.frontend.torch_private import set_frame_callback
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply, differentiates, recorded
@@ -172,4 +173,8 @@ def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, A
             known = None
         if known is not None:
             return known.run(args)
-    return kernel._call(args, kwargs)
+    dynamo = set_frame_callback(None)  # after a graph break it would look into what JAX traces
+    try:
+        return kernel._call(args, kwargs)
+    finally:
+        set_frame_callback(dynamo)

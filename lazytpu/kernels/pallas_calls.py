@@ -10,10 +10,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
 from jax.extend import core
 
-from lazytpu.kernels.jaxprs import rewritten
+from lazytpu.kernels.jaxprs import PALLAS_CALL, equations, rewritten
 from lazytpu.runtime.client import kernel_cost
+
+WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
 def for_platform(closed: Any, platform: str) -> Any:
@@ -21,6 +24,19 @@ def for_platform(closed: Any, platform: str) -> Any:
     if platform == "cpu":
         return rewritten(closed, lambda call: {"interpret": call.params["interpret"] or True})
     return rewritten(closed, _estimate) if platform == "tpu" else closed
+
+
+def is_wide(closed: Any) -> bool:
+    """Whether a kernel that is to be Mosaic has 64-bit operands or computes with 64-bit numbers: a TPU lacks these."""
+    calls = [e for e in equations(closed.jaxpr) if e.primitive.name == PALLAS_CALL and not e.params["interpret"]]
+    return any(_has_wide_values(call) for call in calls)
+
+
+def _has_wide_values(call: Any) -> bool:
+    maps = [mapping.index_map_jaxpr for mapping in call.params["grid_mapping"].block_mappings]
+    inside = [v.aval for e in equations(call.params["jaxpr"]) for v in e.outvars]
+    avals = [*(v.aval for v in call.invars), *inside, *(a for index_map in maps for a in index_map.out_avals)]
+    return any(getattr(a, "dtype", None) in WIDE for a in avals)
 
 
 def _estimate(call: Any) -> dict[str, Any]:

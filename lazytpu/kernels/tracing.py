@@ -23,7 +23,7 @@ from jax.extend import core
 from lazytpu.ir import bodies
 from lazytpu.kernels import errors
 from lazytpu.kernels.jaxprs import equations
-from lazytpu.kernels.pallas_calls import for_platform
+from lazytpu.kernels.pallas_calls import WIDE, for_platform, is_wide
 from lazytpu.runtime import client
 from lazytpu.runtime.jax_functions import lower_jax_function
 
@@ -32,7 +32,6 @@ Operand = tuple[np.dtype[Any], tuple[int, ...], bool]
 
 _CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "debug_print")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], 
     Raises TypeError, ValueError or RuntimeError for what is not a pure JAX function, and NotImplementedError for what
     cannot be lowered.
     """
-    wide = bool(jax.config.read("jax_enable_x64")) or any(dtype in _WIDE for dtype, _, _ in operands)
+    wide = bool(jax.config.read("jax_enable_x64")) or any(dtype in WIDE for dtype, _, _ in operands)
     with jax.enable_x64(wide):
         closed = _trace(name, function, operands, check)
         results = tuple((np.dtype(a.dtype), tuple(a.shape)) for a in closed.out_avals)
@@ -96,7 +95,9 @@ def _trace(name: str, function: Callable[..., Any], operands: Sequence[Operand],
     if _is_open(traced.jaxpr, len(operands)):
         raise errors.escaped(name)
     _check_effects(name, traced)
-    if check:
+    # The rules of custom derivatives refer to the trace as long as the jaxpr lives. What such a function keeps is told
+    # when it is used.
+    if check and not any(e.primitive.name.startswith("custom_") for e in equations(traced.jaxpr.jaxpr)):
         _check_leaks(name, traces)
     return client.without_dead_code(traced.jaxpr)
 
@@ -148,14 +149,15 @@ def _check_leaks(name: str, traces: Sequence[weakref.ref[Any]]) -> None:
 def _lowered(name: str, closed: Any, operands: list[Any], wide: bool, platform: str) -> bytes:
     """The body for a platform. Raises ValueError when the function cannot be lowered for it."""
     with jax.enable_x64(wide):
+        if platform == "tpu" and is_wide(closed):
+            raise ValueError(
+                f"{name} cannot be lowered for 'tpu': its Pallas kernel computes with 64-bit numbers, which Mosaic "
+                "lacks. They are on because an operand has 64 bits: convert it before the call (indices by x.int()), "
+                "or call the kernel inside of `with jax.enable_x64(False):`"
+            )
         function = core.jaxpr_as_fun(for_platform(closed, platform))
         raw = None if platform == client.platform() else {"gpu": "cuda"}.get(platform, platform)
         try:
             return lower_jax_function(function, operands, raw, wide)[0]
         except Exception as error:
-            wide_hint = (
-                ". It has 64-bit operands, which Pallas cannot lower for a TPU: convert them (indices by x.int())"
-                if wide and platform == "tpu"
-                else ""
-            )
-            raise ValueError(f"{name} cannot be lowered for {platform!r}: {error}{wide_hint}") from error
+            raise ValueError(f"{name} cannot be lowered for {platform!r}: {error}") from error

@@ -342,6 +342,7 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ),
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": StringAttr("a")}), "x": 1}, "property 'x'"),
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": FloatAttr(1.0, f32)})}, "parameter n is"),
+    ("jax_call", "f32[2]", "f32[2]", {"body": "softmax"}, "expected a name, _, and 16 hexadecimal digits"),
     # collectives
     ("group_rank", "", "i32[]", {"groups": lists_attr(())}, "expected at least one, all of one size"),
     ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 1), (2,)))}, "groups are [[0, 1], [2]]; expected at least"),

@@ -301,6 +301,14 @@ SAMPLES: dict[str, list[Sample]] = {
         ),
         Sample(lambda b: b.template("seedless", [], [])),
     ],
+    "jax_call": [
+        Sample(
+            lambda b, x, y: b.jax_call("softmax_0123456789abcdef", [x, y], [("f32", (2, 3)), ("i64", ())]),
+            "f32[2,3]",
+            "bf16[]",
+        ),
+        Sample(lambda b: b.jax_call("table_0123456789abcdef", [], [("f32", (4,))])),
+    ],
     "group_rank": [Sample(lambda b: b.group_rank(_PAIRS))],
     "all_reduce": [
         Sample(lambda b, x: b.all_reduce("max", [x], _PAIRS), "f32[2,3]"),

@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 import torch
 from jax.experimental import pallas as pl
 
 from lazytpu.engine.compiling.translate import translate
+from lazytpu.lowering.errors import LoweringError
 from lazytpu.pallas import custom_jax_kernel
 from lazytpu.passes.target import Target
 from lazytpu.rehearsal.rehearse import rehearse_once
@@ -86,17 +86,25 @@ def test_the_gradient_of_a_kernel_for_a_tpu():
     assert stablehlo(step, "v6e").count("@tpu_custom_call") == 1  # the kernel; its derivative is XLA's
 
 
-def test_what_pallas_cannot_lower_for_a_tpu():
-    from lazytpu.lowering.errors import LoweringError
+def added(x: jax.Array, i: jax.Array) -> jax.Array:
+    def body(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = x_ref[...] * 2
 
-    def wide(x: jax.Array, i: jax.Array) -> jax.Array:
-        def body(x_ref: Any, i_ref: Any, o_ref: Any) -> None:
-            o_ref[...] = x_ref[...] + i_ref[...].astype(jnp.float32)
+    rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(body, grid=(2,), in_specs=[rows], out_specs=rows, out_shape=shape)(x + i.astype(x.dtype))
 
-        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x, i)
 
-    kernel, x = custom_jax_kernel(wide), torch.ones(8, 128, device="tpu")
-    indices = torch.ones(8, 128, device="tpu", dtype=torch.int64)
-    assert kernel(x, indices).sum().item() == 2 * 8 * 128
-    with pytest.raises(LoweringError, match=r"(?s)wide cannot be lowered for 'tpu'.*64-bit operands.*x.int\(\)"):
-        stablehlo(lambda: kernel(x, indices), "v6e")
+def narrow(x: jax.Array, i: jax.Array) -> jax.Array:
+    with jax.enable_x64(False):
+        return added(x, i)
+
+
+def test_wide_operands_of_a_kernel_for_a_tpu():
+    x, i = torch.ones(16, 128, device="tpu"), torch.ones(16, 128, device="tpu", dtype=torch.int64)
+    kernel = custom_jax_kernel(added)
+    assert kernel(x, i).sum().item() == 4 * 16 * 128
+    with pytest.raises(LoweringError, match=r"(?s)added cannot be lowered for 'tpu'.*64-bit numbers.*x.int\(\)"):
+        stablehlo(lambda: kernel(x, i), "v6e")
+    assert "tpu_custom_call" in stablehlo(lambda: kernel(x, i.int()), "v6e")
+    assert "tpu_custom_call" in stablehlo(lambda: custom_jax_kernel(narrow)(x, i), "v6e")

@@ -102,9 +102,7 @@ def test_the_message_shows_no_file_of_lazytpu():
 def test_tensors_elsewhere():
     kernel, x = custom_jax_kernel(lambda x, y: x + y), torch.ones(2, device="tpu")
     for arguments in ((x.cpu(), x.cpu()), (x, x.cpu())):
-        with pytest.raises(
-            RuntimeError, match=r"expected all tensors on 'tpu', but argument [xy], a float32\[2\], is on 'cpu'"
-        ):
+        with pytest.raises(RuntimeError, match=r"but argument [xy], a float32\[2\], is on 'cpu'"):
             kernel(*arguments)
     assert kernel(x, x).tolist() == [2, 2]
     with pytest.raises(RuntimeError, match="expected tensors on 'tpu', got tensors on cpu"):

@@ -37,6 +37,9 @@ MAY_IMPORT = {
     "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
     "dynamo": {"frontend", "trace"},
     "wiring": {"dynamo", "engine", "frontend", "options"},
+    "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
+    "pallas": {"frontend", "kernels"},
+    "interop": {"kernels", "pallas"},
     "rehearsal": {
         "aten", "engine", "frontend", "inspection", "ir", "lowering", "options", "passes", "runtime", "trace", "wiring",
     },
@@ -44,8 +47,8 @@ MAY_IMPORT = {
         "aten", "frontend", "ir", "lowering", "options", "passes", "rehearsal", "runtime", "trace", "version", "wiring",
     },
     "lazytpu": {
-        "aten", "dynamo", "engine", "exporting", "frontend", "inspection", "options", "rehearsal", "runtime", "trace", "version",
-        "wiring",
+        "aten", "dynamo", "engine", "exporting", "frontend", "inspection", "interop", "options", "pallas", "rehearsal",
+        "runtime", "trace", "version", "wiring",
     },
     "doctor": {"engine", "lazytpu", "lowering", "passes", "readers", "runtime", "settings", "version"},
 }  # fmt: skip
