@@ -37,7 +37,7 @@ def export(
     chosen = _platforms(platforms)
     name = _identifier(name or ("program" if isinstance(program, ExportedProgram) else type(program).__name__))
     graph = captured(program, args, kwargs)
-    with options(cpu_fallback=False):
+    with options(cpu_fallback=False, trace_limit=1 << 30):
         trace = _recorded(graph, chosen)
         imported = Imported(trace)
     written = trace.overwritten.items()
