@@ -79,8 +79,8 @@ def _check_layouts(program: ExportedProgram) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
             raise NotImplementedError(
-                f"'{node.name}'{at(node)} is {value.layout}: arguments and results of exported programs are dense. Take "
-                "or return its parts, such as indices() and values()"
+                f"'{node.name}'{at(node)} is {value.layout}: arguments and results of exported programs are dense. "
+                "Take or return its parts, such as indices() and values()"
             )
 
 

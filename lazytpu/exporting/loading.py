@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from lazytpu.exporting import safetensors
-from lazytpu.exporting.exported import EXACT, numpy_dtype
 from lazytpu.exporting.folder import FORMAT, MANIFEST, digest
-from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor
+from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor, numpy_dtype
 from lazytpu.exporting.trees import flatten
 from lazytpu.frontend.ops import exported as op
 from lazytpu.frontend.recording.tensors import DEVICE
-from lazytpu.lowering.templates.exported import PROGRAMS, Program
 from lazytpu.runtime import client, portable
+from lazytpu.runtime.loaded import EXACT, PROGRAMS, Program
 
 
 class Loaded:
@@ -138,7 +137,11 @@ def load(folder: Path) -> Loaded:
     if kinds != {tensor.name: (tensor.dtype, tensor.shape) for tensor in signature.weights}:
         raise _damaged(folder, "its weights are not those of the manifest")
     results = tuple([(numpy_dtype(tensor.dtype), tensor.shape) for tensor in signature.results])
-    key = hashlib.sha256(b"".join(name.encode() + artifacts[name] for name in sorted(artifacts))).hexdigest()
+    parts = [
+        json.dumps(flags, sort_keys=True).encode(),
+        *(name.encode() + artifacts[name] for name in sorted(artifacts)),
+    ]
+    key = hashlib.sha256(b"".join(parts)).hexdigest()
     PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, flags, results))
     return Loaded(key, signature, {name: weight.to(DEVICE) for name, weight in weights.items()}, manifest)
 

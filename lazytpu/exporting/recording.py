@@ -150,8 +150,8 @@ class _Runner(fx.Interpreter):
             self._made.append((tensors.recorder().state.depth, n))
         if tensors.recorder().epoch != epoch:
             raise ValueError(
-                f"{n.target}{at(n)} reads the value of a tensor while it runs, so this is not one program. Compute with "
-                "tensors instead: torch.where in place of a branch"
+                f"{n.target}{at(n)} reads the value of a tensor while it runs, so this is not one program. Compute "
+                "with tensors instead: torch.where in place of a branch"
             )
         return result
 
@@ -169,7 +169,9 @@ def _told(error: Exception, node: fx.Node) -> Exception:
     kinds = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
     kind = next(kind for kind in kinds if isinstance(error, kind))
     if isinstance(error.__context__, NotImplementedError):
-        error = error.__context__  # what is said without the offer of `cpu_fallback`, which a program cannot make use of
+        error = (
+            error.__context__
+        )  # what is said without the offer of `cpu_fallback`, which a program cannot make use of
     return kind(f"cannot export {node.target}{at(node)}: {error}")
 
 
