@@ -111,8 +111,8 @@ def _check_tensor(expected: Tensor, value: Any) -> None:
 def load(folder: Path) -> Loaded:
     """The program in a folder. Raises FileNotFoundError, and ValueError for damaged files and newer formats."""
     manifest = _manifest(folder)
+    signature = _signature(folder, manifest)
     try:
-        signature = Signature.from_json(manifest["signature"])
         version, platforms = str(manifest["stablehlo"]), dict(manifest["platforms"])
         flags = {platform: _options(about["compiler_options"]) for platform, about in platforms.items()}
         paths = {platform: _path(folder, about["artifact"]) for platform, about in platforms.items()}
@@ -144,6 +144,13 @@ def load(folder: Path) -> Loaded:
     key = hashlib.sha256(b"".join(parts)).hexdigest()
     PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, flags, results))
     return Loaded(key, signature, {name: weight.to(DEVICE) for name, weight in weights.items()}, manifest)
+
+
+def _signature(folder: Path, manifest: Mapping[str, Any]) -> Signature:
+    try:
+        return Signature.from_json(manifest["signature"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _damaged(folder, f"{MANIFEST} has no signature: {type(error).__name__}: {error}") from error
 
 
 def _options(written: Mapping[str, Any]) -> dict[str, Any]:
