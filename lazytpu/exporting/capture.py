@@ -37,6 +37,7 @@ def captured(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ex
             f"not {type(program).__name__}{hint}"
         )
     _check_sizes(program)
+    _check_layouts(program)
     if any(isinstance(node.target, HigherOrderOperator) for node in program.graph.nodes):
         with quiet():
             program = program.run_decompositions({})  # expands autocast and no_grad, and makes the rest functional
@@ -68,6 +69,19 @@ def _check_sizes(program: ExportedProgram) -> None:
             "example arguments of the size you want, lazytpu.export(program, args, kwargs), or leave out "
             "dynamic_shapes= when you export it"
         )
+
+
+def _check_layouts(program: ExportedProgram) -> None:
+    """Raise NotImplementedError for sparse arguments and results."""
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    nodes += program.graph.output_node().all_input_nodes
+    for node in nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            raise NotImplementedError(
+                f"'{node.name}'{at(node)} is {value.layout}: arguments and results of exported programs are dense. "
+                "Take or return its parts, such as indices() and values()"
+            )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from lazytpu.exporting.trees import tree_of
 from lazytpu.options import options
 
 PLATFORMS = ("cpu", "tpu")
+_CAPTURING = threading.Lock()  # torch.export keeps what it is at in globals
 
 
 def export(
@@ -36,8 +38,9 @@ def export(
     """What `lazytpu.export` documents."""
     chosen = _platforms(platforms)
     name = _identifier(name or ("program" if isinstance(program, ExportedProgram) else type(program).__name__))
-    graph = captured(program, args, kwargs)
-    with options(cpu_fallback=False):
+    with _CAPTURING:
+        graph = captured(program, args, kwargs)
+    with options(cpu_fallback=False, trace_limit=1 << 30):
         trace = _recorded(graph, chosen)
         imported = Imported(trace)
     written = trace.overwritten.items()

@@ -8,26 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.exporting import safetensors
 from lazytpu.exporting.emission import Emitted
 from lazytpu.exporting.folder import FORMAT, MANIFEST, WEIGHTS, digest, replacing
-from lazytpu.exporting.signature import Signature, Tensor
+from lazytpu.exporting.signature import Signature, Tensor, numpy_dtype
 from lazytpu.lowering.text import stablehlo_text
 from lazytpu.runtime import portable
 from lazytpu.runtime.client import mlir_context
+from lazytpu.runtime.loaded import EXACT
 from lazytpu.runtime.mlir import ir
 from lazytpu.version import VERSION
 
 if TYPE_CHECKING:
     import jax
-
-
-EXACT = {"xla_allow_excess_precision": False}
-"Options of XLA that all programs of lazytpu are compiled with (`client.compile_options`), and those of JAX are not."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +152,3 @@ def _abstract(tensor: Tensor) -> Any:
     import jax
 
     return jax.ShapeDtypeStruct(tensor.shape, numpy_dtype(tensor.dtype))
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's dtype of arrays for a dtype of torch, by name."""
-    return to_numpy(torch.empty(0, dtype=getattr(torch, name))).dtype

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from lazytpu.exporting import safetensors
-from lazytpu.exporting.exported import EXACT, numpy_dtype
 from lazytpu.exporting.folder import FORMAT, MANIFEST, digest
-from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor
+from lazytpu.exporting.signature import SEED_TENSOR, Constant, Signature, Tensor, numpy_dtype
 from lazytpu.exporting.trees import flatten
 from lazytpu.frontend.ops import exported as op
 from lazytpu.frontend.recording.tensors import DEVICE
-from lazytpu.lowering.templates.exported import PROGRAMS, Program
 from lazytpu.runtime import client, portable
+from lazytpu.runtime.loaded import EXACT, PROGRAMS, Program
 
 
 class Loaded:
@@ -112,8 +111,8 @@ def _check_tensor(expected: Tensor, value: Any) -> None:
 def load(folder: Path) -> Loaded:
     """The program in a folder. Raises FileNotFoundError, and ValueError for damaged files and newer formats."""
     manifest = _manifest(folder)
+    signature = _signature(folder, manifest)
     try:
-        signature = Signature.from_json(manifest["signature"])
         version, platforms = str(manifest["stablehlo"]), dict(manifest["platforms"])
         flags = {platform: _options(about["compiler_options"]) for platform, about in platforms.items()}
         paths = {platform: _path(folder, about["artifact"]) for platform, about in platforms.items()}
@@ -138,9 +137,20 @@ def load(folder: Path) -> Loaded:
     if kinds != {tensor.name: (tensor.dtype, tensor.shape) for tensor in signature.weights}:
         raise _damaged(folder, "its weights are not those of the manifest")
     results = tuple([(numpy_dtype(tensor.dtype), tensor.shape) for tensor in signature.results])
-    key = hashlib.sha256(b"".join(name.encode() + artifacts[name] for name in sorted(artifacts))).hexdigest()
+    parts = [
+        json.dumps(flags, sort_keys=True).encode(),
+        *(name.encode() + artifacts[name] for name in sorted(artifacts)),
+    ]
+    key = hashlib.sha256(b"".join(parts)).hexdigest()
     PROGRAMS.setdefault(key, Program(str(manifest["name"]), artifacts, flags, results))
     return Loaded(key, signature, {name: weight.to(DEVICE) for name, weight in weights.items()}, manifest)
+
+
+def _signature(folder: Path, manifest: Mapping[str, Any]) -> Signature:
+    try:
+        return Signature.from_json(manifest["signature"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _damaged(folder, f"{MANIFEST} has no signature: {type(error).__name__}: {error}") from error
 
 
 def _options(written: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,11 +92,6 @@ def _run(program: ExportedProgram) -> Recorded:
                 user.append(result)
         outputs = [_own(result) if isinstance(result, torch.Tensor) else None for result in user]
         overwritten = {name: _own(tensor) for name, tensor in new.items()}
-        if recorder.epoch != epoch:
-            raise ValueError(
-                "the program reads the value of a tensor while it runs, so it is not one program. Rewrite it without "
-                ".item(), and without sizes that depend on data"
-            )
         return Recorded(
             records=tuple(runner.lined(recorder.state.records())),
             numbers=dict(enumerate(recorder.numbers)),
@@ -146,12 +141,19 @@ class _Runner(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n.target in _IGNORED:
             return None
+        epoch = tensors.recorder().epoch
         try:
-            return super().run_node(n)
+            result = super().run_node(n)
         except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError) as error:
             raise _told(error, n) from error
         finally:
             self._made.append((tensors.recorder().state.depth, n))
+        if tensors.recorder().epoch != epoch:
+            raise ValueError(
+                f"{n.target}{at(n)} reads the value of a tensor while it runs, so this is not one program. Compute "
+                "with tensors instead: torch.where in place of a branch"
+            )
+        return result
 
     def lined(self, records: Sequence[Record]) -> list[Record]:
         """The records with the source lines of their nodes."""
@@ -166,6 +168,10 @@ def _told(error: Exception, node: fx.Node) -> Exception:
     """The error of an op with the op and its line, and of a type that has one text."""
     kinds = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
     kind = next(kind for kind in kinds if isinstance(error, kind))
+    if isinstance(error.__context__, NotImplementedError):
+        error = (
+            error.__context__
+        )  # what is said without the offer of `cpu_fallback`, which a program cannot make use of
     return kind(f"cannot export {node.target}{at(node)}: {error}")
 
 

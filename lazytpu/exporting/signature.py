@@ -17,6 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
+from lazytpu.aten.host_arrays import to_numpy
 from lazytpu.exporting.trees import Tree
 
 PLAIN = (type(None), bool, int, float, str)
@@ -150,3 +154,8 @@ def _tensor(value: Mapping[str, Any]) -> Tensor:
 
 def _leaf(value: Mapping[str, Any]) -> Leaf:
     return Constant(str(value["name"]), value["constant"]) if "constant" in value else _tensor(value)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """numpy's dtype of arrays for a dtype of torch, by name."""
+    return to_numpy(torch.empty(0, dtype=getattr(torch, name))).dtype

@@ -7,7 +7,7 @@ consist of: a dict where their entries have names, else a tuple.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lazytpu.frontend.torch_private import pytree
@@ -17,11 +17,13 @@ LEAF = "*"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A leaf ("*"), or a container: "tuple", "list" or "dict" of `children`, those of a dict sorted by their `keys`."""
+    """A leaf ("*"), or a container: "tuple", "list" or "dict" of `children`, those of a dict sorted by their `keys`.
+    `order` are the keys as the dict had them, for those to whom it matters."""
 
     kind: str
     children: tuple[Tree, ...] = ()
     keys: tuple[str, ...] = ()
+    order: tuple[str, ...] = field(default=(), compare=False)
 
     def build(self, leaves: Iterator[Any]) -> Any:
         """The containers, with the next of these leaves at each leaf."""
@@ -29,7 +31,7 @@ class Tree:
             return next(leaves)
         children = [child.build(leaves) for child in self.children]
         if self.kind == "dict":
-            return dict(zip(self.keys, children, strict=True))
+            return self._ordered(children)
         return tuple(children) if self.kind == "tuple" else children
 
     def as_json(self) -> Any:
@@ -37,7 +39,11 @@ class Tree:
         if self.kind == LEAF:
             return LEAF
         children = [child.as_json() for child in self.children]
-        return {self.kind: dict(zip(self.keys, children, strict=True)) if self.kind == "dict" else children}
+        return {self.kind: self._ordered(children) if self.kind == "dict" else children}
+
+    def _ordered(self, children: Sequence[Any]) -> dict[str, Any]:
+        by_key = dict(zip(self.keys, children, strict=True))
+        return {key: by_key[key] for key in self.order}
 
     @staticmethod
     def from_json(value: Any) -> Tree:
@@ -46,8 +52,9 @@ class Tree:
             return Tree(LEAF)
         if isinstance(value, dict) and len(value) == 1:
             ((kind, children),) = value.items()
-            if kind == "dict" and isinstance(children, dict) and list(children) == sorted(children):
-                return Tree(kind, tuple(map(Tree.from_json, children.values())), tuple(children))
+            if kind == "dict" and isinstance(children, dict):
+                keys = sorted(children)
+                return Tree(kind, tuple(Tree.from_json(children[key]) for key in keys), tuple(keys), tuple(children))
             if kind in ("tuple", "list") and isinstance(children, list):
                 return Tree(kind, tuple(map(Tree.from_json, children)))
         raise ValueError(f"expected a tree of tuples, lists and dicts, got {value!r}")
@@ -85,7 +92,7 @@ def _tree(spec: Any, leaves: Iterator[int], order: list[int]) -> Tree:
         raise TypeError(f"expected dicts with strings as keys, which jax.export can save; got the key {wrong[0]!r}")
     by_key = sorted(zip(keys, found, strict=True), key=lambda pair: pair[0])
     order += [number for _, (_, mine) in by_key for number in mine]
-    return Tree("dict", tuple(child for _, (child, _) in by_key), tuple(key for key, _ in by_key))
+    return Tree("dict", tuple(child for _, (child, _) in by_key), tuple(key for key, _ in by_key), tuple(keys))
 
 
 def _keys(spec: Any) -> Sequence[Any] | None:

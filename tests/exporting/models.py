@@ -132,5 +132,6 @@ CASES: dict[str, Case] = {
     "autocast": of(lambda: (Mixed(), (torch.randn(2, 4),)), 1e-2),
     "empty": of(lambda: (nn.Linear(3, 2), (torch.randn(0, 3),))),
     "linalg": of(lambda: (Function(torch.linalg.eigvalsh), (torch.eye(3) + torch.ones(3, 3),))),
+    "nothing": of(lambda: (Function(lambda: torch.arange(3)), ())),
     "complex": of(lambda: (Function(lambda x: torch.fft.fft(x) * (1 + 2j)), (torch.randn(4),))),
 }

@@ -187,6 +187,15 @@ def test_an_op_without_a_rule():
         refuse(match, NotImplementedError, Function(lambda x: torch.ops.exporting_test.strange(x)), torch.ones(2))
 
 
+def test_sparse_results():
+    refuse(
+        "'to_sparse' at .*models.py:.* is torch.sparse_coo",
+        NotImplementedError,
+        Function(torch.Tensor.to_sparse),
+        torch.ones(2),
+    )
+
+
 def test_buffers_that_share_memory():
     class Shared(nn.Module):
         def __init__(self) -> None:

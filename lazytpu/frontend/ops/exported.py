@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.recording.kernels import kernel
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("exported(Tensor[] arguments, str program, str results) -> Tensor[]")
@@ -19,7 +20,10 @@ def call(
     """The results, of these dtypes (torch's names) and shapes, of the program with the digest `program` on all of its
     arguments. They have no derivative: a backward pass that reaches them raises RuntimeError."""
     kinds = ";".join(f"{dtype}:{','.join(map(str, shape))}" for dtype, shape in results)
-    return torch.ops.lazytpu.exported.default(list(arguments), program, kinds)
+    op = torch.ops.lazytpu.exported.default
+    if not arguments:  # by which torch would choose the device
+        return list(kernel(op).call([], program, kinds))
+    return op(list(arguments), program, kinds)
 
 
 @override("lazytpu.exported.default")

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from lazytpu.lowering.templates.registry import template
+from lazytpu.runtime.loaded import PROGRAMS
 from lazytpu.runtime.portable import jax_export
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A loaded program: its portable artifact for each platform, the options of XLA's compiler that it needs there, and
-    the (dtype, shape) of each result."""
-
-    name: str
-    artifacts: Mapping[str, bytes]
-    options: Mapping[str, Mapping[str, Any]]
-    results: tuple[tuple[Any, tuple[int, ...]], ...]
-
-
-PROGRAMS: dict[str, Program] = {}
-"The programs that this process has loaded, by digest. One stays for good: a trace may still lead to it."
 
 
 def _needs(platform: str, program: str) -> Mapping[str, Any]:
