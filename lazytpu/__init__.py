@@ -55,14 +55,13 @@ wiring.register()
 
 
 def __getattr__(name: str) -> Any:
-    """What is loaded on first access: the cache of compiled programs on disk, export, custom kernels, and JAX's side."""
+    """What is loaded on first access: the cache of programs on disk, export, custom kernels, and JAX's side."""
     if name == "export":
         from lazytpu.exporting.api import export
 
         return export
     if name == "cache":
         from lazytpu.runtime.cache.api import cache
-
 
         return cache
     if name == "pallas":

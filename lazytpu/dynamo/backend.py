@@ -1,8 +1,8 @@
 """The backend of torch.compile: forward and backward graphs by AOTAutograd, each of which is one record.
 
 AOTAutograd's default partition keeps the activations that eager code keeps, except that the backward graph takes views
-itself: a view costs nothing there, and as a result of the forward graph some 10 us a step. What a step computes twice is
-up to XLA, which sees the whole step; activation checkpointing says otherwise, and is obeyed.
+itself: a view costs nothing there, and 10 us a step as a result of the forward graph. What a step computes twice is up
+to XLA, which sees the whole step; activation checkpointing says otherwise, and is obeyed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 
 from lazytpu.dynamo.graph import CompiledGraph
-
 
 aten = torch.ops.aten
 # Views whose base has no more elements than they have.

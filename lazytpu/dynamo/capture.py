@@ -170,7 +170,7 @@ def capture(
         stand_ins = [RandomState(i) if i in states else t for i, t in enumerate(_stand_ins(args))]
         before = [value_of(t) if isinstance(t, torch.Tensor) else None for t in stand_ins]
         first = len(args) - len(constants)
-        known = dict(zip(constants, stand_ins[first:], strict=True))
+        known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
         run = _Run(graph, known, inner, backward)
         results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]

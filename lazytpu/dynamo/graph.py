@@ -155,7 +155,8 @@ class CompiledGraph:
 
 def _key(name: str, r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tuple[Any, ...]:
     """The key of the edge; the loop is that of `operands` in `recording.keys`."""
-    e, tokens = r.epoch, [name]
+    e = r.epoch
+    tokens: list[Any] = [name]
     for t in args:
         try:
             v = t.untyped_storage()._value
@@ -285,7 +286,7 @@ def name_of(graph: fx.GraphModule, kind: str) -> str:
 
 def _target(node: fx.Node) -> str:
     """What a node calls; a function of Python by its identity, since its name may be another's, too."""
-    target = node.target
+    target: Any = node.target
     if node.op != "call_function" or isinstance(target, OpOverload | HigherOrderOperator):
         return str(target)
     return str(target) if getattr(operator, target.__name__, None) is target else f"{target} {id(target)}"

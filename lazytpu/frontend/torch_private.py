@@ -73,7 +73,8 @@ DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
 FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
 FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
-set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame  # what dynamo does with each call; returns the old one
+# What dynamo does with each call; returns the old one.
+set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame  # pyright: ignore[reportAttributeAccessIssue]
 
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes

@@ -126,7 +126,7 @@ class State:
         self.expected = NOWHERE
         self.next: dict[tuple[Any, ...], State] = {}
         self.parent = parent
-        self.recorded = record if type(record) is tuple else () if record is None else (record,)
+        self.recorded: tuple[Record, ...] = (record,) if isinstance(record, Record) else record or ()
         self.outs = outs
         self.slots = slots  # values, inputs and numbers of the trace up to here: what a failed record rolls back to
         self.inputs = inputs

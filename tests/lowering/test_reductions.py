@@ -186,4 +186,3 @@ def test_small_integers_wrap_around_before_they_are_summed(dtype):
     )
     assert (total == 96 * float((x * x)[0, 0])).all()
     assert (most == (x + x)[0, 0]).all()
-

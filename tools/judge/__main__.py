@@ -1,8 +1,8 @@
 """The table of what the passes gain.
 
-    python -m tools.judge                         all cases, about an hour the first time; compilations are cached
-    python -m tools.judge small-tensors llama     these
-    python -m tools.judge --write docs/passes.md  the table into the page, from the results file
+python -m tools.judge                         all cases, about an hour the first time; compilations are cached
+python -m tools.judge small-tensors llama     these
+python -m tools.judge --write docs/passes.md  the table into the page, from the results file
 """
 
 from __future__ import annotations
