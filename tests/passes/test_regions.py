@@ -17,10 +17,10 @@ from lazytpu.passes.layout.assign_layout import LAYOUT
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.regions import blocks
 from lazytpu.passes.trips import trips
+from tests.passes.attention.test_fuse_attention import ARGUMENTS as ATTENTION
+from tests.passes.attention.test_fuse_attention import FUSE, OUTPUT, RETURN, SCORES, softmax
+from tests.passes.layout.test_assign_layout import GRADIENT, W, X, laid
 from tests.passes.modules import keeps, parse_main, rewrites
-from tests.passes.test_assign_layout import GRADIENT, W, X, laid
-from tests.passes.test_fuse_attention import ARGUMENTS as ATTENTION
-from tests.passes.test_fuse_attention import FUSE, OUTPUT, RETURN, SCORES, softmax
 
 T, S = "tensor<4xf32>", "tensor<f32>"
 B = "tensor<i1>"
