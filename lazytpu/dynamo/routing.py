@@ -16,6 +16,8 @@ from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
+from lazytpu.frontend.recording.untraced import untraced
+from lazytpu.trace.recorder import Recorder
 
 
 def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -77,7 +79,13 @@ def _describe_device(module: Any) -> None:
 
 def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
-    calls for every module and optimizer, which would break a graph at each call."""
+    calls for every module and optimizer, which would break a graph at each call. Where they lead to the engine, it does
+    not trace what is called there either."""
+    from lazytpu.dynamo.graph import CompiledGraph
+    from lazytpu.frontend.recording import kernels
+
+    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, CompiledGraph.__call__):
+        untraced(gate)
     module.add("lazytpu")
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
         module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable

@@ -7,11 +7,12 @@ from operator import attrgetter
 import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
+from torch._C._dynamo import eval_frame
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
-from torch.utils import _pytree as pytree
 from torch.utils import _python_dispatch, checkpoint
+from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 __all__ = ["pytree", "tensor_str"]
@@ -74,6 +75,9 @@ DYNAMO_RULES = "torch._dynamo.trace_rules"
 FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
 FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
 
+set_frame_strategy = eval_frame.set_code_exec_strategy  # of a code object: what Dynamo does with its frames
+# Leave it alone, and whatever it calls
+LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
