@@ -160,7 +160,7 @@ def _key(name: str, r: Recorder, args: Sequence[Any], states: frozenset[int]) ->
     for t in args:
         try:
             v = t.untyped_storage()._value
-        except AttributeError:
+        except (AttributeError, NotImplementedError):  # no tensor of the device, or a sparse one
             tokens.append("state" if len(tokens) - 1 in states else _static(t))
             continue
         k = v.slot if v.epoch == e else r.admit(v)
@@ -176,7 +176,7 @@ def _static(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | complex):
         return exact(value)
     if isinstance(value, torch.Tensor):
-        raise NotOneRecord(f"an input is a tensor on {value.device}")
+        raise NotOneRecord(f"an input is a {value.layout} tensor on {value.device}")
     raise NotOneRecord(f"an input is a {type(value).__name__}")
 
 

@@ -14,6 +14,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
 from lazytpu.frontend.recording.untraced import untraced
@@ -128,6 +129,17 @@ def _open_flex_attention(module: Any) -> None:
     _refuse_device, module._validate_device = module._validate_device, _accept_device
 
 
+def _open_generators(module: Any) -> None:
+    """Generators of the device are for Dynamo what those of the CPU are: objects that break a graph. A subclass of
+    theirs would be an operand of the graph, which its fake ops refuse."""
+    found = module.TorchScriptObjectVariable.is_matching_cls
+
+    def is_operand(kind: type) -> bool:
+        return not issubclass(kind, TpuGenerator) and found(kind)
+
+    module.TorchScriptObjectVariable.is_matching_cls = staticmethod(is_operand)
+
+
 def install() -> None:
     """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
     for op in private.CONTROL_FLOW:
@@ -145,5 +157,6 @@ def install() -> None:
     when_imported(private.DYNAMO_BACKENDS, _register_backend)
     when_imported(private.DYNAMO_INTERFACES, _describe_device)
     when_imported(private.DYNAMO_RULES, _skip_lazytpu)
+    when_imported(private.DYNAMO_OBJECTS, _open_generators)
     when_imported(private.FAKE_RULES, _register_fakes)
     when_imported(private.FLEX_ATTENTION, _open_flex_attention)

@@ -72,6 +72,7 @@ INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+DYNAMO_OBJECTS = "torch._dynamo.variables.script_object"
 FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
 FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
 
