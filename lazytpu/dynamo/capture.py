@@ -14,13 +14,16 @@ from typing import Any, NoReturn
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from lazytpu.dynamo.interpret import GraphRun
+from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import default_generator
 from lazytpu.frontend.recording.recomputing import recomputing
 from lazytpu.frontend.recording.tensors import STASH, is_natural, recorder, value_of, wrap
+from lazytpu.frontend.torch_private import pytree
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
@@ -29,6 +32,9 @@ View = tuple[tuple[int, ...], tuple[int, ...], int, torch.dtype]
 
 
 _RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+_READS = "it reads a value of the device"
 
 
 class NotOneRecord(Exception):
@@ -51,6 +57,9 @@ class Placeholder:
     def __init__(self) -> None:
         self.pins = 0
         self.error = self.host = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotOneRecord(_READS)
 
 
 class CaptureRecorder(Recorder):
@@ -78,7 +87,7 @@ class CaptureRecorder(Recorder):
             raise NotOneRecord("it is cut inside" if cause is None else f"it is cut inside: {cause}")
 
     def read(self, value: Value, place: Any = None) -> None:
-        raise NotOneRecord("it reads a value of the device")
+        raise NotOneRecord(_READS)
 
 
 def _refuse(trace: Any) -> NoReturn:
@@ -164,6 +173,7 @@ def capture(
     `states` are the indices of those that are states of generators.
     Raises NotOneRecord, NewConstants, and what the graph's ops raise.
     """
+    _check_ops(graph)
     outer = recorder()
     inner = CaptureRecorder(outer)
     with _apart(inner, outer):
@@ -180,16 +190,19 @@ def capture(
 @contextmanager
 def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     """While active, this thread records into `inner`, and torch's state is what compiled graphs expect."""
-    state = default_generator.get_state()
+    state, host = default_generator.get_state(), torch.get_rng_state()
     private.stash_in_thread(STASH, inner)
     try:
         with ExitStack() as stack:
             for context in (private.without_modes(), private.without_autocast(), torch.no_grad()):
                 stack.enter_context(context)
             yield
+            if not torch.equal(host, torch.get_rng_state()):
+                raise NotOneRecord("it draws random numbers on the host")
     finally:
         private.stash_in_thread(STASH, outer)
         default_generator.set_state(state)
+        torch.set_rng_state(host)
 
 
 def _stand_ins(args: Sequence[Any]) -> list[Any]:
@@ -278,6 +291,16 @@ class _Run(GraphRun):
                 self.recomputation.enter_context(recomputing(self.inner, self.saved))
 
 
+def _check_ops(graph: fx.GraphModule) -> None:
+    """Raise NotOneRecord for a graph with an op of the user: its Python has to run at each call."""
+    rules = activation.engine().rules()
+    for module in graph.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            for op in pytree.tree_leaves((node.target, node.args, node.kwargs)):
+                if isinstance(op, OpOverload) and op.namespace not in ("aten", "prims") and str(op) not in rules:
+                    raise NotOneRecord(f"it calls {op}")
+
+
 class _Summary:
     """What a capture leaves behind, in terms of the graph's arguments and of the slots of its trace."""
 
@@ -334,6 +357,8 @@ class _Summary:
             return result
         if not isinstance(result, torch.Tensor):
             raise NotOneRecord(f"it returns a {type(result).__name__}")
+        if result.layout is not torch.strided:
+            raise NotOneRecord("it returns a sparse tensor")
         if result.device.type != "tpu":
             raise NotOneRecord(f"it returns a tensor on {result.device}")
         if result.is_conj() or result.is_neg():

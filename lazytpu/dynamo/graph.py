@@ -7,6 +7,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 from weakref import ref
 
@@ -26,7 +27,7 @@ from lazytpu.frontend.recording.keys import exact
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
-from lazytpu.frontend.torch_private import transforms
+from lazytpu.frontend.torch_private import transforms, without_modes
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State
@@ -160,7 +161,7 @@ def _key(name: str, r: Recorder, args: Sequence[Any], states: frozenset[int]) ->
     for t in args:
         try:
             v = t.untyped_storage()._value
-        except AttributeError:
+        except (AttributeError, NotImplementedError):  # no tensor of the device, or a sparse one
             tokens.append("state" if len(tokens) - 1 in states else _static(t))
             continue
         k = v.slot if v.epoch == e else r.admit(v)
@@ -176,7 +177,7 @@ def _static(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | complex):
         return exact(value)
     if isinstance(value, torch.Tensor):
-        raise NotOneRecord(f"an input is a tensor on {value.device}")
+        raise NotOneRecord(f"an input is a {value.layout} tensor on {value.device}")
     raise NotOneRecord(f"an input is a {type(value).__name__}")
 
 
@@ -280,8 +281,22 @@ def name_of(graph: fx.GraphModule, kind: str) -> str:
     for name, module in graph.named_modules():
         if isinstance(module, fx.GraphModule):
             text.update(f"{name}\n{module.code}\n".encode())
+            text.update(_constants(module))
             text.update("\n".join(_target(node) for node in module.graph.nodes).encode())
     return sys.intern(f"graph.{kind}.{text.hexdigest()[:16]}")
+
+
+def _constants(graph: fx.GraphModule) -> bytes:
+    """The tensors of the host among its nodes: what they hold is part of what the graph computes."""
+    named = [(n.name, attrgetter(str(n.target))(graph)) for n in graph.graph.nodes if n.op == "get_attr"]
+    constants = [(name, t) for name, t in named if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
+    return b"".join([f"{name} {t.dtype} {tuple(t.shape)} ".encode() + _bytes(t) for name, t in constants])
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    with without_modes():  # of fake tensors
+        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        return plain.view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _target(node: fx.Node) -> str:

@@ -14,9 +14,12 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
+from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.libraries import opaque
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.recording import names, step_ends
+from lazytpu.frontend.recording.untraced import untraced
+from lazytpu.trace.recorder import Recorder
 
 
 def touches_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
@@ -78,7 +81,13 @@ def _describe_device(module: Any) -> None:
 
 def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
-    calls for every module and optimizer, which would break a graph at each call."""
+    calls for every module and optimizer, which would break a graph at each call. Where they lead to the engine, it does
+    not trace what is called there either."""
+    from lazytpu.dynamo.graph import CompiledGraph
+    from lazytpu.frontend.recording import kernels
+
+    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, CompiledGraph.__call__):
+        untraced(gate)
     module.add("lazytpu")
     opaque.allow_all(module)
     for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
@@ -122,6 +131,17 @@ def _open_flex_attention(module: Any) -> None:
     _refuse_device, module._validate_device = module._validate_device, _accept_device
 
 
+def _open_generators(module: Any) -> None:
+    """Generators of the device are for Dynamo what those of the CPU are: objects that break a graph. A subclass of
+    theirs would be an operand of the graph, which its fake ops refuse."""
+    found = module.TorchScriptObjectVariable.is_matching_cls
+
+    def is_operand(kind: type) -> bool:
+        return not issubclass(kind, TpuGenerator) and found(kind)
+
+    module.TorchScriptObjectVariable.is_matching_cls = staticmethod(is_operand)
+
+
 def install() -> None:
     """Route graphs of the device away from inductor, when dynamo or inductor is loaded."""
     for op in private.CONTROL_FLOW:
@@ -139,5 +159,6 @@ def install() -> None:
     when_imported(private.DYNAMO_BACKENDS, _register_backend)
     when_imported(private.DYNAMO_INTERFACES, _describe_device)
     when_imported(private.DYNAMO_RULES, _skip_lazytpu)
+    when_imported(private.DYNAMO_OBJECTS, _open_generators)
     when_imported(private.FAKE_RULES, _register_fakes)
     when_imported(private.FLEX_ATTENTION, _open_flex_attention)

@@ -7,6 +7,7 @@ from operator import attrgetter
 import torch
 from torch import _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
+from torch._C._dynamo import eval_frame
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
@@ -71,11 +72,15 @@ INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"
+DYNAMO_OBJECTS = "torch._dynamo.variables.script_object"
 FLEX_ATTENTION = "torch.nn.attention.flex_attention"  # _validate_device(query, key, value) raises
 FAKE_RULES = "torch._subclasses.fake_impls"  # register_op_impl(check)(implementation)
 # What dynamo does with each call; returns the old one.
 set_frame_callback = torch._C._dynamo.eval_frame.set_eval_frame  # pyright: ignore[reportAttributeAccessIssue]
 
+set_frame_strategy = eval_frame.set_code_exec_strategy  # of a code object: what Dynamo does with its frames
+# Leave it alone, and whatever it calls
+LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]

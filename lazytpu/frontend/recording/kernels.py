@@ -21,6 +21,7 @@ from lazytpu.frontend.recording.miss import RecordingKernel, failed, miss
 from lazytpu.frontend.recording.out import out_kernel, out_names
 from lazytpu.frontend.recording.specialization import SpecializedScalars
 from lazytpu.frontend.recording.tensors import STASH, recorder
+from lazytpu.frontend.recording.untraced import untraced
 from lazytpu.frontend.storage import unwritten
 from lazytpu.frontend.torch_private import META, as_strided, empty_tensor, has_kernel, thread_stash
 from lazytpu.trace.value import Value
@@ -47,6 +48,7 @@ def kernel(op: OpOverload) -> RecordingKernel:
     exec(compile(text, file, "exec"), scope)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
     generated.call = scope[codegen.function_name(op)]
+    untraced(generated.call)
     _kernels[op] = generated
     return generated
 
