@@ -63,7 +63,7 @@ class CustomKernel:
         return self  # as a function is: a copied module calls the same kernel
 
     def __reduce__(self) -> str:
-        return self.__qualname__  # pickled by name, like a function
+        return str(self.__dict__["__qualname__"])  # pickled by name, like a function
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Use these for gradients. `forward`, called as the function is, returns (results, residuals).
