@@ -11,7 +11,7 @@ from torch.autograd.graph import increment_version
 
 from lazytpu.frontend.recording.step_starts import NODE
 from lazytpu.frontend.torch_private import transforms
-from lazytpu.kernels.programs import Mask, Program
+from lazytpu.kernels.programs import Call, Mask, Program, Residuals
 
 Tensors = Sequence[torch.Tensor]
 
@@ -72,6 +72,18 @@ def _mark(ctx: Any, outputs: Sequence[Any]) -> None:
     ctx.mark_non_differentiable(*[o for o in outputs if not (o.is_floating_point() or o.is_complex())])
 
 
+def _differentiable(forward: Residuals, tensors: Tensors) -> Call:
+    """The call of a forward pass. Raises RuntimeError when JAX has no gradient of the function."""
+    forward.of.call(tensors)  # what is wrong with the function itself
+    try:
+        return forward.call(tensors)
+    except Exception as error:
+        raise RuntimeError(
+            f"{forward.of.name} is called with an operand that requires a gradient, and JAX has none of it: {error}\n"
+            "Write one (defvjp of the kernel, or jax.custom_vjp), or call it under torch.no_grad()"
+        ) from error
+
+
 class _Recorded(torch.autograd.Function):
     """A program whose backward pass uses what the forward pass has computed. Gradients of gradients are those of the
     function that computes the gradients from the operands."""
@@ -80,7 +92,7 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx: Any, program: Program, *tensors: torch.Tensor) -> Any:
         ctx.program, ctx.wanted = program, ctx.needs_input_grad[1:]
         forward = ctx.forward = program.residuals(ctx.wanted)
-        ctx.call = call = forward.call(tensors)
+        ctx.call = call = _differentiable(forward, tensors)
         NODE.computing = True
         try:
             results = call(tensors)

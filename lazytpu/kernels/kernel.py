@@ -56,6 +56,15 @@ class CustomKernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return call_kernel(self, args, kwargs)
 
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __deepcopy__(self, memo: Any) -> CustomKernel:
+        return self  # as a function is: a copied module calls the same kernel
+
+    def __reduce__(self) -> str:
+        return str(self.__dict__["__qualname__"])  # pickled by name, like a function
+
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Use these for gradients. `forward`, called as the function is, returns (results, residuals).
         `backward(residuals, cotangents)` returns a tuple with the gradient of each argument that holds tensors, in
@@ -123,7 +132,14 @@ class CustomKernel:
         return program
 
     def _check_device(self, tensors: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU beside others."""
+        """Raise RuntimeError unless all tensors are on the device; 0-d ones may be on the CPU beside others. Raise
+        TypeError for one that is not dense."""
+        sparse = next((t for t in tensors if t.layout is not torch.strided), None)
+        if sparse is not None:
+            raise TypeError(
+                f"{self.name}: {self._parameters.place(args, kwargs, sparse)} is a tensor of {sparse.layout}; kernels "
+                "take dense ones: x.to_dense(), or its indices and values"
+            )
         elsewhere = [t for t in tensors if t.device.type != "tpu" and (t.device.type != "cpu" or t.dim())]
         if elsewhere or (tensors and all(t.device.type != "tpu" for t in tensors)):
             t = (elsewhere or tensors)[0]

@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 from lazytpu.aten import dtypes
 from lazytpu.aten.registry import rule
 from lazytpu.frontend import activation
+from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.ir.builder import Builder
 from lazytpu.kernels.tracing import identifier
@@ -60,8 +61,10 @@ def _define(name: str, operands: int, results: int, aliases: Aliases) -> Any:
     torch.library.register_fake(f"{NAMESPACE}::{full}", _fake(fresh), lib=LIBRARY)
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(full, _refuse(name), key)
+    if not operands:  # nothing says where such a call belongs, so its shape is not asked of the dispatcher
+        override(str(op))(lambda key: _empty(key, fresh, torch.device("meta")))
     activation.activate()
-    LIBRARY.impl(full, kernel(op).call, "PrivateUse1")
+    LIBRARY.impl(full, kernel(op).call, "PrivateUse1" if operands else "CompositeExplicitAutograd")
     return op
 
 
@@ -81,11 +84,14 @@ def _fake(fresh: Sequence[int]) -> Callable[..., Any]:
 
     def fake(*arguments: Any) -> Any:
         *operands, key = arguments
-        device = operands[0].device if operands else torch.device("tpu")
-        results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in (_known(key)[i] for i in fresh)]
-        return results[0] if len(results) == 1 else tuple(results) if results else None
+        return _empty(key, fresh, operands[0].device if operands else torch.device("tpu"))
 
     return fake
+
+
+def _empty(key: str, fresh: Sequence[int], device: torch.device) -> Any:
+    results = [torch.empty(shape, dtype=dtype, device=device) for dtype, shape in (_known(key)[i] for i in fresh)]
+    return results[0] if len(results) == 1 else tuple(results) if results else None
 
 
 def _known(key: str) -> Results:

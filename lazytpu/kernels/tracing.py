@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import keyword
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -64,8 +65,9 @@ def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], 
 
 
 def identifier(name: str) -> str:
-    """A name as part of the names of ops and functions: `<lambda>` becomes `lambda`."""
-    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    """A name as part of the names of ops and functions: `<lambda>` becomes `anonymous`, as `lambda` is Python's own."""
+    word = re.sub(r"\W+", "_", name.replace("<lambda>", "anonymous"), flags=re.ASCII).strip("_")
+    word = f"{word}_" if keyword.iskeyword(word) else word
     return word if word[:1].isalpha() else f"kernel_{word}".rstrip("_")
 
 

@@ -116,6 +116,10 @@ def test_several_results_and_none_of_the_operands_kind():
     assert (whole.tolist(), part.item()) == ([0, 1, 2], 15)
 
 
+def test_no_operands():
+    assert custom_jax_kernel(lambda: jnp.arange(3))().tolist() == [0, 1, 2]
+
+
 def test_views_and_transposes():
     x = tpu(4, 6)
     found = custom_jax_kernel(jnp.subtract)(x.t()[1:3], x[:2, :4].flip(1))

@@ -66,3 +66,16 @@ def test_a_kernel_made_after_dynamo_was_loaded():
 
     kernel = make()
     assert torch.compile(lambda x: kernel(x), backend="eager", fullgraph=True)(torch.ones(1, device="tpu")).item() == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_kernel_that_writes(backend: str):
+    update = custom_jax_kernel(input_output_aliases={0: 0})(lambda cache, x: cache + x)
+
+    def step(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        update(cache, x)
+        return cache * 2
+
+    cache = torch.zeros(2, device="tpu")
+    result = torch.compile(step, backend=backend, fullgraph=True)(cache, torch.ones(2, device="tpu"))
+    assert (result.tolist(), cache.tolist()) == ([2, 2], [1, 1])
