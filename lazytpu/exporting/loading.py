@@ -50,7 +50,7 @@ class Loaded:
             raise ValueError("this program draws no random numbers, so it takes no seed")
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"expected a seed from 0 to 2**64 - 1, got {seed}")
-        words = torch.tensor([seed >> 32, seed & 0xFFFFFFFF], dtype=torch.int64)
+        words = torch.tensor([seed >> 32, seed & 0xFFFFFFFF], dtype=torch.int64, device="cpu")
         return lambda *args, **kwargs: self._call(words, args, kwargs)
 
     def _call(self, seed: torch.Tensor | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

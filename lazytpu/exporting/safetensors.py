@@ -65,5 +65,5 @@ def _tensor(entry: Mapping[str, object], data: bytearray, start: int) -> torch.T
     if end - begin != count * dtype.itemsize or end > len(data):
         raise ValueError(f"{end - begin} bytes for {dtype}{shape}, in a file of {len(data)}")
     if not count:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
     return torch.frombuffer(data, dtype=torch.uint8, count=end - begin, offset=begin).clone().view(dtype).reshape(shape)

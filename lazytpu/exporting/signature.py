@@ -158,4 +158,4 @@ def _leaf(value: Mapping[str, Any]) -> Leaf:
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """numpy's dtype of arrays for a dtype of torch, by name."""
-    return to_numpy(torch.empty(0, dtype=getattr(torch, name))).dtype
+    return to_numpy(torch.empty(0, dtype=getattr(torch, name), device="cpu")).dtype

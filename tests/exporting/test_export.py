@@ -127,6 +127,14 @@ def test_a_seed_gives_the_numbers_of_the_device(tmp_path: Path):
     assert loaded(x)[1].tolist() == again
 
 
+def test_under_a_default_device(tmp_path: Path):
+    with torch.device("tpu"):
+        exported = lazytpu.export(Draws(), (torch.ones(64),), seed=True, platforms="cpu")
+        results = lazytpu.export.load(exported.save(tmp_path / "draws")).seeded(1)(torch.ones(64))
+        torch.tpu.manual_seed(1)
+        assert torch.equal(results[0], Draws()(torch.ones(64))[0])
+
+
 @pytest.mark.parametrize("seed", [-1, 1 << 64])
 def test_a_seed_has_64_bits(tmp_path: Path, seed: int):
     exported = lazytpu.export(Draws(), (torch.ones(2),), seed=True, platforms="cpu")
