@@ -130,11 +130,7 @@ class _Importer:
         if record.rng is not None:
             rng = self.plan.element(self.b, record.rng, "ui64"), self.plan.element(self.b, record.rng + 1, "ui64")
         evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
-        values = _flatten(evaluation.returns)
-        layouts = [o for o in record.outs if o is not None]
-        values = [v for v in values if v is not None]
-        if len(values) != len(layouts):
-            raise AssertionError(f"got {len(values)} results, expected {len(layouts)}")
+        layouts, values = _present(record, _flatten(evaluation.returns))
         for slot, layout, value in zip(record.out_slots, layouts, values, strict=True):
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
@@ -289,6 +285,17 @@ def _natural(base: Base) -> View:
 def _view(view: tuple[tuple[int, ...], tuple[int, ...], int, Any]) -> View:
     size, stride, offset, dtype = view
     return View(tuple(size), tuple(stride), offset, dtypes.name(dtype))
+
+
+def _present(record: Record, values: list[Any]) -> tuple[list[Layout], list[SSAValue]]:
+    """The layouts of a record's results and their values, less those that are absent. A value that nobody asked for,
+    such as a gradient outside of `output_mask`, is dropped."""
+    if len(values) != len(record.outs):
+        raise AssertionError(f"got {len(values)} results, expected {len(record.outs)}")
+    pairs = [pair for pair in zip(record.outs, values, strict=True) if pair[0] is not None]
+    if missing := [index for index, pair in enumerate(pairs) if pair[1] is None]:
+        raise AssertionError(f"got no value for result {missing[0]} of {len(pairs)}")
+    return [layout for layout, _ in pairs], [value for _, value in pairs]
 
 
 def _flatten(values: Any) -> list[Any]:
