@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.dlpack import from_dlpack, to_dlpack
+from torch.utils.dlpack import from_dlpack
 
 from lazytpu.aten.dtypes import FLOATS8
 
@@ -23,7 +23,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     # `Tensor.numpy` fixes the size of its tensor's storage for good. Here that is a second storage on the same memory.
-    return from_dlpack(to_dlpack(tensor)).numpy()
+    return from_dlpack(torch.to_dlpack(tensor)).numpy()
 
 
 def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:

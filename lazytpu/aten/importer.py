@@ -292,10 +292,11 @@ def _present(record: Record, values: list[Any]) -> tuple[list[Layout], list[SSAV
     such as a gradient outside of `output_mask`, is dropped."""
     if len(values) != len(record.outs):
         raise AssertionError(f"got {len(values)} results, expected {len(record.outs)}")
-    pairs = [pair for pair in zip(record.outs, values, strict=True) if pair[0] is not None]
-    if missing := [index for index, pair in enumerate(pairs) if pair[1] is None]:
-        raise AssertionError(f"got no value for result {missing[0]} of {len(pairs)}")
-    return [layout for layout, _ in pairs], [value for _, value in pairs]
+    present = [(layout, value) for layout, value in zip(record.outs, values, strict=True) if layout is not None]
+    missing = [index for index, (_, value) in enumerate(present) if value is None]
+    if missing:
+        raise AssertionError(f"got no value for result {missing[0]} of {len(present)}")
+    return [layout for layout, _ in present], [value for _, value in present]
 
 
 def _flatten(values: Any) -> list[Any]:

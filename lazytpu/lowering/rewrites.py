@@ -71,7 +71,7 @@ def reinterpreted(e: Emission, x: ir.Value, result: ir.RankedTensorType) -> ir.V
     while not isinstance(x.owner, ir.Block) and x.owner.name in _BITS_KEPT:
         x = x.owner.operands[0]
     source = ir.RankedTensorType(x.type)
-    width, wanted = source.element_type.width, result.element_type.width
+    width, wanted = _width(source.element_type), _width(result.element_type)
     if width < wanted:
         x = _reshaped(e, x, [*result.shape, wanted // width])
         return e.create("stablehlo.bitcast_convert", [x], result)
@@ -79,6 +79,10 @@ def reinterpreted(e: Emission, x: ir.Value, result: ir.RankedTensorType) -> ir.V
     if source.element_type != result.element_type:
         x = e.create("stablehlo.bitcast_convert", [x], ir.RankedTensorType.get(split, result.element_type))
     return _reshaped(e, x, result.shape)
+
+
+def _width(kind: ir.Type) -> int:
+    return ir.IntegerType(kind).width if isinstance(kind, ir.IntegerType) else ir.FloatType(kind).width
 
 
 def _reshaped(e: Emission, x: ir.Value, shape: Sequence[int]) -> ir.Value:
