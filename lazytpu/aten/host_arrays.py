@@ -6,22 +6,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from lazytpu.aten.dtypes import FLOATS8
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """A contiguous CPU tensor as the array that programs take: bfloat16 of ml_dtypes, 8-bit floats as their bits in
-    uint8. Shares the tensor's memory."""
+    uint8. Shares the tensor's memory, and leaves its storage resizable."""
     if tensor.dtype is torch.bfloat16:
         import ml_dtypes
 
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.view(torch.uint8).numpy() if tensor.dtype in FLOATS8 else tensor.numpy()
+        return _array(tensor.view(torch.int16)).view(ml_dtypes.bfloat16)
+    return _array(tensor.view(torch.uint8) if tensor.dtype in FLOATS8 else tensor)
 
 
-def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
-    """The inverse of `to_numpy`, sharing the array's memory."""
-    if dtype is torch.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array).view(dtype) if dtype in FLOATS8 else torch.from_numpy(array)
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    # `Tensor.numpy` fixes the size of its tensor's storage for good. Here that is a second storage on the same memory.
+    return from_dlpack(torch.to_dlpack(tensor)).numpy()
+
+
+def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """A 1-D CPU tensor of `dtype` with the elements of an array, as `to_numpy` gives them, in memory of its own."""
+    tensor = torch.empty(array.size, dtype=dtype, device="cpu")
+    np.copyto(to_numpy(tensor), array.reshape(-1))
+    return tensor

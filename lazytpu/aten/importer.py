@@ -138,11 +138,7 @@ class Importer:
         metas = [(dtypes.name(o.dtype), o.shape) for o in record.outs if o is not None]
         rng = None if record.rng is None else self.seed_and_offset(record.rng)
         evaluation = self._of_nothing(record, bound, metas) or evaluate(self.b, record.op, bound, metas, rng)
-        values = _flatten(evaluation.returns)
-        layouts = [o for o in record.outs if o is not None]
-        values = [v for v in values if v is not None]
-        if len(values) != len(layouts):
-            raise AssertionError(f"got {len(values)} results, expected {len(layouts)}")
+        layouts, values = _present(record, _flatten(evaluation.returns))
         for slot, layout, value in zip(record.out_slots, layouts, values, strict=True):
             self._produce(record, slot, layout, value)
         for name, slots in record.written.items():
@@ -303,6 +299,18 @@ def _natural(base: Base) -> View:
 def _view(view: tuple[tuple[int, ...], tuple[int, ...], int, Any]) -> View:
     size, stride, offset, dtype = view
     return View(tuple(size), tuple(stride), offset, dtypes.name(dtype))
+
+
+def _present(record: Record, values: list[Any]) -> tuple[list[Layout], list[SSAValue]]:
+    """The layouts of a record's results and their values, less those that are absent. A value that nobody asked for,
+    such as a gradient outside of `output_mask`, is dropped."""
+    if len(values) != len(record.outs):
+        raise AssertionError(f"got {len(values)} results, expected {len(record.outs)}")
+    present = [(layout, value) for layout, value in zip(record.outs, values, strict=True) if layout is not None]
+    missing = [index for index, (_, value) in enumerate(present) if value is None]
+    if missing:
+        raise AssertionError(f"got no value for result {missing[0]} of {len(present)}")
+    return [layout for layout, _ in present], [value for _, value in present]
 
 
 def _flatten(values: Any) -> list[Any]:

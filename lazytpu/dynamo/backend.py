@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition

@@ -115,7 +115,7 @@ class Cutter:
             if buffers is None:
                 return None
             buffer = buffers[program.binding.live.index(slot)]
-            known = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch())
+            known = ConstantBuffer(buffer.array, buffer.nbytes, buffer.origin, buffer.fetch().copy())
         except Exception:  # noqa: BLE001  (whatever it is: the read that cuts meets it again, and raises it in full)
             return None
         self.metrics.ran(hit, 1e3 * (time.perf_counter() - start))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.aten.host_arrays import from_numpy, to_numpy
+from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.memory.alive import MemoryReport
@@ -36,10 +36,10 @@ class Transfers:
             raise self._exhausted(error, "upload") from None
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
-        """A 1-D CPU tensor with a buffer's elements. Raises what failed in the runs that they depend on, once. Only a
-        constant is read without waiting."""
+        """A 1-D CPU tensor with a buffer's elements, in memory of torch's own, so that it can be resized. Raises what
+        failed in the runs that they depend on, once. Only a constant is read without waiting."""
         if buffer.host is not None:
-            return from_numpy(buffer.host.copy().reshape(-1), dtype)
+            return copied(buffer.host, dtype)
         self.inflight.settle()
         if buffer.outcome is not None and buffer.outcome.errors:
             self._raise_first(buffer.outcome.errors)
@@ -47,10 +47,9 @@ class Transfers:
             raise again(buffer.error)
         try:
             with self.inflight.metrics.waiting():
-                array = buffer.fetch()
+                return copied(buffer.fetch(), dtype)
         except OutOfMemory as error:
             raise self._exhausted(error, "read") from None
-        return from_numpy(array.reshape(-1), dtype)
 
     def share(self, buffer: Buffer) -> Any:
         """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer,

@@ -8,7 +8,7 @@ from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import COMPLEX_OF, FLOATS8, dtype_of, is_complex, is_float, shape_of
 from lazytpu.lowering import float8
 from lazytpu.lowering.emission import Emission
-from lazytpu.lowering.rewrites import guarded
+from lazytpu.lowering.rewrites import guarded, reinterpreted
 from lazytpu.lowering.rules import RULES, lowers
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.mlir import stablehlo as hlo
@@ -97,7 +97,8 @@ def bitcast_convert(e: Emission, op: ops.BitcastConvertOp, x: ir.Value) -> ir.Va
     if (source, target) == ("f64", "i64") and e.target == "tpu":
         # Via ui64: libtpu 0.0.42 takes the halves for unsigned, and rejects their users if they are signed.
         x = e.create("stablehlo.bitcast_convert", [x], e.tensor("ui64", shape_of(op.operand_type(0))))
-    return e.create("stablehlo.bitcast_convert", [x], e.result(op))
+        return e.create("stablehlo.bitcast_convert", [x], e.result(op))
+    return reinterpreted(e, x, e.result(op))
 
 
 @lowers(ops.ConvertOp)

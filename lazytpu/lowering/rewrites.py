@@ -10,6 +10,9 @@ A division by a constant or by a broadcast becomes a multiplication by the recip
 is 0 for a large divisor: 3e38 / 1e38 would be 0. XLA would move a rounding of the divisor before its broadcast, so the
 divisor is made to depend on the dividend instead: it is replaced by the dividend where that is NaN, and so is the
 quotient. This is not done on a TPU, which can only divide by multiplying with reciprocals.
+
+It also makes one `bitcast_convert` of two, and forgets that each adds or removes a dimension: what it makes of ui8 to
+f32 to bf16 is refused by its own verifier. So no `bitcast_convert` is emitted on the result of another.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ REWRITTEN: dict[type[TensorOp], tuple[type[TensorOp], ...]] = {
 # XLA removes these where they change nothing, such as a sum over one element.
 _MOVES = (BroadcastInDimOp, ops.ConvertOp, ReduceOp, ReshapeOp, SliceOp, TransposeOp)
 
+# The elements keep their bits and, in memory order, their places.
+_BITS_KEPT = ("stablehlo.bitcast_convert", "stablehlo.reshape")
+
 _BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}  # of the exponent and the mantissa
 _PART = {"c64": "f32", "c128": "f64"}
 
@@ -58,6 +64,32 @@ def guarded(e: Emission, op: TensorOp, operands: Sequence[ir.Value]) -> Sequence
         not_a_number = e.compare("NE", dividend, dividend, dtype)
         return [dividend, hlo.select(not_a_number, dividend, divisor)]
     return operands
+
+
+def reinterpreted(e: Emission, x: ir.Value, result: ir.RankedTensorType) -> ir.Value:
+    """The bits of x as the type `result`. If x is itself such a reinterpretation, then straight from what it was."""
+    while not isinstance(x.owner, ir.Block) and x.owner.name in _BITS_KEPT:
+        x = x.owner.operands[0]
+    source = ir.RankedTensorType(x.type)
+    width, wanted = _width(source.element_type), _width(result.element_type)
+    if width < wanted:
+        x = _reshaped(e, x, [*result.shape, wanted // width])
+        return e.create("stablehlo.bitcast_convert", [x], result)
+    split = [*source.shape, width // wanted] if width > wanted else source.shape
+    if source.element_type != result.element_type:
+        x = e.create("stablehlo.bitcast_convert", [x], ir.RankedTensorType.get(split, result.element_type))
+    return _reshaped(e, x, result.shape)
+
+
+def _width(kind: ir.Type) -> int:
+    return ir.IntegerType(kind).width if isinstance(kind, ir.IntegerType) else ir.FloatType(kind).width
+
+
+def _reshaped(e: Emission, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+    source = ir.RankedTensorType(x.type)
+    if list(source.shape) == list(shape):
+        return x
+    return e.create("stablehlo.reshape", [x], ir.RankedTensorType.get(shape, source.element_type))
 
 
 def _is_inverted(divisor: SSAValue, dtype: str) -> bool:

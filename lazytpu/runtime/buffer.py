@@ -101,8 +101,9 @@ class Buffer:
         memory.live -= self.nbytes
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        """The value on the host, in memory that the caller owns. Raises RunError when what makes it failed."""
-        return client.to_host(self.array, copy=True)
+        """The value on the host, to read at once: perhaps the memory of the device. Raises RunError when what makes it
+        failed."""
+        return client.to_host(self.array, copy=False)
 
     def gone(self) -> bool:
         """Whether the value is gone: donated to a run, or never computed."""

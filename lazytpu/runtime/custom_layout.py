@@ -59,7 +59,7 @@ class CustomLayoutBuffer(Buffer):
         return self.custom is not None and self._default is not None
 
     def fetch(self) -> np.ndarray[Any, Any]:
-        return client.to_host(self.existing, copy=True)
+        return client.to_host(self.existing, copy=False)
 
     def gone(self) -> bool:
         return self.existing is None

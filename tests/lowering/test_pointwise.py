@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lazytpu.ir.dialect import OPS
+from lazytpu.ir.types import bitwidth, dtype_of
 from lazytpu.lowering import emit, stablehlo_text
 from lazytpu.lowering.pointwise import DIRECT
 from tests.lowering.harness import assert_close, compiled, interpreted, module_of, values
@@ -261,6 +263,28 @@ def test_bits(run):
     assert_close(whole, x.view(np.int32))
     assert_close(halves, x.view(np.uint16).reshape(2, 2, 2))
     assert_close(back, x)
+
+
+def test_bits_reinterpreted_several_times():
+    """XLA makes one bitcast_convert of two, and cannot where the first adds dimensions that the second removes, or each
+    adds one."""
+    kinds = {8: "ui8", 16: "bf16", 32: "f32", 64: "i64"}
+
+    def build(b, x):
+        results = []
+        for chain in itertools.permutations(kinds.values(), 3):
+            y = b.bitcast_convert(b.add(x, x), chain[0], (4, 64 // bitwidth(chain[0])) if chain[0] != "i64" else (4,))
+            for dtype in chain[1:]:
+                before, after = bitwidth(dtype_of(y)), bitwidth(dtype)
+                if before < after:
+                    y = b.reshape(y, (32 // (after // 8), after // before))
+                y = b.bitcast_convert(y, dtype)
+            results.append(b.bitcast_convert(y, "ui8") if dtype_of(y) != "ui8" else y)
+        return [b.reshape(y, (32,)) for y in results]
+
+    x = np.array([1, -5, 1 << 40, 0x3F803F80])
+    for actual in compiled(build, x):
+        assert_close(actual, (x + x).view(np.uint8))
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])

@@ -57,6 +57,8 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
     if is_iterated(op):
         results = iterated(op, arguments, results)
+    if "output_mask" in arguments:  # some meta functions give gradients that were not asked for
+        results = [r if asked else None for r, asked in zip(results, arguments["output_mask"], strict=True)]
     returns = op._schema.returns
     if len(returns) == 1:
         results = (results,)

@@ -36,6 +36,15 @@ def multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False,
     return torch.empty((*self.shape[:-1], num_samples), dtype=torch.int64, device="meta")
 
 
+@override("aten.full.default")
+def full(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    """complex64 for a complex number, also where the default dtype is float16: there the meta function makes complex32
+    (`infer_full_options`)."""
+    if dtype is None and isinstance(fill_value, complex) and torch.get_default_dtype() is torch.float16:
+        dtype = torch.complex64
+    return aten.full.default(size, fill_value, dtype=dtype, **options)
+
+
 @override("aten.randperm.default", "aten.randperm.generator")
 def randperm(n: int, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
     """A vector of n numbers, all of which the dtype has to hold."""

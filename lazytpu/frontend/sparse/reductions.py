@@ -19,6 +19,8 @@ from lazytpu.frontend.sparse.parts import (
 )
 from lazytpu.frontend.sparse.refusals import refuse
 
+aten = torch.ops.aten
+
 
 def total(tensor: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """aten::sum"""
@@ -39,21 +41,16 @@ def _split(tensor: Tensor, dims: Sequence[int]) -> tuple[list[int], list[int], l
 def sum_of_dims(
     tensor: Tensor, dim: Sequence[int] | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """aten::sum.dim_IntList: sparse."""
-    remaining, summed, dense = _split(tensor, dim or range(tensor.dim()))
-    values, indices = values_of(tensor), indices_of(tensor)
-    values = values.sum(dense, dtype=dtype) if dense else values.to(dtype) if dtype else values
-    if keepdim:
-        zeros = torch.zeros_like(indices[0])
-        rows = [zeros if d in summed else row for d, row in enumerate(indices)]
-        for d in dense:
-            values = values.unsqueeze(d)
-        size = [
-            1 if d in {e % tensor.dim() for e in dim or range(tensor.dim())} else n for d, n in enumerate(tensor.shape)
-        ]
-        return coalesce(make(torch.stack(rows), values, size))
-    size = [tensor.shape[d] for d in remaining] + list(values.shape[1:])
-    return coalesce(make(indices[remaining], values, size))
+    """aten::sum.dim_IntList: sparse while a sparse dim remains. As torch's `sum_sparse_coo`, an empty `dim` sums
+    nothing, and with `keepdim` adds a dim for each there is."""
+    dtype = dtype or (tensor.dtype if tensor.is_floating_point() or tensor.is_complex() else torch.int64)
+    if dim is None:
+        dim, result = (), total(tensor, dtype=dtype)
+    else:
+        result = aten._sparse_sum.dim_dtype(tensor, dim, dtype=dtype)
+    for d in (sorted(d % tensor.dim() for d in dim) or range(tensor.dim())) if keepdim else ():
+        result = result.unsqueeze(d)
+    return result
 
 
 def sum_backward(grad: Tensor, tensor: Tensor, dim: Sequence[int]) -> Tensor:

@@ -114,7 +114,7 @@ def to_sparse_dims(tensor: Tensor, sparse_dim: int) -> Tensor:
         count = nonzero(tensor.reshape(1)).shape[0]
         indices = torch.zeros((0, count), dtype=torch.int64, device=tensor.device)
         return make(indices, tensor.reshape(1)[:count].clone(), (), True)
-    marks = (tensor != 0).reshape(*tensor.shape[:sparse_dim], -1)
+    marks = (tensor != 0).reshape(*tensor.shape[:sparse_dim], tensor.shape[sparse_dim:].numel())
     indices = nonzero(marks.any(-1)).t()
     return make(indices, tensor[tuple(indices.unbind(0))], tensor.shape, True)
 

@@ -35,6 +35,16 @@ def test_there_and_back(name: str) -> None:
         assert back.stride() == torch.empty_like(source, memory_format=torch.preserve_format).stride()
 
 
+@pytest.mark.parametrize("name", ["contiguous", "0-d", "no elements", "bfloat16", "bool"])
+def test_memory_on_both_sides_of_a_copy_can_be_resized(name: str) -> None:
+    source = SOURCES[name]().clone()
+    there = source.to("tpu")
+    constant = torch.zeros(3, dtype=source.dtype, device="tpu")
+    for host in (source, there.cpu(), (there * 1).cpu(), constant.cpu()):
+        assert host.resize_(100).fill_(1).sum() == 100
+    assert there.shape == SOURCES[name]().shape and torch.equal(there.cpu(), SOURCES[name]())
+
+
 TARGETS: dict[str, Callable[[Tensor], Tensor]] = {
     "whole": lambda t: t,
     "transposed": lambda t: t.t().contiguous().t(),

@@ -117,3 +117,14 @@ def test_what_is_refused() -> None:
 def test_an_iota_converted_to_bool() -> None:
     assert torch.arange(3, device="tpu").bool().tolist() == [False, True, True]
     assert torch.arange(0, device="tpu").bool().tolist() == []
+
+
+def test_complex_numbers_fill_complex64_under_any_default_dtype_but_float64() -> None:
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float16, torch.bfloat16, torch.float64):
+            torch.set_default_dtype(dtype)
+            made, expected = torch.full((2,), 2.5j, device="tpu"), torch.full((2,), 2.5j)
+            assert made.dtype == expected.dtype and torch.equal(made.cpu(), expected)
+    finally:
+        torch.set_default_dtype(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -227,6 +228,20 @@ def of_leaves(d: str) -> list[Any]:
     return [s.grad, w.grad]
 
 
+def without_elements(d: str) -> list[Any]:
+    shapes = [(0,), (0, 3), (3, 0), (2, 0, 3), (2, 3, 0)]
+    return [[x.to_sparse(), x.to_sparse(1)] for x in (torch.ones(shape, device=d) for shape in shapes)]
+
+
+def summed(d: str) -> list[Any]:
+    tensors = [torch.arange(6.0, device=d).reshape(2, 3).to_sparse(n) for n in (1, 2)]
+    tensors.append(torch.tensor([0, 2, 3], device=d).to_sparse())
+    results: list[Any] = []
+    for x, dim, keepdim in itertools.product(tensors, [None, (), 0, 1, -1, (0, 1), 2], [False, True]):
+        results.append(outcome(lambda d, x=x, dim=dim, keepdim=keepdim: x.sum(dim, keepdim=keepdim), d))
+    return results
+
+
 def saved(d: str) -> list[Any]:
     x = sparse(d, 0, coalesced=True, hybrid=False)
     file = io.BytesIO()
@@ -238,7 +253,19 @@ def saved(d: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     "case",
-    [batched, of_dense, constructed, embedded, in_bags, gathered, through_values, of_leaves, saved],
+    [
+        batched,
+        of_dense,
+        constructed,
+        embedded,
+        in_bags,
+        gathered,
+        through_values,
+        of_leaves,
+        without_elements,
+        summed,
+        saved,
+    ],
     ids=lambda case: case.__name__,
 )
 def test_a_use_gives_what_the_cpu_gives(case: Callable[[str], Any]) -> None:
