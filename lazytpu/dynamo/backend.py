@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
 
 from lazytpu.dynamo.graph import CompiledGraph
+from lazytpu.frontend.torch_private import aot_autograd, default_partition
 
 aten = torch.ops.aten
 # Views whose base has no more elements than they have.

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import OVERRIDES, infer
 from lazytpu.frontend.inference.strides import is_iterated
-from lazytpu.frontend.torch_private import pytree
+from lazytpu.frontend.torch_private import FakeTensor, pytree
 from lazytpu.trace.value import Layout
 
 

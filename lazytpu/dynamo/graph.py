@@ -13,7 +13,7 @@ from weakref import ref
 
 import torch
 from torch import fx
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
@@ -27,7 +27,7 @@ from lazytpu.frontend.recording.keys import exact
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
-from lazytpu.frontend.torch_private import transforms, without_modes
+from lazytpu.frontend.torch_private import HigherOrderOperator, transforms, without_modes
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State

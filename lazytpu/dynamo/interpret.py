@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 
 from lazytpu.dynamo.node_lines import line_of
 from lazytpu.frontend.device.generators import default_generator
 from lazytpu.frontend.recording.lines import replaying
+from lazytpu.frontend.torch_private import save_random_state, with_random_state
 
 
 class GraphRun(fx.Interpreter):
@@ -34,10 +34,10 @@ class GraphRun(fx.Interpreter):
         return super().run_node(n)
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if target is run_and_save_rng_state:
+        if target is save_random_state:
             op, *rest = args
             return self.save_state(), op(*rest, **kwargs)
-        if target is run_with_rng_state:
+        if target is with_random_state:
             state, op, *rest = args
             return self.in_state(state, op, rest, kwargs)
         return super().call_function(target, args, kwargs)
@@ -59,5 +59,5 @@ class GraphRun(fx.Interpreter):
 def random_states(graph: fx.GraphModule) -> frozenset[int]:
     """The indices of a graph's arguments that are states of generators: CPU tensors, and no operands of anything."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    states = {n.args[0] for n in graph.graph.nodes if n.target is run_with_rng_state}
+    states = {n.args[0] for n in graph.graph.nodes if n.target is with_random_state}
     return frozenset(i for i, n in enumerate(placeholders) if n in states)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import _meta_registrations, _prims_common
@@ -11,6 +13,8 @@ from torch._C._dynamo import eval_frame
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
+from torch._prims import rng_prims
+from torch._subclasses import fake_tensor
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -87,6 +91,9 @@ without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeA
 
 CONTROL_FLOW = (cond_op, while_loop_op, scan_op)  # higher-order ops, with a `py_impl` for a dispatch key
 
+FakeTensor = fake_tensor.FakeTensor  # (mode, meta tensor, device)
+save_random_state = rng_prims.run_and_save_rng_state  # (op, *args) -> (state, results)
+with_random_state = rng_prims.run_with_rng_state  # (state, op, *args) -> results
 HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
@@ -99,3 +106,17 @@ attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[
 suggest_memory_format = _prims_common.suggest_memory_format
 sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
+
+
+def aot_autograd(**options: Any) -> Callable[..., Any]:
+    """A backend for dynamo of compilers of forward and backward graphs. Imports dynamo."""
+    from torch._dynamo.backends.common import aot_autograd as make
+
+    return make(**options)
+
+
+def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
+    """The forward and the backward graph of a joint one, with the activations kept that eager code keeps."""
+    from torch._functorch.partitioners import default_partition as partition
+
+    return partition(joint, inputs, **options)
