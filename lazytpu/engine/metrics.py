@@ -18,10 +18,11 @@ class Metrics:
 
     `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not, and `stepwise` of
     these ran op by op, and `clustered` in parts, while it was compiled in the background; `compiles` XLA compilations;
-    `records` ops recorded; `trace_ms` the host's time between cuts (the script's Python and recording), without
-    waiting; `launch_ms` in cuts that hit; `miss_ms` in cuts that did not (import, passes, lowering, compiling);
-    `wait_ms` the host waited for the device; `device_ms` the device was busy; `cpu_fallbacks` ops that ran on the CPU
-    (`lazytpu.options.cpu_fallback`); `constant_reads` host reads that constants decide, answered without the device.
+    `records` what was recorded: ops, and graphs of `torch.compile`, each of which counts once; `trace_ms` the host's
+    time between cuts (the script's Python and recording), without waiting; `launch_ms` in cuts that hit; `miss_ms` in
+    cuts that did not (import, passes, lowering, compiling); `wait_ms` the host waited for the device; `device_ms` the
+    device was busy; `cpu_fallbacks` ops that ran on the CPU (`lazytpu.options.cpu_fallback`); `constant_reads` host
+    reads that constants decide, answered without the device.
     """
 
     steps: int = 0
