@@ -59,12 +59,12 @@ def _path(state: State | None) -> list[State]:
 
 def _own_states(end: State) -> int:
     """The number of states from `end` up to where another trace branches off or ends: what this trace adds to the
-    trie."""
+    trie. A compiled graph counts as one for each of its records."""
     count = 0
     for state in _path(end):
         if state.key is None or (count and (len(state.next) > 1 or state.plan is not None)):
             break  # a state without a key is the root, or belongs to a part of a trace, which that trace's plan holds
-        count += 1
+        count += max(1, len(state.recorded))
     return count
 
 
@@ -76,6 +76,6 @@ def _remove(end: State, path: set[int]) -> int:
         parent = state.parent
         assert parent is not None
         parent.remove(state)
-        removed += 1
+        removed += max(1, len(state.recorded))
         state = parent
     return removed
