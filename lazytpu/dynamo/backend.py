@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import default_partition
 
 from lazytpu.dynamo.graph import CompiledGraph
+from lazytpu.dynamo.partition import partition
 
 
 def _compiled(kind: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> CompiledGraph:
@@ -27,7 +27,7 @@ def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...,
         fw_compiler=partial(_compiled, "forward"),
         bw_compiler=partial(_compiled, "backward"),
         inference_compiler=partial(_compiled, "inference"),
-        partition_fn=default_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     return backend(graph, inputs)
