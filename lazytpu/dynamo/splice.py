@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +26,8 @@ class Plan:
 
     `uploads` are constants to admit after the arguments. `slots` is the number of new slots. `values` are (slot, layout) of those that become values: the first ones are written into
     the storages of the arguments `written`. `moved` are pairs of arguments of which the first takes the value of the
-    second. `numbers` and `draws` are those of the capture. Of each result, `results` has the tensor's source.
+    second. `numbers` and `draws` are those of the capture. Of each result, `results` has the tensor's source, its view of
+    that, and whether another tensor has that source, too, so that they count in-place writes together.
     """
 
     uploads: tuple[Value, ...]
@@ -35,7 +37,7 @@ class Plan:
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
-    results: tuple[tuple[str, Any, View | None], ...]
+    results: tuple[tuple[str, Any, View | None, bool], ...]
 
 
 def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
@@ -60,6 +62,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
                 results.append(("state", draw, None))
             case Static(value):
                 results.append(("static", value, None))
+    uses = Counter([(kind, source) for kind, source, _ in results if kind in ("value", "shared", "unwritten")])
     return (
         Plan(
             tuple(capture.uploads.values()),
@@ -69,7 +72,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
             capture.numbers,
             capture.draws,
-            tuple(results),
+            tuple([(*r, r[0] == "argument" or uses[r[:2]] > 1) for r in results]),
         ),
         ranks,
     )
