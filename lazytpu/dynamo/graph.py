@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
-from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, capture, view_of, viewed
+from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, view_of, viewed
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
@@ -247,7 +247,7 @@ def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Se
     """What the graph returns."""
     results: list[Any] = []
     bases: dict[Any, torch.Tensor] = {}  # results that share a storage
-    for kind, source, view in plan.results:
+    for kind, source, view, shared in plan.results:
         if kind == "static":
             results.append(source)
             continue
@@ -263,8 +263,15 @@ def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Se
             base = bases.get((kind, source))
             if base is None:
                 base = bases[kind, source] = wrap(_value(kind, source, args, values))
-        results.append(base if view is None else viewed(base, view))
+        results.append(base if view is None else _together(base, view) if shared else viewed(base, view))
     return results
+
+
+def _together(base: torch.Tensor, view: View) -> torch.Tensor:
+    """A view that counts in-place writes together with its base, as a view that torch makes."""
+    size, stride, offset, dtype = view
+    with torch.no_grad():
+        return viewed(base, view) if dtype is not base.dtype else base.as_strided(size, stride, offset)
 
 
 def _value(kind: str, source: Any, args: Sequence[Any], values: Sequence[Value]) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,7 +27,8 @@ class Plan:
     `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
     layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
     gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
-    `results` is (kind, source, view): where the tensor's value comes from, and how the tensor looks at it.
+    `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it, and
+    whether another one has that source, too, so that they count in-place writes together.
     """
 
     uploads: tuple[Value, ...]
@@ -36,7 +38,7 @@ class Plan:
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
-    results: tuple[tuple[str, Any, View | None], ...]
+    results: tuple[tuple[str, Any, View | None, bool], ...]
 
 
 def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
@@ -61,6 +63,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
                 results.append(("state", draw, None))
             case Static(value):
                 results.append(("static", value, None))
+    uses = Counter([(kind, source) for kind, source, _ in results if kind in ("value", "shared", "unwritten")])
     return (
         Plan(
             tuple(capture.uploads.values()),
@@ -70,7 +73,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
             capture.numbers,
             capture.draws,
-            tuple(results),
+            tuple([(*r, r[0] == "argument" or uses[r[:2]] > 1) for r in results]),
         ),
         ranks,
     )

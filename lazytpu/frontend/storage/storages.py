@@ -9,6 +9,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.torch_private import StorageBase
 from lazytpu.trace.value import EMPTY, Layout, Value, resident
 
 # A storage created from a CPU storage's bytes (torch.load) has no dtype before a tensor is set on it. Until then it
@@ -25,7 +26,10 @@ def _flat(dtype: torch.dtype, count: int) -> Layout:
 
 def nbytes(storage: Any) -> int:
     """The bytes of the storage's elements."""
-    kind = storage._value.layout
+    value = getattr(storage, "_value", None)
+    if value is None:  # of a tensor that wraps others: it only says how large it would be
+        return StorageBase.nbytes(storage)
+    kind = value.layout
     return tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
 
 
