@@ -263,9 +263,6 @@ class _Run(GraphRun):
         result = super().run_node(n)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
-        expected = n.meta.get("val")
-        if result is None and isinstance(expected, torch.Tensor):  # a result that only the backward pass of others needs
-            result = torch.empty_strided(expected.shape, expected.stride(), dtype=expected.dtype, device=expected.device)
         return result
 
     def save_state(self) -> Any:
