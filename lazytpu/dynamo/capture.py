@@ -264,9 +264,6 @@ class _Run(GraphRun):
         result = super().run_node(n)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
-        like = n.meta.get("val")
-        if result is None and isinstance(like, torch.Tensor):  # a result that only other devices' backward passes need
-            result = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
         return result
 
     def save_state(self) -> Any:

@@ -19,9 +19,13 @@ from lazytpu.frontend.torch_private import FakeTensor, pytree
 from lazytpu.trace.value import Layout
 
 
+# torch's meta functions refuse what a GPU refuses: dtypes and strides that the CPU and this device compute with.
+_FOR_GPUS = frozenset({"aten._grouped_mm.default"})
+
+
 def _differs(op: OpOverload) -> bool:
-    """Whether torch's fake result may have other strides than the device's."""
-    return str(op) in OVERRIDES or is_iterated(op)
+    """Whether torch's fake result may have other strides than the device's, or there may be none."""
+    return str(op) in OVERRIDES or str(op) in _FOR_GPUS or is_iterated(op)
 
 
 def fake_results(mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

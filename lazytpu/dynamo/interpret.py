@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from lazytpu.dynamo.node_lines import line_of
@@ -31,7 +32,11 @@ class GraphRun(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "call_function":
             self.replayed.line = line_of(n.meta, self.backward)
-        return super().run_node(n)
+        result, expected = super().run_node(n), n.meta.get("val")
+        if result is None and isinstance(expected, torch.Tensor):  # only the backward pass of other devices needs it
+            shape, stride, dtype = (tuple(expected.shape), tuple(expected.stride()), expected.dtype)
+            return torch.empty_strided(shape, stride, dtype=dtype, device=expected.device)
+        return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target is save_random_state:

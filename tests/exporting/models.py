@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._higher_order_ops import scan
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,12 @@ def several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return x, y, y, x[:0], torch.arange(3), torch.zeros(2, dtype=torch.bool), y[1:, ::2], x.argmax(1)
 
 
+def branching(x: torch.Tensor) -> torch.Tensor:
+    """A branch and a loop."""
+    y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+    return scan(lambda total, row: (total + row, total * row), torch.zeros(4), y, dim=0)[1]
+
+
 def seeded(make: Callable[[], Any]) -> Callable[[], Any]:
     def made() -> Any:
         torch.manual_seed(1)
@@ -133,5 +140,6 @@ CASES: dict[str, Case] = {
     "empty": of(lambda: (nn.Linear(3, 2), (torch.randn(0, 3),))),
     "linalg": of(lambda: (Function(torch.linalg.eigvalsh), (torch.eye(3) + torch.ones(3, 3),))),
     "nothing": of(lambda: (Function(lambda: torch.arange(3)), ())),
+    "branching": of(lambda: (Function(branching), (torch.randn(3, 4),))),
     "complex": of(lambda: (Function(lambda x: torch.fft.fft(x) * (1 + 2j)), (torch.randn(4),))),
 }
