@@ -141,8 +141,8 @@ Result = Input | Fresh | Unwritten | Static | RandomState
 class Capture:
     """A graph as records, for inputs of certain layouts.
 
-    `inputs` maps a slot to the argument that has it, `uploads` to a constant that the graph brings along. `written` maps
-    an argument to the slot of its storage's new value.
+    `inputs` maps a slot to the argument that has it, `uploads` to a constant that the graph brings along. `written`
+    maps an argument to the slot of its storage's new value.
     `values` has the layout of each slot that a storage holds afterwards and that is no input; `slots` is the number of
     all. `numbers` are the run-time numbers. They are constants of the graph, except for the seed and the offset of each
     random op. `draws` has their indices, and where they come from: None for the generator, or the number of an argument
@@ -170,7 +170,8 @@ def capture(
     """The records of `graph` on `args`, tensors of the device and Python values, of which only the layouts matter.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
-    `states` are the indices of those that are states of generators. Raises NotOneRecord, NewConstants, and what the graph's ops raise.
+    `states` are the indices of those that are states of generators. Raises NotOneRecord, NewConstants, and what the
+    graph's ops raise.
     """
     _check_ops(graph)
     outer = recorder()
@@ -201,7 +202,8 @@ def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     finally:
         private.stash_in_thread(STASH, outer)
         default_generator.set_state(state)
-        torch.set_rng_state(host)
+        if not torch.equal(host, torch.get_rng_state()):
+            torch.set_rng_state(host)
 
 
 def _stand_ins(args: Sequence[Any]) -> list[Any]:

@@ -19,7 +19,6 @@ from lazytpu.frontend.inference.strides import is_iterated
 from lazytpu.frontend.torch_private import pytree
 from lazytpu.trace.value import Layout
 
-
 # torch's meta functions refuse what a GPU refuses: dtypes and strides that the CPU and this device compute with.
 _FOR_GPUS = frozenset({"aten._grouped_mm.default"})
 
