@@ -25,9 +25,10 @@ class Plan:
     """What a hit makes of a graph. New slots count from the first that is free after the arguments are admitted.
 
     `uploads` are constants to admit after the arguments. `slots` is the number of new slots. `values` are (slot,
-    layout) of those that become values: the first ones are written into the storages of the arguments `written`. `moved` are pairs of arguments of which the first takes the value of the
-    second. `numbers` and `draws` are those of the capture. Of each result, `results` has the tensor's source, its view of
-    that, and whether another tensor has that source, too, so that they count in-place writes together.
+    layout) of those that become values: the first ones are written into the storages of the arguments `written`.
+    `moved` are pairs of arguments of which the first takes the value of the second. `numbers` and `draws` are those of
+    the capture. Of each result, `results` has the tensor's source, its view of that, and whether another tensor has
+    that source, too, so that they count in-place writes together.
     """
 
     uploads: tuple[Value, ...]

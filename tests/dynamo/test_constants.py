@@ -1,10 +1,8 @@
-"""What a graph brings along or reads on the host: constants, CPU tensors, random numbers of the CPU, ops of the user."""
+"""What a graph brings along or reads on the host: constants, CPU tensors, random numbers, ops of the user."""
 
 from __future__ import annotations
 
 import torch
-
-import lazytpu
 
 
 def test_graphs_that_differ_in_a_constant_of_the_host_are_two() -> None:
@@ -89,4 +87,3 @@ def test_a_graph_that_reads_its_input() -> None:
     function = torch.compile(lambda x: (x.cpu() * 2).to(x.device) + x.cpu().sum().to(x.device))
     assert function(torch.ones(3, device="tpu")).tolist() == [5, 5, 5]
     assert function(torch.zeros(3, device="tpu")).tolist() == [0, 0, 0]
-    lazytpu.sync()
