@@ -202,7 +202,8 @@ def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     finally:
         private.stash_in_thread(STASH, outer)
         default_generator.set_state(state)
-        torch.set_rng_state(host)
+        if not torch.equal(host, torch.get_rng_state()):
+            torch.set_rng_state(host)
 
 
 def _stand_ins(args: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from lazytpu.frontend.ops import (
 )
 from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.recording.kernels import callable_of
+from lazytpu.frontend.recording.untraced import untraced
 from lazytpu.frontend.sparse.register import register as register_sparse
 from lazytpu.options import options
 
@@ -77,6 +78,8 @@ def register_kernels() -> None:
     for name, function in composites.items():
         aten.impl(name, function, "AutogradPrivateUse1")
         aten.impl(name, function, "PrivateUse1")
+    for function in (*by_hand.values(), *creation.KERNELS.values(), *composites.values(), record_first, record_named):
+        untraced(function)
     engine = activation.engine()
     explicit = engine.remembered("explicit", lambda: recorded_explicitly(engine.rules()))
     for name in explicit:

@@ -1,0 +1,65 @@
+"""Graph breaks: ops run one by one between graphs, and Dynamo leaves the kernels that record them alone."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+import lazytpu
+from lazytpu.dynamo.breaks import graph_breaks
+
+
+def test_dynamo_traces_no_kernel_and_no_engine() -> None:
+    """Of a module that Dynamo gives up on, the parts run as usual: the first ops of a kind, programs, reads."""
+    torch.manual_seed(0)
+    lstm = nn.LSTM(4, 3, batch_first=True)
+    x = torch.linspace(-1, 1, 16).reshape(2, 2, 4)
+    expected = lstm(x)[0]
+    there = copy.deepcopy(lstm).to("tpu")
+
+    def function(x: torch.Tensor) -> float:
+        return there(x.clone())[0].sum().item()
+
+    got = torch.compile(function)(x.to("tpu"))
+    torch.testing.assert_close(got, float(expected.detach().sum()), rtol=1e-4, atol=1e-5)
+    codes = [reference() for reference in torch._dynamo.convert_frame.input_codes.seen]
+    seen = [code.co_filename for code in codes if code is not None]
+    assert __file__ in seen
+    assert not [file for file in seen if "<kernel of" in file or "/jax/" in file or "/xdsl/" in file]
+
+
+def test_a_function_with_reads_branches_and_cuts() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        if y.sum().item() > 3:
+            y = y + 1
+        z = y * int(y[0])
+        lazytpu.mark_step()
+        w = z.sin()
+        return w - 1 if (w > 0).all() else w
+
+    compiled = torch.compile(function)
+    for value in (1.0, 2.0, -3.0):
+        x = torch.full((3,), value)
+        torch.testing.assert_close(compiled(x.to("tpu")).cpu(), function(x), rtol=1e-4, atol=1e-5)
+    assert any("item" in broken.reason for broken in graph_breaks())
+
+
+def test_results_only_other_devices_need() -> None:
+    """Attention on the device returns None where other devices return random states; also when run op by op."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.scaled_dot_product_attention(x, x, x)
+        return y + x.cpu().sum().to(x.device)
+
+    x = torch.linspace(-1, 1, 32).reshape(1, 2, 4, 4)
+    there = x.to("tpu").requires_grad_()
+    here = x.clone().requires_grad_()
+    expected, got = function(here), torch.compile(function)(there)
+    expected.sum().backward()
+    got.sum().backward()
+    torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+    assert here.grad is not None and there.grad is not None
+    torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
