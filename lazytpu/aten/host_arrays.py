@@ -31,3 +31,10 @@ def copied(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     tensor = torch.empty(array.size, dtype=dtype, device="cpu")
     np.copyto(to_numpy(tensor), array.reshape(-1))
     return tensor
+
+
+def from_numpy(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """The inverse of `to_numpy`, sharing the array's memory."""
+    if dtype is torch.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array).view(dtype) if dtype in FLOATS8 else torch.from_numpy(array)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md"), key=lambda page: page.name != "README.md"), *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BIN = Path(sys.executable).parent
+WARNINGS = "error,ignore:`torch.jit:DeprecationWarning"  # torch warns of its own code as it imports inductor
 LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes eight where other programs use the cores
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
@@ -60,7 +61,7 @@ LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
-WALKTHROUGHS = [ROOT / "docs/writing-a-pass.md", ROOT / "docs/export.md"]
+WALKTHROUGHS = [ROOT / "docs" / name for name in ("writing-a-pass.md", "export.md", "torch-compile.md")]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -93,7 +94,7 @@ def checkout(tmp_path: Path) -> Path:
 def run(command: str, folder: Path) -> str:
     """Standard output of a command of the shell. Where it is no more than a program of Python, that runs in a fork."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "PYTHONWARNINGS": WARNINGS}
     simple = re.fullmatch(r"((?:\w+=\w+ )*)(python|lazytpu-\w+) ([^|*;&<>$`]+)", command)
     if simple is not None:
         variables, program, arguments = simple[1].split(), simple[2], shlex.split(simple[3])

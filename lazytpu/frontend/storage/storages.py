@@ -28,7 +28,7 @@ def nbytes(storage: Any) -> int:
     """The bytes of the storage's elements."""
     value = getattr(storage, "_value", None)
     if value is None:  # of a tensor that wraps others: it only says how large it would be
-        return StorageBase.nbytes(storage)
+        return StorageBase.nbytes(storage)  # pyright: ignore[reportAttributeAccessIssue]
     kind = value.layout
     return tensors.extent(kind.shape, kind.stride) * kind.dtype.itemsize
 
