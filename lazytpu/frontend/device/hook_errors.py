@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazytpu.frontend.recording.lines import WAITING
 from lazytpu.frontend.recording.tensors import STASH
 from lazytpu.frontend.torch_private import (
     PRIVATE_USE,
@@ -68,5 +67,4 @@ def _caller() -> object:
 
 def install() -> None:
     """Let calls of backward() raise what hooks raised. The guard is given to torch with the backend."""
-    WAITING.add(BackwardEngine.run_backward.__code__)
     Variable._execution_engine = BackwardEngine()

@@ -14,14 +14,13 @@ from types import CodeType, FrameType
 
 import torch
 
-from lazytpu.frontend.torch_private import backward_id, current_node, sequence_number
+from lazytpu.frontend.torch_private import current_node, sequence_number
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "__init__.py"))
 )
 _OURS = tuple(os.path.abspath(p) + os.sep for p in _OURS)
-WAITING: set[CodeType] = set()  # functions in which a thread waits while autograd's thread works for it
 _FORWARD_LIMIT = 100_000  # lines remembered for backward records; the oldest go first
 
 
@@ -45,16 +44,6 @@ def is_library(filename: str) -> bool:
 
 
 def _user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame outside torch and lazytpu. Autograd's threads have none: theirs is that of the backward pass,
-    if there is only one at the moment."""
-    inner = _outside(frame)
-    if inner is None and backward_id() != -1:
-        waiting = [other for other in sys._current_frames().values() if other.f_code in WAITING]
-        inner = _outside(waiting[0]) if len(waiting) == 1 else None
-    return inner
-
-
-def _outside(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
@@ -105,8 +94,7 @@ def replaying() -> Iterator[_Replayed]:
 
 
 def user_line() -> SourceLine | None:
-    """The innermost frame outside torch and lazytpu. In backward, the line of the forward op, or that of the call of
-    backward() when the forward op was a hit, which notes no line."""
+    """The innermost frame outside torch and lazytpu; in backward, the line of the forward op."""
     if _replayed.line is not None:
         return _replayed.line
     node = current_node()

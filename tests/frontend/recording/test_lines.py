@@ -37,25 +37,3 @@ def test_ops_without_a_gradient_take_no_lines_from_those_that_have_one() -> None
     assert forward["aten.embedding.default"] == line
     assert forward["aten.flip.default"] == line + 1
     assert flags.item() == 5
-
-
-def test_backward_ops_of_a_forward_pass_that_was_seen_before_have_the_line_of_the_call() -> None:
-    """The forward ops are hits, and note no lines: a pass without gradients has recorded them."""
-    table = nn.Embedding(29, 6).to("tpu")
-    tokens = torch.arange(4).to("tpu")
-
-    def forward() -> torch.Tensor:
-        return (table(tokens) * 3).square().sum()
-
-    with lazytpu.mode("lazy"):
-        lazytpu.sync()
-        with torch.no_grad():
-            forward().item()
-        loss = forward()
-        loss.backward()
-        line = line_here() - 1
-        backward = [r.line for r in recorder().state.records() if r.in_backward]
-        lazytpu.mark_step()
-    assert backward and all(place is not None for place in backward)
-    assert {place.line for place in backward if not place.backward} <= {line}
-    assert any(place.line == line for place in backward)
