@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -58,9 +59,9 @@ def read(path: Path) -> dict[str, torch.Tensor]:
         raise ValueError(f"{path.name} is not a file of safetensors: {error}") from error
 
 
-def _tensor(entry: Mapping[str, object], data: bytearray, start: int) -> torch.Tensor:
-    dtype, shape = _DTYPES[str(entry["dtype"])], [int(size) for size in entry["shape"]]  # type: ignore[union-attr]
-    begin, end = (start + int(offset) for offset in entry["data_offsets"])  # type: ignore[union-attr]
+def _tensor(entry: Mapping[str, Any], data: bytearray, start: int) -> torch.Tensor:
+    dtype, shape = _DTYPES[str(entry["dtype"])], [int(size) for size in entry["shape"]]
+    begin, end = (start + int(offset) for offset in entry["data_offsets"])
     count = math.prod(shape)
     if end - begin != count * dtype.itemsize or end > len(data):
         raise ValueError(f"{end - begin} bytes for {dtype}{shape}, in a file of {len(data)}")

@@ -47,7 +47,7 @@ def emit_block(e: Emission, block: Block, values: Values) -> None:
 def _emit_op(e: Emission, op: Operation, operands: Sequence[ir.Value]) -> ir.Value | Sequence[ir.Value]:
     if isinstance(op, CallOp):
         return e.call(op.callee.string_value(), operands, [e.type(type_of(result)) for result in op.results])
-    rule = RULES.get(type(op))  # type: ignore[arg-type]
+    rule = RULES.get(type(op))
     if rule is None:
         raise NotImplementedError(
             f"{op.name}{_at(op)} has no lowering rule. Add one to the file of its family in "
