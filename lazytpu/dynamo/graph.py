@@ -27,7 +27,7 @@ from lazytpu.frontend.recording.keys import exact
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
-from lazytpu.frontend.torch_private import HigherOrderOperator, transforms, without_modes
+from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, transforms, without_modes
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State
@@ -248,6 +248,12 @@ def _results(plan: Plan, args: Sequence[Any], values: Sequence[Value], drawn: Se
     results: list[Any] = []
     bases: dict[Any, torch.Tensor] = {}  # results that share a storage
     for kind, source, view, shared in plan.results:
+        if kind == "whole":
+            value = values[source]
+            tensor = empty_tensor(view, value.layout.dtype)
+            tensor.untyped_storage()._value = value  # pyright: ignore[reportAttributeAccessIssue]
+            results.append(tensor)
+            continue
         if kind == "static":
             results.append(source)
             continue

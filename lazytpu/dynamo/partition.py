@@ -1,12 +1,14 @@
 """What a forward graph keeps for its backward graph: as in eager code, but never a view of what it could keep itself.
 
 A view of an input or of an activation is taken again in the backward graph, where it costs nothing: it is part of how a
-record's operand is read. Kept, it would be a tensor to create at each call, and one that does not share its base's
-version: autograd could not tell that the base was changed in place.
+record's operand is read. So is each of the views that `split` and the like return together. Kept, it would be a tensor
+to create at each call, and one that does not share its base's version: autograd could not tell that the base was
+changed in place.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from torch import fx
@@ -24,12 +26,16 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.Gr
 
 
 def _is_view(node: fx.Node) -> bool:
+    if _is_backward(node) or "recompute" in node.meta:
+        return False
     op = node.target
-    if not isinstance(op, OpOverload) or _is_backward(node) or "recompute" in node.meta:
+    if op is operator.getitem:  # one of the views of a list
+        return _is_view(node.all_input_nodes[0])
+    if not isinstance(op, OpOverload):
         return False
     results = op._schema.returns
     alias = results[0].alias_info if len(results) == 1 else None
-    return alias is not None and not alias.is_write and "[]" not in str(results[0].type)
+    return alias is not None and not alias.is_write
 
 
 def _is_backward(node: fx.Node) -> bool:

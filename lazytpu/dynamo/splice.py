@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from lazytpu.frontend.torch_private import backward_id
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
-from lazytpu.trace.value import EMPTY, Layout, Value
+from lazytpu.trace.value import EMPTY, Layout, Value, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Plan:
     layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
     gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
     `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it, and
-    whether another one has that source, too, so that they count in-place writes together.
+    whether another one has that source, too, so that they count in-place writes together. Most are "whole": a value
+    that no other result looks at, from its first element to its last; `view` is the size then.
     """
 
     uploads: tuple[Value, ...]
@@ -38,7 +40,7 @@ class Plan:
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
-    results: tuple[tuple[str, Any, View | None, bool], ...]
+    results: tuple[tuple[str, Any, Any, bool], ...]
 
 
 def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
@@ -49,12 +51,14 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             ranks[slot] = len(ranks)
     order = {slot: index for index, slot in enumerate(capture.values)}
     results: list[tuple[str, Any, View | None]] = []
+    layouts: dict[Any, Layout] = {}
     for result in capture.results:
         match result:
             case Input(index, view):
                 results.append(("argument", index, view))
             case Fresh(slot, view) if slot in order:
                 results.append(("value", order[slot], view))
+                layouts[order[slot]] = capture.values[slot]
             case Fresh(slot, view):
                 results.append(("shared", capture.inputs[slot], view))
             case Unwritten(number, layout, view):
@@ -64,6 +68,12 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             case Static(value):
                 results.append(("static", value, None))
     uses = Counter([(kind, source) for kind, source, _ in results if kind in ("value", "shared", "unwritten")])
+
+    def planned(kind: str, source: Any, view: View | None) -> tuple[str, Any, Any, bool]:
+        shared = kind == "argument" or uses[kind, source] > 1
+        size = _whole(layouts[source], view) if kind == "value" and not shared else None
+        return (kind, source, view, shared) if size is None else ("whole", source, size, False)
+
     return (
         Plan(
             tuple(capture.uploads.values()),
@@ -73,10 +83,19 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
             capture.numbers,
             capture.draws,
-            tuple([(*r, r[0] == "argument" or uses[r[:2]] > 1) for r in results]),
+            tuple([planned(*result) for result in results]),
         ),
         ranks,
     )
+
+
+def _whole(layout: Layout, view: View | None) -> tuple[int, ...] | None:
+    """The size of a view of all elements in row-major order, else None."""
+    if not layout.contiguous or view is None:
+        return layout.shape if layout.contiguous else None
+    size, stride, _, dtype = view
+    same = dtype is layout.dtype and prod(size) == prod(layout.shape) and stride == row_major(size)
+    return size if same and 0 not in size else None
 
 
 def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool) -> State:

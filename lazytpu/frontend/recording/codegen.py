@@ -186,11 +186,7 @@ def _parameters(args: list[KernelArgument]) -> str:
 def _write(a: KernelArgument) -> str:
     """A written argument's storage gets a new value of its old layout."""
     if a.kind == "tensors":
-        return (
-            f"            for _t in {a.name} or ():\n"
-            "                _t = _t.untyped_storage()\n"
-            "                _t._value = _r.produce(_t._value.layout)\n"
-        )
+        return f"            overwrite(_r, {a.name})\n"
     return (
         f"            if {a.name} is not None:\n"
         f"                _t = {a.name}.untyped_storage()\n"

@@ -16,7 +16,7 @@ from lazytpu.frontend.inference.argument_checks import checked
 from lazytpu.frontend.ops.factories import factory, factory_kernel
 from lazytpu.frontend.recording import codegen
 from lazytpu.frontend.recording.eager import run_now
-from lazytpu.frontend.recording.keys import ABSENT, exact, foreign, operands, produce_all, wrap_all, wrap_one
+from lazytpu.frontend.recording.keys import ABSENT, exact, foreign, operands, overwrite, produce_all, wrap_all, wrap_one
 from lazytpu.frontend.recording.miss import RecordingKernel, failed, miss
 from lazytpu.frontend.recording.out import out_kernel, out_names
 from lazytpu.frontend.recording.specialization import SpecializedScalars
@@ -96,6 +96,7 @@ _NAMESPACE: dict[str, Any] = {
     "foreign": foreign,
     "miss": miss,
     "operands": operands,
+    "overwrite": overwrite,
     "produce_all": produce_all,
     "recorder": recorder,
     "ref": weakref.ref,

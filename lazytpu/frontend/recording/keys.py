@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -64,6 +65,18 @@ def operands(r: Recorder, tensors: Any) -> Any:
         else:
             tokens.append((k, t.shape, t.stride(), t.storage_offset(), t.dtype))
     return tuple(tokens)
+
+
+def overwrite(r: Recorder, tensors: Any) -> None:
+    """New values for the storages of a list of written tensors; the loop body is `Recorder.produce`."""
+    e, slot, values = r.epoch, r.slots, r.values
+    for t in tensors or ():
+        storage = t.untyped_storage()
+        value = Value(storage._value.layout, e, slot, None, r)
+        slot += 1
+        values.append(ref(value))
+        storage._value = value
+    r.slots = slot
 
 
 def produce_all(r: Recorder, outs: Any) -> Any:
