@@ -31,8 +31,7 @@ class Branching(nn.Module):
 
 
 def train(device: str, steps: int) -> tuple[list[Tensor], list[int]]:
-    """The parameters after all steps, and the compilations after each. The first step, a warm-up, makes the optimizer's
-    state."""
+    """The parameters after all steps, and the compilations after each."""
     torch.manual_seed(0)
     model = Branching(12).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -52,7 +51,7 @@ def train(device: str, steps: int) -> tuple[list[Tensor], list[int]]:
 def test_as_many_programs_as_paths() -> None:
     with lazytpu.options(background_compile=0):
         parameters, compiles = train("tpu", 300)
-    assert compiles[-1] - compiles[0] == len(PATHS)
+    assert compiles[-1] - compiles[0] == len(PATHS) - 1, "the first step took one of the paths"
     assert compiles[100] == compiles[-1], "by then every path was seen"
     expected, _ = train("cpu", 300)
     for got, wanted in zip(parameters, expected, strict=True):

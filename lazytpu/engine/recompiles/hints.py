@@ -150,7 +150,8 @@ def of_path(
     `same_after` records of both are alike."""
     both = [*gone, *come]
     if both and all(_in_optimizer(r) for r in both):
-        return STATES if nearest_is_first else OPTIMIZER_BRANCH
+        takes_state = any(r.admitted for r in come)  # that the first step made
+        return STATES if nearest_is_first and takes_state else OPTIMIZER_BRANCH
     if nearest_is_first and gone and _creates(gone[0]) and not (come and _creates(come[0])):
         return FIRST_TIME
     if _trains(gone) != _trains(come):

@@ -23,6 +23,7 @@ from lazytpu.frontend.inference.size_support import check_dims
 from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.codegen import KernelArgument
+from lazytpu.frontend.recording.first_states import FirstState, check_first_state
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
@@ -62,8 +63,8 @@ class RecordingKernel:
 
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
     """Handle the error of a record that was rolled back; the recorder's lock is not held. A required cut is made, or
-    the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one. Any
-    other error is raised."""
+    the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one, and the
+    first state of an optimizer is not recorded at all. Any other error is raised."""
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
@@ -72,6 +73,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
             raise RuntimeError(f"{k.op}: an operand was never computed ({error.value})")
     elif isinstance(error, CutRequired):
         r.cut(error.cause, call_site())
+    elif isinstance(error, FirstState):
+        return error.tensor()
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
     else:
@@ -98,6 +101,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         note_start(parent, key)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     results = _infer_checked(k, r, args, bound)
+    check_first_state(r, str(k.op), bound, results[0] if k.returns_one else None)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))
     flat = _flatten(outs)
     out_slots, written, slots = _new_slots(k, bound, flat, r.slots)

@@ -133,7 +133,7 @@ def test_train_and_eval_and_a_step_without_backward() -> None:
 
 def test_the_first_step_of_an_optimizer() -> None:
     weight = torch.nn.Parameter(on_tpu(4, 3))
-    optimizer = torch.optim.Adam([weight])
+    optimizer = torch.optim.SGD([weight], momentum=0.9)  # its first momentum is a copy of the gradient
 
     def step() -> torch.Tensor:
         loss = (weight * 2).sum()
@@ -168,7 +168,7 @@ def test_an_optimizer_that_warms_up() -> None:
         before = len(lazytpu.explain())
         step()
         hints.append(lazytpu.explain()[-1].hint if len(lazytpu.explain()) > before else None)
-    assert hints == ["", "optimizer-states", None, None, None, "optimizer-branch", None, None]
+    assert hints == ["", None, None, None, None, "optimizer-branch", None, None]
 
 
 def test_inputs_that_differ_in_the_same_size() -> None:

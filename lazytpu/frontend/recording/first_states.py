@@ -1,0 +1,79 @@
+"""The state that an optimizer makes in its first step, such as Adam's averages: uploaded, not recorded.
+
+Adam fills its averages in the first step and finds them in all others, so recorded, the first step would be a program
+of its own, as large as the one for all others. The fills are numbers the host knows: as buffers they are inputs of the
+first step already, and it runs the program of the others. Checked on a miss only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from lazytpu.frontend import activation
+from lazytpu.frontend.recording.lines import user_line
+from lazytpu.frontend.recording.tensors import wrap
+from lazytpu.frontend.torch_private import MODULE_CALL, OPTIMIZER_STEP, SCALER_STATE
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.trie import State
+from lazytpu.trace.value import Layout, resident
+
+# What each op fills with: a number, or the name of the argument that says it.
+_FILLS: dict[str, int | str] = {
+    **dict.fromkeys(("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default"), 0),
+    **dict.fromkeys(("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"), 1),
+    **dict.fromkeys(("aten.full.default", "aten.full_like.default", "aten.new_full.default"), "fill_value"),
+}
+
+# Where in the trie each optimizer made state, and in which trace. One that fills memory there in another trace does so
+# in every step, and what it fills is recorded from then on (None).
+_made: WeakKeyDictionary[Any, WeakKeyDictionary[State, int] | None] = WeakKeyDictionary()
+
+
+class FirstState(Exception):
+    """An op makes state: it has a tensor of this layout, filled with a number. Users never see this."""
+
+    def __init__(self, layout: Layout, number: Any):
+        super().__init__(layout, number)
+        self.layout = layout
+        self.number = number
+
+    def tensor(self) -> torch.Tensor:
+        """The state. Raises OutOfMemoryError when there is no room for it."""
+        flat = torch.full(self.layout.shape, self.number, dtype=self.layout.dtype, device="cpu").flatten()
+        return wrap(resident(self.layout, activation.engine().upload(flat, self.layout, user_line())))
+
+
+def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: Layout | None) -> None:
+    """Raise FirstState when `op` makes state, as the record that would come next.
+
+    Where ops run at once there are no steps to be alike, and a recorder of another kind looks at what is recorded.
+    """
+    fill = _FILLS.get(op)
+    if fill is None or layout is None or r.eager or type(r) is not Recorder:
+        return
+    maker = _maker(sys._getframe(1))
+    if maker is None:
+        return
+    states = _made.setdefault(maker, WeakKeyDictionary())
+    if states is None:
+        return
+    if states.setdefault(r.state, r.epoch) != r.epoch:
+        _made[maker] = None
+        return
+    raise FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
+
+
+def _maker(frame: FrameType | None) -> Any:
+    """The optimizer or gradient scaler that calls the op. What a closure does inside of an optimizer's step is not its
+    doing: closures call modules, or compute gradients, which optimizers switch off."""
+    while frame is not None and frame.f_code is not MODULE_CALL:
+        if frame.f_code is SCALER_STATE or (frame.f_code is OPTIMIZER_STEP and not torch.is_grad_enabled()):
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None

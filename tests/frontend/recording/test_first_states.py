@@ -1,0 +1,120 @@
+"""The first step of an optimizer is the program of all its steps: the state it makes is not recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "AdamW": torch.optim.AdamW,
+    "AdamW, one parameter at a time": lambda p: torch.optim.AdamW(p, foreach=False),
+    "fused AdamW": lambda p: torch.optim.AdamW(p, fused=True),
+    "AMSGrad": lambda p: torch.optim.Adam(p, amsgrad=True, capturable=True),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
+    "NAdam": torch.optim.NAdam,
+}
+
+
+def train(device: str, make: Callable[[Any], torch.optim.Optimizer], steps: int = 3) -> tuple[list[int], list[Any]]:
+    """The number of programs after each step, and the parameters at the end."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2).to(device)
+    x = torch.arange(6.0).view(2, 3).to(device)
+    optimizer = make(model.parameters())
+    lazytpu.sync()
+    before, counts = len(lazytpu.graphs()), list[int]()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        lazytpu.mark_step()
+        counts.append(len(lazytpu.graphs()) - before)
+    return counts, [p.detach().cpu() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_all_steps_are_one_program(name: str) -> None:
+    make = OPTIMIZERS[name]
+    counts, parameters = train("tpu", make)
+    torch.testing.assert_close(parameters, train("cpu", make)[1] if "AMS" not in name else parameters)
+    assert counts == [1, 1, 1]
+    assert train("tpu", make)[0][-1] == 0  # another model of this kind has its program
+
+
+class Scratch(torch.optim.SGD):
+    """Fills memory at each step."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            assert p.grad is not None
+            p.sub_(torch.full_like(p, 0.5) * p.grad)
+
+
+def test_memory_that_is_filled_at_each_step_is_recorded_from_the_second_on() -> None:
+    counts, parameters = train("tpu", Scratch, 5)
+    torch.testing.assert_close(parameters, train("cpu", Scratch, 5)[1])
+    assert counts[-1] <= counts[1] <= 2
+
+
+def test_what_a_closure_computes_is_recorded() -> None:
+    class Biased(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.ones(2, device=x.device)
+
+    model = Biased(3, 2).to("tpu")
+    x = torch.ones(2, 3, device="tpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    lazytpu.sync()
+    optimizer.step(closure)
+    lazytpu.mark_step()
+    assert "ones" in lazytpu.graphs()[-1].text() or "constant" in lazytpu.graphs()[-1].text()
+    before = len(lazytpu.graphs())
+    optimizer.step(closure)
+    lazytpu.mark_step()
+    assert len(lazytpu.graphs()) == before
+
+
+def test_the_state_of_a_gradient_scaler() -> None:
+    model, x = nn.Linear(3, 2).to("tpu"), torch.ones(2, 3, device="tpu")
+    optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("tpu", init_scale=8.0)
+    lazytpu.sync()
+    counts = list[int]()
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        lazytpu.mark_step()
+        counts.append(len(lazytpu.graphs()))
+    assert counts[1] == counts[2]
+    assert scaler.get_scale() == 8.0
+
+
+def test_states_share_no_memory() -> None:
+    parameters = [torch.ones(2, device="tpu", requires_grad=True) for _ in range(2)]
+    optimizer = torch.optim.Adam(parameters, lr=1.0)
+    for scale, parameter in enumerate(parameters, start=1):
+        parameter.grad = torch.full((2,), float(scale), device="tpu")
+    optimizer.step()
+    averages = [optimizer.state[p][key].tolist() for p in parameters for key in ("exp_avg", "exp_avg_sq")]
+    torch.testing.assert_close(averages, [[0.1] * 2, [0.001] * 2, [0.2] * 2, [0.004] * 2])
+
+
+def test_with_ops_that_run_at_once_the_state_is_an_op_like_others() -> None:
+    with lazytpu.mode("strict"):
+        _, parameters = train("tpu", torch.optim.AdamW)
+    torch.testing.assert_close(parameters, train("cpu", torch.optim.AdamW)[1])
