@@ -87,8 +87,7 @@ class CustomKernel:
             tensors = [t.to(self.cast_inputs) if t.is_floating_point() else t for t in tensors]
         results = apply(program, tensors)
         tree = program.tree(tensors)
-        only_tensors = plain and not numbers and len(tensors) == len(args) == len(leaves)
-        if only_tensors and self.cast_inputs is None and all(type(t) in _PLAIN for t in tensors):
+        if plain and not numbers and self.cast_inputs is None and all(type(t) in _PLAIN for t in args):
             self._known[(*[(t.shape, t.dtype) for t in args], self._captured.now())] = _Known(program, tree)
         return jax.tree.unflatten(tree, results)
 

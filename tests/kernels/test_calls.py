@@ -111,6 +111,20 @@ def test_trees():
     assert found["pair"][1][0].tolist() == [0, 2, 4]
 
 
+def test_a_tree_among_as_many_tensors_as_arguments():
+    kernel = custom_jax_kernel(lambda tree, x, y: tree["w"] + x * y)
+    for _ in range(2):
+        assert kernel({"w": tpu(3)}, tpu(3), tpu(3)).tolist() == [0, 2, 6]
+
+
+def test_arrays_without_elements():
+    kernel = custom_jax_kernel(lambda x: (x * 2, x.sum()))
+    x = torch.zeros(0, 3, device="tpu", requires_grad=True)
+    doubled, total = kernel(x)
+    (doubled.sum() + total).backward()
+    assert doubled.shape == (0, 3) and total.item() == 0 and x.grad is not None and x.grad.shape == (0, 3)
+
+
 def test_several_results_and_none_of_the_operands_kind():
     whole, part = custom_jax_kernel(lambda x: (jnp.arange(3), x.sum()))(tpu(2, 3))
     assert (whole.tolist(), part.item()) == ([0, 1, 2], 15)
@@ -118,6 +132,13 @@ def test_several_results_and_none_of_the_operands_kind():
 
 def test_no_operands():
     assert custom_jax_kernel(lambda: jnp.arange(3))().tolist() == [0, 1, 2]
+
+
+def test_a_number_of_64_bits():
+    def shifted(x: jax.Array, number: jax.Array) -> jax.Array:
+        return x + number
+
+    assert custom_jax_kernel(shifted)(tpu(2, dtype=torch.int64), 1 << 40).tolist() == [1 << 40, (1 << 40) + 1]
 
 
 def test_views_and_transposes():

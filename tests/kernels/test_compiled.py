@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 import torch
@@ -51,6 +52,18 @@ def test_one_node_of_the_graph_with_its_settings_and_trees():
     assert (found["y"].tolist(), found["z"][0].item()) == ([3, 3], 4)
     (graph,) = graphs
     assert len([n for n in graph.graph.nodes if n.op == "call_function"]) <= 5
+
+
+def test_numbers_that_vary():
+    def scaled(x: jax.Array, number: jax.Array, *, setting: float = 1.0) -> jax.Array:
+        return x * number + setting
+
+    kernel = custom_jax_kernel(scaled)
+    x = torch.ones(2, device="tpu")
+    for function in (lambda n: kernel(x, n), lambda n: kernel(x, 1.0, setting=n)):
+        step = torch.compile(function, fullgraph=True)
+        for number in (1.5, 2.5, 3.5, 2, 3, 5):
+            assert step(number).tolist() == function(number).tolist()
 
 
 def test_sizes_that_vary():
