@@ -120,3 +120,18 @@ def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) 
     from torch._functorch.partitioners import default_partition as partition
 
     return partition(joint, inputs, **options)
+
+
+def guard_graph(value: Callable[[], Any], reason: str) -> None:
+    """Let dynamo trace the function that it traces now anew once `value()` is another. `reason` is what it logs.
+    Outside of its traces nothing happens."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None:
+        return
+    from torch._dynamo.source import GlobalStateSource
+
+    def add(builder: Any, guard: Any) -> None:
+        expected = value()  # once all is traced
+        builder.guard_manager.root.add_lambda_guard(lambda _: value() == expected, [reason], None)
+
+    context.guards_context.dynamo_guards.add(torch._guards.Guard(GlobalStateSource(), add))

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
@@ -233,3 +234,50 @@ def test_meta_tensors_have_shapes():
     assert kernel._known and torch.ops.lazytpu_kernels  # the op is there
     key = next(iter(next(iter(kernel._programs.values()))._calls.values()))
     assert key.op(x, key.key).shape == (4,)
+
+
+class Settings:
+    factor = 1.0
+
+
+FACTORS = {"first": [1.0]}
+ARRAY = np.ones(2, np.float32)
+
+
+def offset(x: jax.Array) -> jax.Array:
+    return x + 1
+
+
+class Scaling:
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self.kernel = custom_jax_kernel(self.scaled)
+
+    def scaled(self, x: jax.Array) -> jax.Array:
+        return x * self.factor
+
+
+def test_what_is_changed_in_place_is_part_of_it(monkeypatch: pytest.MonkeyPatch):
+    x, scaling = tpu(2), Scaling()
+    cases: list[tuple[Callable[..., Any], Callable[[], object]]] = [
+        (custom_jax_kernel(lambda x: x * Settings.factor), lambda: monkeypatch.setattr(Settings, "factor", 2.0)),
+        (custom_jax_kernel(lambda x: x * FACTORS["first"][0]), lambda: FACTORS.update(first=[2.0])),
+        (custom_jax_kernel(lambda x: x * ARRAY), lambda: ARRAY.fill(2)),
+        (scaling.kernel, lambda: setattr(scaling, "factor", 2.0)),
+        (
+            custom_jax_kernel(lambda x: offset(x) - 1),
+            lambda: monkeypatch.setitem(globals(), "offset", lambda x: x + x + 1),
+        ),
+    ]
+    for kernel, change in cases:
+        assert kernel(x).tolist() == [0, 1]
+        change()
+        assert kernel(x).tolist() == [0, 2]
+
+
+def test_adding_to_a_list_traces_nothing_again():
+    sizes: list[int] = []
+    kernel = custom_jax_kernel(lambda x, *, scale: (sizes.append(x.size), x * scale)[1])
+    for _ in range(3):
+        assert kernel(tpu(2), scale=2).tolist() == [0, 2]
+    assert sizes == [2]

@@ -92,3 +92,15 @@ def test_a_kernel_that_writes(backend: str):
     cache = torch.zeros(2, device="tpu")
     result = torch.compile(step, backend=backend, fullgraph=True)(cache, torch.ones(2, device="tpu"))
     assert (result.tolist(), cache.tolist()) == ([2, 2], [1, 1])
+
+
+def test_what_a_kernel_captures_is_guarded():
+    factor, factors = 1.0, [1.0]
+    kernel = custom_jax_kernel(lambda x: x * factor * factors[0])
+    step = torch.compile(lambda x: kernel(x) + 0, fullgraph=True)
+    x = torch.ones(2, device="tpu")
+    assert step(x).tolist() == [1, 1]
+    factor = 2.0
+    assert step(x).tolist() == [2, 2]
+    factors[0] = 3.0
+    assert step(x).tolist() == [6, 6]
