@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import _meta_registrations, _prims_common
+from torch import _guards, _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch._C._dynamo import eval_frame
 from torch._higher_order_ops.cond import cond_op
@@ -125,7 +125,7 @@ def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) 
 def guard_graph(value: Callable[[], Any], reason: str) -> None:
     """Let dynamo trace the function that it traces now anew once `value()` is another. `reason` is what it logs.
     Outside of its traces nothing happens."""
-    context = torch._guards.TracingContext.try_get()
+    context = _guards.TracingContext.try_get()
     if context is None:
         return
     from torch._dynamo.source import GlobalStateSource
@@ -134,4 +134,4 @@ def guard_graph(value: Callable[[], Any], reason: str) -> None:
         expected = value()  # once all is traced
         builder.guard_manager.root.add_lambda_guard(lambda _: value() == expected, [reason], None)
 
-    context.guards_context.dynamo_guards.add(torch._guards.Guard(GlobalStateSource(), add))
+    context.guards_context.dynamo_guards.add(_guards.Guard(GlobalStateSource(), add))
