@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
+from torch.autograd import forward_ad
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -99,6 +101,8 @@ HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured grap
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
+# Of forward-mode differentiation, that of dual tensors: -1 outside of it
+forward_level = partial(attrgetter("_current_level"), forward_ad)
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
 
