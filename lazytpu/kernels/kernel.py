@@ -36,6 +36,10 @@ class CustomKernel:
         cast_inputs: torch.dtype | None = None,
         sharding_rule: Any = None,
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"a custom kernel is made of a JAX function; got a {type(function).__name__}")
+        if not isinstance(input_output_aliases, Mapping | None):
+            raise TypeError(f"expected input_output_aliases={{operand: result}}, got {input_output_aliases!r}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or getattr(function, "__name__", type(function).__name__)

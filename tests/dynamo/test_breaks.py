@@ -88,3 +88,11 @@ def test_tangents_of_dual_tensors_go_through() -> None:
     with forward_ad.dual_level():
         result = compiled(forward_ad.make_dual(x, torch.ones_like(x)))
         assert forward_ad.unpack_dual(result).tangent.tolist() == [0, 2, 4]
+
+
+def test_an_encoder_of_torch_is_one_graph() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).to("tpu")
+    x = torch.linspace(-1, 1, 24, device="tpu").reshape(1, 3, 8)
+    compiled = torch.compile(encoder, fullgraph=True)
+    torch.testing.assert_close(compiled(x).detach().cpu(), encoder(x).detach().cpu(), rtol=1e-4, atol=1e-5)

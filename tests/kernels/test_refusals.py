@@ -137,3 +137,10 @@ def test_a_kernel_of_a_graph_from_another_process_is_named():
     with pytest.raises(RuntimeError, match="the kernel cos_0123456789abcdef is not known to this process"):
         torch.ops.lazytpu_kernels.cos.f1_1(x, "cos_0123456789abcdef")
     assert kernel(x).shape == (2,)
+
+
+def test_what_no_kernel_is_made_of():
+    with pytest.raises(TypeError, match="made of a JAX function; got a int"):
+        custom_jax_kernel(5)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(TypeError, match="expected input_output_aliases={operand: result}"):
+        custom_jax_kernel(input_output_aliases=[0])(jnp.sin)  # pyright: ignore[reportArgumentType, reportCallIssue]
