@@ -91,8 +91,8 @@ def _skip_lazytpu(module: Any) -> None:
         untraced(gate)
     module.add("lazytpu")
     opaque.allow_all(module)
-    hooks: tuple[Any, ...] = (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device)
-    for hook in (*hooks, transformer.encode):
+    encode: Any = transformer.encode
+    for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device, encode):
         name = f"{hook.__globals__['__name__']}.{hook.__code__.co_name}"  # a wrapper bears the names of what it wraps
         module.manual_torch_name_rule_map[name] = module.UserFunctionVariable
 
