@@ -6,6 +6,7 @@ before the op, and the backward graph runs the op again in that state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,9 +24,11 @@ class GraphRun(fx.Interpreter):
     def __init__(self, graph: fx.GraphModule, backward: bool):
         super().__init__(graph)
         self.extra_traceback = False
+        self.inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.backward = backward
 
     def run(self, *args: Any, **options: Any) -> Any:
+        self.arguments = args
         with replaying() as self.replayed:
             return super().run(*args, **options)
 
@@ -34,9 +37,21 @@ class GraphRun(fx.Interpreter):
             self.replayed.line = line_of(n.meta, self.backward)
         result, expected = super().run_node(n), n.meta.get("val")
         if result is None and isinstance(expected, torch.Tensor):  # only the backward pass of other devices needs it
-            shape, stride, dtype = (tuple(expected.shape), tuple(expected.stride()), expected.dtype)
-            return torch.empty_strided(shape, stride, dtype=dtype, device=expected.device)
+            shape, stride = self._sizes(expected.shape), self._sizes(expected.stride())
+            return torch.empty_strided(shape, stride, dtype=expected.dtype, device=expected.device)
         return result
+
+    def _sizes(self, sizes: Sequence[int | torch.SymInt]) -> list[int]:
+        """What sizes of the graph are in this run."""
+        if all(type(size) is int for size in sizes):
+            return [int(size) for size in sizes]
+        known: dict[Any, int] = {}
+        for node, argument in zip(self.inputs, self.arguments, strict=True):
+            value = node.meta.get("val")
+            is_tensor = isinstance(value, torch.Tensor)
+            pairs = zip(value.shape, argument.shape, strict=True) if is_tensor else [(value, argument)]
+            known.update((s.node.expr, int(number)) for s, number in pairs if isinstance(s, torch.SymInt))
+        return [int(s.node.expr.xreplace(known)) if isinstance(s, torch.SymInt) else s for s in sizes]
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target is save_random_state:

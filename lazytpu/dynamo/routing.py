@@ -17,6 +17,7 @@ from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import TpuGenerator
 from lazytpu.frontend.libraries import opaque
 from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.ops import transformer
 from lazytpu.frontend.recording import names, step_ends
 from lazytpu.frontend.recording.untraced import untraced
 from lazytpu.trace.recorder import Recorder
@@ -81,8 +82,8 @@ def _describe_device(module: Any) -> None:
 
 def _skip_lazytpu(module: Any) -> None:
     """Dynamo calls functions of lazytpu (mark_step and the like) without tracing them, except the hooks that torch
-    calls for every module and optimizer, which would break a graph at each call. Where they lead to the engine, it does
-    not trace what is called there either."""
+    calls for every module and optimizer, and what stands in for functions of torch: they would break a graph at each
+    call. Where they lead to the engine, it does not trace what is called there either."""
     from lazytpu.dynamo.graph import CompiledGraph
     from lazytpu.frontend.recording import kernels
 
@@ -90,8 +91,10 @@ def _skip_lazytpu(module: Any) -> None:
         untraced(gate)
     module.add("lazytpu")
     opaque.allow_all(module)
-    for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device):
-        module.manual_torch_name_rule_map[f"{hook.__module__}.{hook.__name__}"] = module.UserFunctionVariable
+    encode: Any = transformer.encode
+    for hook in (names.note_module, names.note_optimizer, step_ends.note_end, _accept_device, encode):
+        name = f"{hook.__globals__['__name__']}.{hook.__code__.co_name}"  # a wrapper bears the names of what it wraps
+        module.manual_torch_name_rule_map[name] = module.UserFunctionVariable
 
 
 def _register_fakes(module: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import _meta_registrations, _prims_common
+from torch import _guards, _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch._C._dynamo import eval_frame
 from torch._higher_order_ops.cond import cond_op
@@ -15,6 +16,7 @@ from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
+from torch.autograd import forward_ad
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -101,6 +103,8 @@ HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured grap
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
+# Of forward-mode differentiation, that of dual tensors: -1 outside of it
+forward_level = partial(attrgetter("_current_level"), forward_ad)
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -122,3 +126,18 @@ def default_partition(joint: torch.fx.GraphModule, inputs: Any, **options: Any) 
     from torch._functorch.partitioners import default_partition as partition
 
     return partition(joint, inputs, **options)
+
+
+def guard_graph(value: Callable[[], Any], reason: str) -> None:
+    """Let dynamo trace the function that it traces now anew once `value()` is another. `reason` is what it logs.
+    Outside of its traces nothing happens."""
+    context = _guards.TracingContext.try_get()
+    if context is None:
+        return
+    from torch._dynamo.source import GlobalStateSource
+
+    def add(builder: Any, guard: Any) -> None:
+        expected = value()  # once all is traced
+        builder.guard_manager.root.add_lambda_guard(lambda _: value() == expected, [reason], None)
+
+    context.guards_context.dynamo_guards.add(_guards.Guard(GlobalStateSource(), add))

@@ -14,6 +14,7 @@ from lazytpu.aten import dtypes
 from lazytpu.frontend.recording.keys import exact
 from lazytpu.ir.types import numpy_dtype
 
+_SYMBOLIC: dict[type, Callable[[Any], Any]] = {torch.SymBool: bool, torch.SymInt: int, torch.SymFloat: float}
 _ARRAYS = ("Array", "ArrayLike", "ndarray", "Tensor")  # jax.Array, jax.typing.ArrayLike, jnp.ndarray
 
 
@@ -27,6 +28,8 @@ class Static:
 
 def static(value: Any, name: str, where: Callable[[], str]) -> Static:
     """A leaf that is part of the kernel `name`. Raises TypeError, which says `where` it is, unless it is hashable."""
+    if isinstance(value, tuple(_SYMBOLIC)):  # in a graph of Dynamo, which is then one for this number
+        value = _SYMBOLIC[type(value)](value)
     if isinstance(value, torch.dtype):
         value = numpy_dtype(dtypes.name(value))
     key = exact(value) if isinstance(value, bool | int | float | complex) else (type(value), value)
@@ -75,7 +78,7 @@ class Parameters:
         bound = self.signature.bind(*args, **kwargs)
         for parameter in self.arrays & bound.arguments.keys():
             value = bound.arguments[parameter]
-            if type(value) in (bool, int, float, complex):
+            if type(value) in (bool, int, float, complex, *_SYMBOLIC):
                 bound.arguments[parameter] = tensor = _number(value)
                 made.append(tensor)
         return bound.args, bound.kwargs, made
@@ -91,10 +94,19 @@ class Parameters:
         return "an argument"
 
 
+_DTYPES = {bool: torch.bool, int: torch.int32, float: torch.float32, complex: torch.complex64}
+_OF_SYMBOLS = {torch.SymInt: torch.int32, torch.SymFloat: torch.float32}
+
+
 def _number(value: Any) -> torch.Tensor:
-    """A number as a 0-d CPU tensor, which recording takes as a run-time number."""
-    wide = {bool: torch.bool, int: torch.int32, float: torch.float32, complex: torch.complex64}
-    return torch.tensor(value, dtype=wide[type(value)])
+    """A number as a 0-d CPU tensor, which recording takes as a run-time number. An integer has 64 bits if it needs
+    them."""
+    if type(value) in _OF_SYMBOLS:
+        return torch.scalar_tensor(value, dtype=_OF_SYMBOLS[type(value)])
+    if isinstance(value, torch.SymBool):
+        value = bool(value)
+    is_long = type(value) is int and not -(1 << 31) <= value < 1 << 31
+    return torch.tensor(value, dtype=torch.int64 if is_long else _DTYPES[type(value)])
 
 
 def _is_array(annotation: Any) -> bool:

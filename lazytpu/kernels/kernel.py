@@ -10,7 +10,7 @@ import jax
 import torch
 
 from lazytpu.frontend.libraries.opaque import make_opaque
-from lazytpu.frontend.torch_private import set_frame_callback
+from lazytpu.frontend.torch_private import guard_graph, set_frame_callback
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply, differentiates, recorded
@@ -36,6 +36,10 @@ class CustomKernel:
         cast_inputs: torch.dtype | None = None,
         sharding_rule: Any = None,
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"a custom kernel is made of a JAX function; got a {type(function).__name__}")
+        if not isinstance(input_output_aliases, Mapping | None):
+            raise TypeError(f"expected input_output_aliases={{operand: result}}, got {input_output_aliases!r}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = name or getattr(function, "__name__", type(function).__name__)
@@ -82,20 +86,21 @@ class CustomKernel:
         leaves, tree = jax.tree.flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._check_device(tensors, args, kwargs)
-        program = self._find(leaves, tree, numbers, args, kwargs)
+        key, program = self._find(leaves, tree, numbers, args, kwargs)
         if self.cast_inputs is not None and torch.is_autocast_enabled("tpu"):
             tensors = [t.to(self.cast_inputs) if t.is_floating_point() else t for t in tensors]
         results = apply(program, tensors)
+        captured = self._captured.now()
+        self._programs[*key, captured] = program  # tracing may have added to a container
         tree = program.tree(tensors)
-        only_tensors = plain and not numbers and len(tensors) == len(args) == len(leaves)
-        if only_tensors and self.cast_inputs is None and all(type(t) in _PLAIN for t in tensors):
-            self._known[(*[(t.shape, t.dtype) for t in args], self._captured.now())] = _Known(program, tree)
+        if plain and not numbers and self.cast_inputs is None and all(type(t) in _PLAIN for t in args):
+            self._known[(*[(t.shape, t.dtype) for t in args], captured)] = _Known(program, tree)
         return jax.tree.unflatten(tree, results)
 
     def _find(
         self, leaves: Sequence[Any], tree: Any, numbers: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Program:
-        """The program for what is no tensor among the arguments."""
+    ) -> tuple[Any, Program]:
+        """The program for what is no tensor among the arguments, and its key but for what is captured."""
 
         def part(leaf: Any) -> Static | None:
             if isinstance(leaf, torch.Tensor):
@@ -105,12 +110,12 @@ class CustomKernel:
         parts = [part(leaf) for leaf in leaves]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         weak = frozenset(i for i, t in enumerate(tensors) if any(t is n for n in numbers))
-        key = (tree, tuple([None if p is None else p.key for p in parts]), weak, self._captured.now())
-        program = self._programs.get(key)
+        key = (tree, tuple([None if p is None else p.key for p in parts]), weak)
+        program = self._programs.get((*key, self._captured.now()))
         if program is None:
             self._parameters.check(args, kwargs)
-            program = self._programs[key] = self._program(tree, parts, weak)
-        return program
+            program = self._program(tree, parts, weak)
+        return key, program
 
     def _program(self, tree: Any, parts: Sequence[Static | None], weak: frozenset[int]) -> Program:
         def arguments(arrays: Sequence[Any]) -> Any:
@@ -182,9 +187,12 @@ class _Known:
 
 def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a kernel. One with plain tensors alone that was made before is one look-up, and then its op."""
+    captured = kernel._captured.now()
+    if captured:
+        guard_graph(kernel._captured.now, f"what the kernel {kernel.name} captures")
     if not kwargs:
         try:
-            known = kernel._known.get((*[(t.shape, t.dtype) for t in args], kernel._captured.now()))
+            known = kernel._known.get((*[(t.shape, t.dtype) for t in args], captured))
         except (AttributeError, TypeError):
             known = None
         if known is not None:

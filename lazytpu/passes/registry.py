@@ -81,6 +81,7 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("layout/split-tokens", "layout", targets=("tpu",)),
         _built_in("layout/pack-scalars", "layout", targets=("tpu",)),
         _built_in("layout/assign-layout", "layout", targets=("tpu",), target_options=("generation",)),
+        _built_in("fusions/keep-overwritten", "final", targets=("cpu",)),
         _built_in("fusions/keep-compared", "final", targets=("cpu",)),
         _built_in("fusions/bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),

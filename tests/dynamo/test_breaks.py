@@ -6,6 +6,7 @@ import copy
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 import lazytpu
 from lazytpu.dynamo.breaks import graph_breaks
@@ -63,3 +64,35 @@ def test_results_only_other_devices_need() -> None:
     torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
     assert here.grad is not None and there.grad is not None
     torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_such_results_of_sizes_that_vary() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+    compiled = torch.compile(function, dynamic=True)
+    for length in (3, 5):
+        here = torch.linspace(-1, 1, 8 * length).reshape(1, 2, length, 4).requires_grad_()
+        there = here.detach().to("tpu").requires_grad_()
+        expected, got = function(here), compiled(there)
+        torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
+        (expected.sum() + got.sum().cpu()).backward()
+        assert here.grad is not None and there.grad is not None
+        torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_tangents_of_dual_tensors_go_through() -> None:
+    compiled = torch.compile(lambda x: x * x)
+    x = torch.arange(3.0, device="tpu")
+    compiled(x)
+    with forward_ad.dual_level():
+        result = compiled(forward_ad.make_dual(x, torch.ones_like(x)))
+        assert forward_ad.unpack_dual(result).tangent.tolist() == [0, 2, 4]
+
+
+def test_an_encoder_of_torch_is_one_graph() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).to("tpu")
+    x = torch.linspace(-1, 1, 24, device="tpu").reshape(1, 3, 8)
+    compiled = torch.compile(encoder, fullgraph=True)
+    torch.testing.assert_close(compiled(x).detach().cpu(), encoder(x).detach().cpu(), rtol=1e-4, atol=1e-5)

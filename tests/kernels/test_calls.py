@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
@@ -111,6 +112,20 @@ def test_trees():
     assert found["pair"][1][0].tolist() == [0, 2, 4]
 
 
+def test_a_tree_among_as_many_tensors_as_arguments():
+    kernel = custom_jax_kernel(lambda tree, x, y: tree["w"] + x * y)
+    for _ in range(2):
+        assert kernel({"w": tpu(3)}, tpu(3), tpu(3)).tolist() == [0, 2, 6]
+
+
+def test_arrays_without_elements():
+    kernel = custom_jax_kernel(lambda x: (x * 2, x.sum()))
+    x = torch.zeros(0, 3, device="tpu", requires_grad=True)
+    doubled, total = kernel(x)
+    (doubled.sum() + total).backward()
+    assert doubled.shape == (0, 3) and total.item() == 0 and x.grad is not None and x.grad.shape == (0, 3)
+
+
 def test_several_results_and_none_of_the_operands_kind():
     whole, part = custom_jax_kernel(lambda x: (jnp.arange(3), x.sum()))(tpu(2, 3))
     assert (whole.tolist(), part.item()) == ([0, 1, 2], 15)
@@ -118,6 +133,13 @@ def test_several_results_and_none_of_the_operands_kind():
 
 def test_no_operands():
     assert custom_jax_kernel(lambda: jnp.arange(3))().tolist() == [0, 1, 2]
+
+
+def test_a_number_of_64_bits():
+    def shifted(x: jax.Array, number: jax.Array) -> jax.Array:
+        return x + number
+
+    assert custom_jax_kernel(shifted)(tpu(2, dtype=torch.int64), 1 << 40).tolist() == [1 << 40, (1 << 40) + 1]
 
 
 def test_views_and_transposes():
@@ -212,3 +234,50 @@ def test_meta_tensors_have_shapes():
     assert kernel._known and torch.ops.lazytpu_kernels  # the op is there
     key = next(iter(next(iter(kernel._programs.values()))._calls.values()))
     assert key.op(x, key.key).shape == (4,)
+
+
+class Settings:
+    factor = 1.0
+
+
+FACTORS = {"first": [1.0]}
+ARRAY = np.ones(2, np.float32)
+
+
+def offset(x: jax.Array) -> jax.Array:
+    return x + 1
+
+
+class Scaling:
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self.kernel = custom_jax_kernel(self.scaled)
+
+    def scaled(self, x: jax.Array) -> jax.Array:
+        return x * self.factor
+
+
+def test_what_is_changed_in_place_is_part_of_it(monkeypatch: pytest.MonkeyPatch):
+    x, scaling = tpu(2), Scaling()
+    cases: list[tuple[Callable[..., Any], Callable[[], object]]] = [
+        (custom_jax_kernel(lambda x: x * Settings.factor), lambda: monkeypatch.setattr(Settings, "factor", 2.0)),
+        (custom_jax_kernel(lambda x: x * FACTORS["first"][0]), lambda: FACTORS.update(first=[2.0])),
+        (custom_jax_kernel(lambda x: x * ARRAY), lambda: ARRAY.fill(2)),
+        (scaling.kernel, lambda: setattr(scaling, "factor", 2.0)),
+        (
+            custom_jax_kernel(lambda x: offset(x) - 1),
+            lambda: monkeypatch.setitem(globals(), "offset", lambda x: x + x + 1),
+        ),
+    ]
+    for kernel, change in cases:
+        assert kernel(x).tolist() == [0, 1]
+        change()
+        assert kernel(x).tolist() == [0, 2]
+
+
+def test_adding_to_a_list_traces_nothing_again():
+    sizes: list[int] = []
+    kernel = custom_jax_kernel(lambda x, *, scale: (sizes.append(x.size), x * scale)[1])
+    for _ in range(3):
+        assert kernel(tpu(2), scale=2).tolist() == [0, 2]
+    assert sizes == [2]

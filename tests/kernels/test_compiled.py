@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 import torch
@@ -53,6 +54,18 @@ def test_one_node_of_the_graph_with_its_settings_and_trees():
     assert len([n for n in graph.graph.nodes if n.op == "call_function"]) <= 5
 
 
+def test_numbers_that_vary():
+    def scaled(x: jax.Array, number: jax.Array, *, setting: float = 1.0) -> jax.Array:
+        return x * number + setting
+
+    kernel = custom_jax_kernel(scaled)
+    x = torch.ones(2, device="tpu")
+    for function in (lambda n: kernel(x, n), lambda n: kernel(x, 1.0, setting=n)):
+        step = torch.compile(function, fullgraph=True)
+        for number in (1.5, 2.5, 3.5, 2, 3, 5):
+            assert step(number).tolist() == function(number).tolist()
+
+
 def test_sizes_that_vary():
     kernel = custom_jax_kernel(jnp.cumsum)
     step = torch.compile(lambda x: kernel(x) + 1, backend="aot_eager", dynamic=True)
@@ -79,3 +92,15 @@ def test_a_kernel_that_writes(backend: str):
     cache = torch.zeros(2, device="tpu")
     result = torch.compile(step, backend=backend, fullgraph=True)(cache, torch.ones(2, device="tpu"))
     assert (result.tolist(), cache.tolist()) == ([2, 2], [1, 1])
+
+
+def test_what_a_kernel_captures_is_guarded():
+    factor, factors = 1.0, [1.0]
+    kernel = custom_jax_kernel(lambda x: x * factor * factors[0])
+    step = torch.compile(lambda x: kernel(x) + 0, fullgraph=True)
+    x = torch.ones(2, device="tpu")
+    assert step(x).tolist() == [1, 1]
+    factor = 2.0
+    assert step(x).tolist() == [2, 2]
+    factors[0] = 3.0
+    assert step(x).tolist() == [6, 6]

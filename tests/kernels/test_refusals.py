@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -137,3 +137,10 @@ def test_a_kernel_of_a_graph_from_another_process_is_named():
     with pytest.raises(RuntimeError, match="the kernel cos_0123456789abcdef is not known to this process"):
         torch.ops.lazytpu_kernels.cos.f1_1(x, "cos_0123456789abcdef")
     assert kernel(x).shape == (2,)
+
+
+def test_what_no_kernel_is_made_of():
+    with pytest.raises(TypeError, match="made of a JAX function; got a int"):
+        custom_jax_kernel(cast(Any, 5))
+    with pytest.raises(TypeError, match="expected input_output_aliases="):
+        custom_jax_kernel(input_output_aliases=cast(Any, [0]))(jnp.sin)

@@ -59,6 +59,14 @@ BODIES = {
         %3 = lazytpu.compare EQ %0, %2 : ({T}, {T}) -> tensor<4xi1>
         func.return %3 : tensor<4xi1>""",
     ),
+    "keep-overwritten": (
+        f"%x : {T}",
+        f"""
+        %i = lazytpu.constant 1 : tensor<i32>
+        %0 = lazytpu.slice %x starts = [0] limits = [2] strides = [1] : ({T}) -> tensor<2xf32>
+        %1 = lazytpu.dynamic_update_slice %x, %0, %i : ({T}, tensor<2xf32>, tensor<i32>) -> {T}
+        func.return %1 : {T}""",
+    ),
     "bound-fusions{limit=2}": (
         f"%x : {T}, %y : {T}",
         "".join(f"%{i + 1} = lazytpu.add {f'%{i}' if i else '%x'}, %y : {T}\n" for i in range(5))
