@@ -20,7 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
-from lazytpu.frontend.device.generators import default_generator
+from lazytpu.frontend.device.generators import drawing_nothing
 from lazytpu.frontend.recording.recomputing import recomputing
 from lazytpu.frontend.recording.tensors import STASH, is_natural, recorder, value_of, wrap
 from lazytpu.frontend.torch_private import pytree
@@ -190,20 +190,14 @@ def capture(
 @contextmanager
 def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     """While active, this thread records into `inner`, and torch's state is what compiled graphs expect."""
-    state, host = default_generator.get_state(), torch.get_rng_state()
     private.stash_in_thread(STASH, inner)
     try:
         with ExitStack() as stack:
-            for context in (private.without_modes(), private.without_autocast(), torch.no_grad()):
+            for context in (drawing_nothing(), private.without_modes(), private.without_autocast(), torch.no_grad()):
                 stack.enter_context(context)
             yield
-            if not torch.equal(host, torch.get_rng_state()):
-                raise NotOneRecord("it draws random numbers on the host")
     finally:
         private.stash_in_thread(STASH, outer)
-        default_generator.set_state(state)
-        if not torch.equal(host, torch.get_rng_state()):
-            torch.set_rng_state(host)
 
 
 def _stand_ins(args: Sequence[Any]) -> list[Any]:
@@ -290,13 +284,25 @@ class _Run(GraphRun):
 
 
 def _check_ops(graph: fx.GraphModule) -> None:
-    """Raise NotOneRecord for a graph with an op of the user: its Python has to run at each call."""
+    """Raise NotOneRecord for a graph with an op that has to run at each call: the Python of one of the user's, and the
+    draws of one that computes on the host."""
     rules = activation.engine().rules()
     for module in graph.modules():
         for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
             for op in pytree.tree_leaves((node.target, node.args, node.kwargs)):
-                if isinstance(op, OpOverload) and op.namespace not in ("aten", "prims") and str(op) not in rules:
+                if not isinstance(op, OpOverload):
+                    continue
+                if op.namespace not in ("aten", "prims") and str(op) not in rules:
                     raise NotOneRecord(f"it calls {op}")
+                if torch.Tag.nondeterministic_seeded in op.tags and _is_on_host(node):
+                    raise NotOneRecord("it draws random numbers on the host")
+
+
+def _is_on_host(node: fx.Node) -> bool:
+    """Whether a node's result is on the CPU; of several the last, since a generator's state comes before."""
+    results = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    device = results[-1].device if results else node.kwargs.get("device")
+    return device is not None and torch.device(str(device)).type == "cpu"
 
 
 class _Summary:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import operator
 import sys
-import weakref
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -18,6 +17,7 @@ from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
 from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, view_of, viewed
+from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
@@ -32,14 +32,6 @@ from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State
 from lazytpu.trace.value import EMPTY, Value, resident
-
-
-class _Captures(dict[Any, Capture]):
-    """The captures of a graph, by the layouts of its arguments."""
-
-
-# Those of the graphs that are alive, by name.
-_captures: weakref.WeakValueDictionary[str, _Captures] = weakref.WeakValueDictionary()
 
 
 class CompiledGraph:
@@ -61,7 +53,7 @@ class CompiledGraph:
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
         self.states = random_states(graph)
         self.one_by_one = False
-        self.captures = _captures.setdefault(self.name, _Captures())
+        self.captures = Captures.of(self.name)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         inputs = [*args, *self.constants.values()]
@@ -115,9 +107,8 @@ class CompiledGraph:
         structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
         if captured is None:
-            captured = self.captures[structure] = capture(
-                self.graph, args, self.constants, self.states, self.kind == "backward"
-            )
+            captured = capture(self.graph, args, self.constants, self.states, self.kind == "backward")
+            self.captures.keep(structure, captured)
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
