@@ -13,12 +13,14 @@ from typing import Any
 from torch import fx
 
 from lazytpu.dynamo.graph import CompiledGraph
+from lazytpu.dynamo.host_part import WithHostPart, split
 from lazytpu.dynamo.partition import partition
 from lazytpu.frontend.torch_private import aot_autograd
 
 
-def _compiled(kind: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> CompiledGraph:
-    return CompiledGraph(graph, kind)
+def _compiled(kind: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    parts = split(graph)
+    return CompiledGraph(graph, kind) if parts is None else WithHostPart(parts, CompiledGraph(parts.rest, kind))
 
 
 def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
-from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, view_of, viewed
+from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, is_number, view_of, viewed
 from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
@@ -168,6 +168,8 @@ def _static(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | complex):
         return exact(value)
     if isinstance(value, torch.Tensor):
+        if is_number(value):
+            return ("cpu", value.dtype)
         raise NotOneRecord(f"an input is a {value.layout} tensor on {value.device}")
     raise NotOneRecord(f"an input is a {type(value).__name__}")
 
@@ -179,6 +181,8 @@ def _structure(r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tupl
     for index, arg in enumerate(args):
         if index in states:
             parts.append("state")
+        elif is_number(arg):
+            parts.append(("cpu", arg.dtype))
         elif isinstance(arg, torch.Tensor):
             if arg.is_conj() or arg.is_neg():
                 raise NotOneRecord("an input is a tensor that is conjugated or negated lazily")
@@ -201,6 +205,8 @@ def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], draw
     """The graph's run-time numbers; what the generator gives is added to `drawn`."""
     start = len(r.numbers)
     r.numbers.extend(plan.numbers)
+    for index, argument in plan.given:
+        r.numbers[start + index] = args[argument].item()
     for index, source in plan.draws:
         if source is None:
             seed, offset = draw()

@@ -84,9 +84,11 @@ def _skip_lazytpu(module: Any) -> None:
     calls for every module and optimizer, which would break a graph at each call. Where they lead to the engine, it does
     not trace what is called there either."""
     from lazytpu.dynamo.graph import CompiledGraph
+    from lazytpu.dynamo.host_part import WithHostPart
     from lazytpu.frontend.recording import kernels
 
-    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, CompiledGraph.__call__):
+    graphs = CompiledGraph.__call__, WithHostPart.__call__
+    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, *graphs):
         untraced(gate)
     module.add("lazytpu")
     opaque.allow_all(module)

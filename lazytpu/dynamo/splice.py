@@ -26,9 +26,9 @@ class Plan:
 
     `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
     layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
-    gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
-    `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it, and
-    whether another one has that source, too, so that they count in-place writes together.
+    gets; in `moved` the value is that of another argument. `numbers`, `draws` and `given` are those of the capture.
+    Each of `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it,
+    and whether another one has that source, too, so that they count in-place writes together.
     """
 
     uploads: tuple[Value, ...]
@@ -38,6 +38,7 @@ class Plan:
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
+    given: tuple[tuple[int, int], ...]
     results: tuple[tuple[str, Any, View | None, bool], ...]
 
 
@@ -73,6 +74,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
             capture.numbers,
             capture.draws,
+            capture.given,
             tuple([(*r, r[0] == "argument" or uses[r[:2]] > 1) for r in results]),
         ),
         ranks,

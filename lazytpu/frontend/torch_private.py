@@ -96,6 +96,7 @@ save_random_state = rng_prims.run_and_save_rng_state  # (op, *args) -> (state, r
 with_random_state = rng_prims.run_with_rng_state  # (state, op, *args) -> results
 HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
+no_torch_function = torch._C._disabled_torch_function_impl  # a subclass with it is a tensor like any other
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]

@@ -15,7 +15,7 @@ from lazytpu.dynamo.captures import Captures
 
 def test_captures_used_longest_ago_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     records: Any = (None, None)
-    of_two_records = Capture(records, {}, {}, {}, {}, 0, (), (), ())
+    of_two_records = Capture(records, {}, {}, {}, {}, 0, (), (), (), ())
     monkeypatch.setattr(captures, "_of_graphs", type(captures._of_graphs)())
     monkeypatch.setattr(captures, "LIMIT", 6)
     one, other = Captures.of("one"), Captures.of("other")
