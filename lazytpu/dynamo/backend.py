@@ -15,20 +15,27 @@ from torch import fx
 from lazytpu.dynamo.graph import CompiledGraph
 from lazytpu.dynamo.host_part import WithHostPart, split
 from lazytpu.dynamo.partition import partition
+from lazytpu.dynamo.varying import asked_for, note_floats, varying_sizes
 from lazytpu.frontend.torch_private import aot_autograd
 
 
-def _compiled(kind: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+def _compiled(
+    kind: str, asked: bool, graph: fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[[list[Any]], Sequence[Any]]:
     parts = split(graph)
-    return CompiledGraph(graph, kind) if parts is None else WithHostPart(parts, CompiledGraph(parts.rest, kind))
+    of_device = graph if parts is None else parts.rest
+    compiled = CompiledGraph(of_device, kind, None if kind == "backward" else varying_sizes(of_device, asked))
+    return compiled if parts is None else WithHostPart(parts, compiled)
 
 
 def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """A callable for a graph that Dynamo captured: what `torch.compile` calls in place of the user's code."""
+    note_floats(graph)
+    asked = asked_for(inputs)
     backend = aot_autograd(
-        fw_compiler=partial(_compiled, "forward"),
-        bw_compiler=partial(_compiled, "backward"),
-        inference_compiler=partial(_compiled, "inference"),
+        fw_compiler=partial(_compiled, "forward", asked),
+        bw_compiler=partial(_compiled, "backward", asked),
+        inference_compiler=partial(_compiled, "inference", asked),
         partition_fn=partition,
         keep_inference_input_mutations=True,
     )

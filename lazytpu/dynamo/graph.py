@@ -20,6 +20,7 @@ from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, ca
 from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
+from lazytpu.dynamo.varying import VaryingSizes
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
@@ -41,14 +42,15 @@ class CompiledGraph:
     their edges, as equal layers do. What such an edge expands to is found out at a miss, by `capture`, for the layouts
     of the arguments. A graph that cannot be one record runs op by op, and `breaks` says why.
 
-    `kind` is "forward", "backward" or "inference". Follows AOTAutograd's boxed convention: takes one list of arguments
-    and empties it.
+    `kind` is "forward", "backward" or "inference"; `sizes` are those that vary. Follows AOTAutograd's boxed convention:
+    takes one list of arguments and empties it.
     """
 
-    def __init__(self, graph: fx.GraphModule, kind: str):
+    def __init__(self, graph: fx.GraphModule, kind: str, sizes: VaryingSizes | None = None):
         self._boxed_call = True  # of the instance, which is what torch's wrappers copy
         self.graph = graph
         self.kind = kind
+        self.sizes = sizes
         self.name = name_of(graph, kind)
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
         self.states = random_states(graph)
@@ -104,6 +106,8 @@ class CompiledGraph:
         self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[tuple[int, int]], values: list[Value]
     ) -> Plan:
         check_required_cuts(r.state, key, r.mode == "fused")
+        if self.sizes is not None:
+            self.sizes.note(args)
         structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
         if captured is None:
@@ -135,7 +139,7 @@ class CompiledGraph:
             args.extend(error.constants.values())
         elif isinstance(error, NotOneRecord):
             self.one_by_one = True
-            note_one_by_one(self.name, str(error), call_site())
+            note_one_by_one(str(error), call_site())
         else:
             raise error
 
