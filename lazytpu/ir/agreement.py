@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -70,6 +72,8 @@ def _sources(value: SSAValue, groups: Groups) -> Sequence[SSAValue] | None:
     """The values that make this one the same on all devices if they are; None for one that may differ."""
     if isinstance(value, BlockArgument):
         around = value.block.parent_op()
+        if isinstance(around, FuncOp) and around.sym_visibility == StringAttr("private"):
+            return ()  # a part of a function, in which this was checked
         if not isinstance(around, RegionOp):
             return None  # each device has arguments of its own
         first = around.entering[value.index]
