@@ -21,6 +21,7 @@ from lazytpu.ir.types import int_array
 from tests.ir.samples import parse_type
 
 Properties = dict[str, object]
+_KEY = "softmax_0123456789abcdef"
 
 
 def prop(value: object) -> Attribute:
@@ -343,6 +344,9 @@ REFUSED: list[tuple[str, str, str, Properties, str]] = [
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": StringAttr("a")}), "x": 1}, "property 'x'"),
     ("template", "", "", {"name": "fft", "params": DictionaryAttr({"n": FloatAttr(1.0, f32)})}, "parameter n is"),
     ("jax_call", "f32[2]", "f32[2]", {"body": "softmax"}, "expected a name, _, and 16 hexadecimal digits"),
+    ("jax_call", "f32[2]", "f32[2]", {"body": _KEY, "sharding": "a"}, "expected operands -> results"),
+    ("jax_call", "f32[2]", "f32[2]", {"body": _KEY, "sharding": "a b -> a"}, "names 2 dimensions of operand 0"),
+    ("jax_call", "f32[2]", "f32[3]", {"body": _KEY, "sharding": "a -> a"}, "of sizes 2 and 3 alike"),
     # collectives
     ("group_rank", "", "i32[]", {"groups": lists_attr(())}, "expected at least one, all of one size"),
     ("group_rank", "", "i32[]", {"groups": lists_attr(((0, 1), (2,)))}, "groups are [[0, 1], [2]]; expected at least"),
