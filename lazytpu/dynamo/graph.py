@@ -42,16 +42,17 @@ class CompiledGraph:
     their edges, as equal layers do. What such an edge expands to is found out at a miss, by `capture`, for the layouts
     of the arguments. A graph that cannot be one record runs op by op, and `breaks` says why.
 
-    `kind` is "forward", "backward" or "inference"; `sizes` are those that vary. Follows AOTAutograd's boxed convention:
-    takes one list of arguments and empties it.
+    `kind` is "forward", "backward" or "inference"; `sizes` are those that vary, and `tuned` says whether passes are
+    chosen for its programs. Follows AOTAutograd's boxed convention: takes one list of arguments and empties it.
     """
 
-    def __init__(self, graph: fx.GraphModule, kind: str, sizes: VaryingSizes | None = None):
+    def __init__(self, graph: fx.GraphModule, kind: str, sizes: VaryingSizes | None = None, tuned: bool = False):
         self._boxed_call = True  # of the instance, which is what torch's wrappers copy
         self.graph = graph
         self.kind = kind
         self.sizes = sizes
-        self.name = name_of(graph, kind)
+        self.tuned = tuned
+        self.name = name_of(graph, f"{kind}.tuned" if tuned else kind)
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
         self.states = random_states(graph)
         self.one_by_one = False
@@ -119,7 +120,7 @@ class CompiledGraph:
         parent = r.state
         _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
-        state = splice(r, key, args, captured, self.kind == "forward")
+        state = splice(r, key, args, captured, self.kind == "forward", self.tuned)
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs

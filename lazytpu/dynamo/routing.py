@@ -6,7 +6,7 @@ as before. Nothing here imports dynamo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -40,11 +40,18 @@ def _is_on_device(value: Any) -> bool:
     return isinstance(value, torch.device) and value.type == "tpu"
 
 
-def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """The dynamo backend "tpu". `options` are inductor's, which mean nothing here."""
+def compiled(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The dynamo backend "tpu". `mode` and `options` are those of torch.compile."""
     from lazytpu.dynamo.backend import compile_graph
+    from lazytpu.dynamo.modes import tunes
 
-    return compile_graph(graph, inputs)
+    activation.activate()
+    return compile_graph(graph, inputs, tunes(mode, options))
 
 
 def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,7 +159,7 @@ def install() -> None:
 
     def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
         if touches_device(graph, inputs):  # decided here, inductor is not even imported
-            return compiled(graph, inputs)
+            return compiled(graph, inputs, options=self.config)
         return native(self, graph, inputs, **kwargs)
 
     native = inductor.__call__

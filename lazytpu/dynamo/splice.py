@@ -81,9 +81,12 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
     )
 
 
-def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool) -> State:
+def splice(
+    r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool, tuned: bool
+) -> State:
     """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
-    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it.
+    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it, and `tuned`
+    whether passes are chosen for its program.
 
     Raises CutRequired when a step begins with the graph.
     """
@@ -98,7 +101,7 @@ def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capt
     slots |= {slot: _slot_of(args[index]) for slot, index in capture.inputs.items()}
     slots |= {slot: value.slot for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
-    flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated}
+    flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
     records = [replace(renumber.record(record, ranks), **flags) for record in capture.records]
     admitted = tuple([_admitted(r, slot) for slot in range(parent.slots, first)])
     records[0] = replace(records[0], admitted=(*admitted, *records[0].admitted))
