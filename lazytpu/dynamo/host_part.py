@@ -55,10 +55,11 @@ class WithHostPart:
 
 
 def split(graph: fx.GraphModule) -> Parts | None:
-    """The parts of a graph; None when nothing in it depends on a tensor of the host, or when the host needs values of
-    the device, or draws random numbers."""
+    """The parts of a graph; None when nothing in it depends on a tensor of the host and no result is one, or when the
+    host needs values of the device, or draws random numbers."""
     division = _Division(graph)
-    return division.parts() if division.host and not division.refused else None
+    needed = division.host or any(map(division.is_hosts, division.returned))
+    return division.parts() if needed and not division.refused else None
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
@@ -80,12 +81,15 @@ class _Division:
     def __init__(self, graph: fx.GraphModule):
         self.graph = graph
         self.placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        (output,) = [n for n in graph.graph.nodes if n.op == "output"]
+        returned = output.args[0]
+        self.returned: list[Any] = list(returned) if isinstance(returned, list | tuple) else [returned]
         states = random_states(graph)
         inputs = [n for i, n in enumerate(self.placeholders) if _on_host(n) and i not in states]
         self.host = set(inputs)
         self.plain = {n for n in self.placeholders if not _tensors(n)}
         self.refused = False
-        if inputs:
+        if inputs or any(isinstance(n, fx.Node) and _on_host(n) for n in self.returned):
             for node in graph.graph.nodes:
                 if node.op not in ("placeholder", "output"):
                     self._place(node)
@@ -102,22 +106,24 @@ class _Division:
         elif isinstance(node.target, OpOverload) and _on_host(node):
             self.refused = True  # it brings a value of the device to the host
 
+    def is_hosts(self, result: Any) -> bool:
+        """Whether the host has a result of the graph: what it computes, and constants that are on the CPU."""
+        return result in self.host or (result in self.plain and _on_host(result))
+
     def _is_host_value(self, node: fx.Node) -> bool:
         return node in self.host and not _tensors_of_device(node)
 
     def parts(self) -> Parts:
         """The two graphs."""
-        (output,) = [n for n in self.graph.graph.nodes if n.op == "output"]
-        returned = list(output.args[0]) if isinstance(output.args[0], list | tuple) else [output.args[0]]
         rest_nodes = [n for n in self.graph.graph.nodes if n not in self.host and n.op not in ("placeholder", "output")]
         used = {n for node in rest_nodes for n in node.all_input_nodes}
         crossing = [n for n in self.graph.graph.nodes if n in self.host and n in used]
-        of_host = [n for n in returned if n in self.host]
+        of_host = [n for n in self.returned if self.is_hosts(n)]
         host, arguments = self._host(crossing, of_host)
-        rest, others = self._rest(rest_nodes, crossing, [n for n in returned if n not in self.host])
+        rest, others = self._rest(rest_nodes, crossing, [n for n in self.returned if not self.is_hosts(n)])
         results, counts = list[tuple[bool, int]](), [0, 0]
-        for node in returned:
-            on_host = node in self.host
+        for node in self.returned:
+            on_host = self.is_hosts(node)
             results.append((on_host, counts[on_host]))
             counts[on_host] += 1
         return Parts(host, rest, arguments, others, len(crossing), tuple(results))
@@ -131,7 +137,7 @@ class _Division:
             if node not in self.host and node not in self.plain:
                 continue
             copies[node] = new.node_copy(node, copies.__getitem__)
-        last = copies[self.placeholders[arguments[-1]]]
+        last = copies[self.placeholders[arguments[-1]]] if arguments else new._root
         for node in crossing:  # as soon as the value is there, before it is written
             with new.inserting_after(last if node.op == "placeholder" else copies[node]):
                 outs[node] = self._handed_over(new, node, copies[node], writes)

@@ -103,3 +103,10 @@ def test_other_devices_stay_refused() -> None:
     with pytest.raises(Exception, match="device"):
         torch.compile(lambda x, t: x + t)(torch.ones(3, device="tpu"), torch.ones(3))
     assert torch.compile(lambda x: x + 1)(torch.ones(1, device="tpu")).item() == 2
+
+
+def test_constants_of_the_host_may_be_returned() -> None:
+    broken = len(graph_breaks())
+    y, count = torch.compile(lambda x: (x + 1, torch.tensor(3.0)))(torch.ones(2, device="tpu"))
+    assert (y.tolist(), count.device.type, count.item()) == ([2, 2], "cpu", 3)
+    assert len(graph_breaks()) == broken
