@@ -108,6 +108,8 @@ class _Division:
 
     def is_hosts(self, result: Any) -> bool:
         """Whether the host has a result of the graph: what it computes, and constants that are on the CPU."""
+        if not isinstance(result, fx.Node):  # a number, maybe a symbolic one, which has no hash
+            return False
         return result in self.host or (result in self.plain and _on_host(result))
 
     def _is_host_value(self, node: fx.Node) -> bool:
