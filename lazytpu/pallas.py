@@ -23,7 +23,7 @@ def custom_jax_kernel(
     out_shape: Any = None,
     input_output_aliases: Mapping[int, int] | None = None,
     cast_inputs: torch.dtype | None = None,
-    sharding_rule: Any = None,
+    sharding_rule: str | None = None,
 ) -> Callable[[Callable[..., Any]], CustomKernel]: ...
 def custom_jax_kernel(function: Any = None, /, **options: Any) -> Any:
     """Decorate a JAX or Pallas function to make it an op on "tpu" tensors.
@@ -37,9 +37,12 @@ def custom_jax_kernel(function: Any = None, /, **options: Any) -> Any:
         input_output_aliases: {operand: result}, counted among the tensors and the arrays returned: the result is
             written into the operand, whose memory it takes.
         cast_inputs: the dtype that floating-point operands are cast to under autocast; by default they are not.
-        sharding_rule: how operands may be divided among devices, kept until programs are.
+        sharding_rule: how operands and results may be divided among devices, as "rows k, k columns -> rows columns":
+            a name for each dimension, the same for those that are divided alike. It is a property of the op, for
+            passes; programs of several devices do not exist yet.
 
-    Raises TypeError, ValueError and RuntimeError at a call, with what to do: see docs/custom-kernels.md.
+    Raises TypeError and ValueError for a sharding rule that is none, and TypeError, ValueError and RuntimeError at a
+    call, with what to do: see docs/custom-kernels.md.
     """
     from lazytpu.frontend.activation import activate
     from lazytpu.kernels.kernel import CustomKernel

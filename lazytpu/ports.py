@@ -126,6 +126,10 @@ class EnginePort(Protocol):
         """Names of the ops that have a rule of their own."""
 
     @abstractmethod
+    def untunable(self) -> str | None:
+        """Why passes cannot be chosen for a program by its cost on a TPU; None if they can."""
+
+    @abstractmethod
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
         """The result of `make`, a list that depends only on lazytpu's source and on torch: read from disk when an
         earlier process computed it."""

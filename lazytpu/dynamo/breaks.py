@@ -1,12 +1,16 @@
-"""What keeps a compiled function from being one record: Dynamo's graph breaks, and graphs that run op by op."""
+"""What keeps a compiled function from being one record, or one program: Dynamo's graph breaks, graphs that run op by
+op, and what else there is to say of compiled functions.
+"""
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lazytpu.frontend.recording.lines import SourceLine
 from lazytpu.frontend.torch_private import GRAPH_BREAKS
 
 LIMIT = 1024
@@ -14,30 +18,41 @@ LIMIT = 1024
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where compiled code is not one record: the `reason`, the user's `place` ("file:line"), and its source."""
+    """A place where compiled code is not one record: the `reason`, the user's `place` ("file:line"), and its source.
+    `what` says what it is, if it is no graph break."""
 
     reason: str
     place: str
     source: str = ""
+    what: str = "graph break"
 
     def __str__(self) -> str:
         source = f"\n      {self.source}" if self.source else ""
-        return f"at {self.place}: {self.reason}{source}"
+        return f"{self.what} at {self.place}: {self.reason}{source}"
 
 
-_one_by_one: list[GraphBreak] = []
+_noted: list[GraphBreak] = []
 
 
-def note_one_by_one(name: str, reason: str, site: Any) -> None:
-    """Remember that a graph's ops are recorded one by one."""
-    if len(_one_by_one) < LIMIT:
-        text = "" if site is None else site.text()
-        _one_by_one.append(GraphBreak(f"a graph is recorded op by op: {reason}", str(site), text))
+def note_one_by_one(reason: str, site: Any) -> None:
+    """Remember that a graph's ops are recorded one by one, called from `site`."""
+    source = "" if site is None else site.text()
+    _note(GraphBreak(f"a graph is recorded op by op: {reason}", str(site), source))
+
+
+def note(what: str, reason: str, line: SourceLine) -> None:
+    """Remember something else of a compiled function."""
+    _note(GraphBreak(reason, str(line), linecache.getline(line.file, line.line).strip(), what))
+
+
+def _note(item: GraphBreak) -> None:
+    if len(_noted) < LIMIT:
+        _noted.append(item)
 
 
 def graph_breaks() -> list[GraphBreak]:
     """All of this process so far, Dynamo's first. `torch._dynamo.reset()` clears Dynamo's."""
-    return [*_of_dynamo(), *_one_by_one]
+    return [*_of_dynamo(), *_noted]
 
 
 def _of_dynamo() -> Iterator[GraphBreak]:

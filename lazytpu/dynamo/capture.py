@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 from torch import fx
@@ -20,7 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from lazytpu.dynamo.interpret import GraphRun
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
-from lazytpu.frontend.device.generators import default_generator
+from lazytpu.frontend.device.generators import drawing_nothing
 from lazytpu.frontend.recording.recomputing import recomputing
 from lazytpu.frontend.recording.tensors import STASH, is_natural, recorder, value_of, wrap
 from lazytpu.frontend.torch_private import pytree
@@ -64,9 +64,9 @@ class Placeholder:
 
 class CaptureRecorder(Recorder):
     """Records a graph. Nothing in it can be cut, because nothing runs. `uploads` are the values on the device that are
-    no arguments."""
+    no arguments, and `given` maps the index of a number to the argument that it is."""
 
-    __slots__ = ("uploads",)
+    __slots__ = ("given", "uploads")
 
     def __init__(self, outer: Recorder):
         root = State(None, None, None, 0, 0, 0)
@@ -75,12 +75,17 @@ class CaptureRecorder(Recorder):
         self._set_mode("lazy")  # only what the size limit requires cuts there
         self.platform = outer.platform
         self.uploads: list[Value] = []
+        self.given: dict[int, int] = {}
 
     def admit(self, value: Value) -> tuple[Any, ...]:
         token = super().admit(value)
         if not (value.buffer is EMPTY or isinstance(value.buffer, Placeholder)):
             self.uploads.append(value)
         return token
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.given = {number: argument for number, argument in self.given.items() if number < len(self.numbers)}
 
     def cut(self, cause: str | None = None, place: Any = None) -> None:
         if self.state is not self.root:
@@ -92,6 +97,27 @@ class CaptureRecorder(Recorder):
 
 def _refuse(trace: Any) -> NoReturn:
     raise NotOneRecord("it is cut inside")
+
+
+class Given(torch.Tensor):
+    """In place of argument `index`, a 0-d tensor of the CPU: a run-time number. Its value is that of the call that is
+    captured, and of no other."""
+
+    __torch_function__: Any = private.no_torch_function
+    index: int
+    recorder: CaptureRecorder
+
+    @staticmethod
+    def of(tensor: torch.Tensor, index: int, recorder: CaptureRecorder) -> Given:
+        """In place of `tensor`."""
+        given = tensor.detach().as_subclass(Given)
+        given.index, given.recorder = index, recorder
+        return given
+
+    def item(self) -> Any:
+        """The value, which kernels append to the recorder's numbers."""
+        self.recorder.given[len(self.recorder.numbers)] = self.index
+        return super().item()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +172,8 @@ class Capture:
     storage holds afterwards and that is no input; `slots` is the number of all. `numbers` are the run-time numbers,
     constants of the graph except for the seed and the offset of each random op. `draws` has their indices and where
     they come from: None for the generator, or the argument that is a generator's state, and how many draws after it.
-    `results` is what the graph returns.
+    `given` are the indices of the numbers that are arguments, 0-d tensors of the CPU, and of these arguments. `results`
+    is what the graph returns.
     """
 
     records: tuple[Record, ...]
@@ -157,6 +184,7 @@ class Capture:
     slots: int
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
+    given: tuple[tuple[int, int], ...]
     results: tuple[Result, ...]
 
 
@@ -167,7 +195,8 @@ def capture(
     states: Collection[int],
     backward: bool,
 ) -> Capture:
-    """The records of `graph` on `args`, tensors of the device and Python values, of which only the layouts matter.
+    """The records of `graph` on `args`, tensors of the device, of which only the layouts matter, numbers as 0-d tensors
+    of the CPU, and Python values.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
     `states` are the indices of those that are states of generators.
@@ -177,8 +206,8 @@ def capture(
     outer = recorder()
     inner = CaptureRecorder(outer)
     with _apart(inner, outer):
-        stand_ins = [RandomState(i) if i in states else t for i, t in enumerate(_stand_ins(args))]
-        before = [value_of(t) if isinstance(t, torch.Tensor) else None for t in stand_ins]
+        stand_ins = [RandomState(i) if i in states else t for i, t in enumerate(_stand_ins(args, inner))]
+        before = [value_of(t) if _is_on_device(t) else None for t in stand_ins]
         first = len(args) - len(constants)
         known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
         run = _Run(graph, known, inner, backward)
@@ -190,29 +219,32 @@ def capture(
 @contextmanager
 def _apart(inner: Recorder, outer: Recorder) -> Iterator[None]:
     """While active, this thread records into `inner`, and torch's state is what compiled graphs expect."""
-    state, host = default_generator.get_state(), torch.get_rng_state()
     private.stash_in_thread(STASH, inner)
     try:
         with ExitStack() as stack:
-            for context in (private.without_modes(), private.without_autocast(), torch.no_grad()):
+            for context in (drawing_nothing(), private.without_modes(), private.without_autocast(), torch.no_grad()):
                 stack.enter_context(context)
             yield
-            if not torch.equal(host, torch.get_rng_state()):
-                raise NotOneRecord("it draws random numbers on the host")
     finally:
         private.stash_in_thread(STASH, outer)
-        default_generator.set_state(state)
-        if not torch.equal(host, torch.get_rng_state()):
-            torch.set_rng_state(host)
 
 
-def _stand_ins(args: Sequence[Any]) -> list[Any]:
+def is_number(value: Any) -> bool:
+    """Whether a value is a 0-d tensor of the CPU, which ops take as a number (R2)."""
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0
+
+
+def _is_on_device(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.device.type == "tpu"
+
+
+def _stand_ins(args: Sequence[Any], inner: CaptureRecorder) -> list[Any]:
     """A tensor in place of each tensor, with the same layout; tensors that share a storage still do."""
     values: dict[int, torch.Tensor] = {}
     stand_ins: list[Any] = []
-    for arg in args:
-        if not isinstance(arg, torch.Tensor) or arg.device.type != "tpu":
-            stand_ins.append(arg)
+    for index, arg in enumerate(args):
+        if not _is_on_device(arg):
+            stand_ins.append(Given.of(arg, index, inner) if is_number(arg) else arg)
             continue
         value = value_of(arg)
         base = values.get(id(value))
@@ -239,7 +271,9 @@ def viewed(base: torch.Tensor, view: View) -> torch.Tensor:
 class _Run(GraphRun):
     """The run of a graph on placeholders. `constants` are those of its nodes that are inputs."""
 
-    def __init__(self, graph: fx.GraphModule, constants: dict[str, torch.Tensor], inner: Recorder, backward: bool):
+    def __init__(
+        self, graph: fx.GraphModule, constants: dict[str, torch.Tensor], inner: CaptureRecorder, backward: bool
+    ):
         super().__init__(graph, backward)
         self.constants = constants
         self.inner = inner
@@ -267,6 +301,14 @@ class _Run(GraphRun):
             self.new_constants[n.name] = result
         return result
 
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = len(self.inner.numbers)
+        result = super().call_function(target, args, kwargs)
+        taken = {argument for number, argument in self.inner.given.items() if number >= before}
+        if any(isinstance(v, Given) and v.index not in taken for v in pytree.tree_leaves((args, kwargs))):
+            raise NotOneRecord(f"{target} reads the value of a tensor on the CPU")
+        return result
+
     def save_state(self) -> Any:
         return RandomState(len(self._draws()))
 
@@ -290,13 +332,25 @@ class _Run(GraphRun):
 
 
 def _check_ops(graph: fx.GraphModule) -> None:
-    """Raise NotOneRecord for a graph with an op of the user: its Python has to run at each call."""
+    """Raise NotOneRecord for a graph with an op that has to run at each call: the Python of one of the user's, and the
+    draws of one that computes on the host."""
     rules = activation.engine().rules()
     for module in graph.modules():
         for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
             for op in pytree.tree_leaves((node.target, node.args, node.kwargs)):
-                if isinstance(op, OpOverload) and op.namespace not in ("aten", "prims") and str(op) not in rules:
+                if not isinstance(op, OpOverload):
+                    continue
+                if op.namespace not in ("aten", "prims") and str(op) not in rules:
                     raise NotOneRecord(f"it calls {op}")
+                if torch.Tag.nondeterministic_seeded in op.tags and _is_on_host(node):
+                    raise NotOneRecord("it draws random numbers on the host")
+
+
+def _is_on_host(node: fx.Node) -> bool:
+    """Whether a node's result is on the CPU; of several the last, since a generator's state comes before."""
+    results = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    device = results[-1].device if results else node.kwargs.get("device")
+    return device is not None and torch.device(str(device)).type == "cpu"
 
 
 class _Summary:
@@ -336,6 +390,7 @@ class _Summary:
             self.inner.slots,
             tuple(self.inner.numbers),
             tuple([(index, sources.get(number)) for number, index in enumerate(draws)]),
+            tuple(self.inner.given.items()),
             returned,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import operator
 import sys
-import weakref
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -17,9 +16,11 @@ from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
-from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, view_of, viewed
+from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, is_number, view_of, viewed
+from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.splice import Plan, plan_of, splice
+from lazytpu.dynamo.varying import VaryingSizes
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
@@ -34,14 +35,6 @@ from lazytpu.trace.trie import State
 from lazytpu.trace.value import EMPTY, Value, resident
 
 
-class _Captures(dict[Any, Capture]):
-    """The captures of a graph, by the layouts of its arguments."""
-
-
-# Those of the graphs that are alive, by name.
-_captures: weakref.WeakValueDictionary[str, _Captures] = weakref.WeakValueDictionary()
-
-
 class CompiledGraph:
     """Records a graph of ATen ops as one edge of the trie when it is called.
 
@@ -49,19 +42,21 @@ class CompiledGraph:
     their edges, as equal layers do. What such an edge expands to is found out at a miss, by `capture`, for the layouts
     of the arguments. A graph that cannot be one record runs op by op, and `breaks` says why.
 
-    `kind` is "forward", "backward" or "inference". Follows AOTAutograd's boxed convention: takes one list of arguments
-    and empties it.
+    `kind` is "forward", "backward" or "inference"; `sizes` are those that vary, and `tuned` says whether passes are
+    chosen for its programs. Follows AOTAutograd's boxed convention: takes one list of arguments and empties it.
     """
 
-    def __init__(self, graph: fx.GraphModule, kind: str):
+    def __init__(self, graph: fx.GraphModule, kind: str, sizes: VaryingSizes | None = None, tuned: bool = False):
         self._boxed_call = True  # of the instance, which is what torch's wrappers copy
         self.graph = graph
         self.kind = kind
-        self.name = name_of(graph, kind)
+        self.sizes = sizes
+        self.tuned = tuned
+        self.name = name_of(graph, f"{kind}.tuned" if tuned else kind)
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
         self.states = random_states(graph)
         self.one_by_one = False
-        self.captures = _captures.setdefault(self.name, _Captures())
+        self.captures = Captures.of(self.name)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         inputs = [*args, *self.constants.values()]
@@ -112,19 +107,20 @@ class CompiledGraph:
         self, r: Recorder, key: tuple[Any, ...], args: list[Any], drawn: list[tuple[int, int]], values: list[Value]
     ) -> Plan:
         check_required_cuts(r.state, key, r.mode == "fused")
+        if self.sizes is not None:
+            self.sizes.note(args)
         structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
         if captured is None:
-            captured = self.captures[structure] = capture(
-                self.graph, args, self.constants, self.states, self.kind == "backward"
-            )
+            captured = capture(self.graph, args, self.constants, self.states, self.kind == "backward")
+            self.captures.keep(structure, captured)
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
         parent = r.state
         _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
-        state = splice(r, key, args, captured, self.kind == "forward")
+        state = splice(r, key, args, captured, self.kind == "forward", self.tuned)
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs
@@ -144,7 +140,7 @@ class CompiledGraph:
             args.extend(error.constants.values())
         elif isinstance(error, NotOneRecord):
             self.one_by_one = True
-            note_one_by_one(self.name, str(error), call_site())
+            note_one_by_one(str(error), call_site())
         else:
             raise error
 
@@ -177,6 +173,8 @@ def _static(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | complex):
         return exact(value)
     if isinstance(value, torch.Tensor):
+        if is_number(value):
+            return ("cpu", value.dtype)
         raise NotOneRecord(f"an input is a {value.layout} tensor on {value.device}")
     raise NotOneRecord(f"an input is a {type(value).__name__}")
 
@@ -188,6 +186,8 @@ def _structure(r: Recorder, args: Sequence[Any], states: frozenset[int]) -> tupl
     for index, arg in enumerate(args):
         if index in states:
             parts.append("state")
+        elif is_number(arg):
+            parts.append(("cpu", arg.dtype))
         elif isinstance(arg, torch.Tensor):
             if arg.is_conj() or arg.is_neg():
                 raise NotOneRecord("an input is a tensor that is conjugated or negated lazily")
@@ -210,6 +210,8 @@ def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], draw
     """The graph's run-time numbers; what the generator gives is added to `drawn`."""
     start = len(r.numbers)
     r.numbers.extend(plan.numbers)
+    for index, argument in plan.given:
+        r.numbers[start + index] = args[argument].item()
     for index, source in plan.draws:
         if source is None:
             seed, offset = draw()
@@ -222,7 +224,14 @@ def _append_numbers(r: Recorder, plan: Plan | Capture, args: Sequence[Any], draw
 
 
 def _enter(r: Recorder, state: State, plan: Plan, args: Sequence[Any], values: list[Value]) -> None:
-    """Go on to `state`: make the graph's new values, and write those of its arguments."""
+    """Go on to `state`: make the graph's new values, and write those of its arguments. Raises torch's error for a write
+    to a tensor of inference mode outside of it."""
+    for index, _ in (*plan.written, *plan.moved):
+        if args[index].is_inference() and not torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed: "
+                "make a clone to get a normal tensor before the update"
+            )
     base, e = r.slots, r.epoch
     r.state = state
     r.slots = base + plan.slots

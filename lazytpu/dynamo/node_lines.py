@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from torch import fx
+
 from lazytpu.frontend.recording.lines import SourceLine, is_library
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
@@ -20,7 +22,22 @@ def line_of(meta: dict[str, Any], backward: bool) -> SourceLine | None:
 
 @lru_cache(maxsize=4096)
 def _innermost(stack: str, backward: bool) -> SourceLine | None:
-    for frame in reversed(list(_FRAME.finditer(stack))):
-        if not is_library(frame["file"]):
-            return SourceLine(frame["file"], int(frame["line"]), frame["function"].strip(), backward)
+    return next((_line(frame, backward) for frame in reversed(_frames(stack))), None)
+
+
+def _frames(stack: str) -> list[re.Match[str]]:
+    """The frames outside torch and lazytpu, the outermost first."""
+    return [frame for frame in _FRAME.finditer(stack) if not is_library(frame["file"])]
+
+
+def _line(frame: re.Match[str], backward: bool = False) -> SourceLine:
+    return SourceLine(frame["file"], int(frame["line"]), frame["function"].strip(), backward)
+
+
+def function_of(graph: fx.GraphModule) -> SourceLine | None:
+    """The line in the compiled function of its first op with a stack."""
+    for node in graph.graph.nodes:
+        frames = _frames(node.meta.get("stack_trace") or "") if node.op != "placeholder" else ()
+        if frames:
+            return _line(frames[0])
     return None

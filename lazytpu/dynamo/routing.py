@@ -6,7 +6,7 @@ as before. Nothing here imports dynamo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -41,11 +41,18 @@ def _is_on_device(value: Any) -> bool:
     return isinstance(value, torch.device) and value.type == "tpu"
 
 
-def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """The dynamo backend "tpu". `options` are inductor's, which mean nothing here."""
+def compiled(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The dynamo backend "tpu". `mode` and `options` are those of torch.compile."""
     from lazytpu.dynamo.backend import compile_graph
+    from lazytpu.dynamo.modes import tunes
 
-    return compile_graph(graph, inputs)
+    activation.activate()
+    return compile_graph(graph, inputs, tunes(mode, options))
 
 
 def _routed(compile: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,9 +92,11 @@ def _skip_lazytpu(module: Any) -> None:
     calls for every module and optimizer, and what stands in for functions of torch: they would break a graph at each
     call. Where they lead to the engine, it does not trace what is called there either."""
     from lazytpu.dynamo.graph import CompiledGraph
+    from lazytpu.dynamo.host_part import WithHostPart
     from lazytpu.frontend.recording import kernels
 
-    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, CompiledGraph.__call__):
+    graphs = CompiledGraph.__call__, WithHostPart.__call__
+    for gate in (kernels.kernel, kernels.callable_of, Recorder.cut, Recorder.read, *graphs):
         untraced(gate)
     module.add("lazytpu")
     opaque.allow_all(module)
@@ -153,7 +162,7 @@ def install() -> None:
 
     def call(self: Any, graph: Any, inputs: Sequence[Any], **kwargs: Any) -> Any:
         if touches_device(graph, inputs):  # decided here, inductor is not even imported
-            return compiled(graph, inputs)
+            return compiled(graph, inputs, options=self.config)
         return native(self, graph, inputs, **kwargs)
 
     native = inductor.__call__

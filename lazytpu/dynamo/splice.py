@@ -27,9 +27,9 @@ class Plan:
 
     `uploads` are constants to admit after the arguments. `slots` is the number of new slots, and `values` are (slot,
     layout) of those that become values. `written` are pairs of an argument and the number of the value that its storage
-    gets; in `moved` the value is that of another argument. `numbers` and `draws` are those of the capture. Each of
-    `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it, and
-    whether another one has that source, too, so that they count in-place writes together. Most are "whole": a value
+    gets; in `moved` the value is that of another argument. `numbers`, `draws` and `given` are those of the capture.
+    Each of `results` is (kind, source, view, shared): where the tensor's value comes from, how the tensor looks at it,
+    and whether another one has that source, too, so that they count in-place writes together. Most are "whole": a value
     that no other result looks at, from its first element to its last; `view` is the size then.
     """
 
@@ -40,6 +40,7 @@ class Plan:
     moved: tuple[tuple[int, int], ...]
     numbers: tuple[Any, ...]
     draws: tuple[tuple[int, tuple[int, int] | None], ...]
+    given: tuple[tuple[int, int], ...]
     results: tuple[tuple[str, Any, Any, bool], ...]
 
 
@@ -83,6 +84,7 @@ def plan_of(capture: Capture) -> tuple[Plan, dict[int, int]]:
             tuple([(index, capture.inputs[slot]) for index, slot in capture.written.items() if slot not in order]),
             capture.numbers,
             capture.draws,
+            capture.given,
             tuple([planned(*result) for result in results]),
         ),
         ranks,
@@ -98,9 +100,12 @@ def _whole(layout: Layout, view: View | None) -> tuple[int, ...] | None:
     return size if same and 0 not in size else None
 
 
-def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool) -> State:
+def splice(
+    r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool, tuned: bool
+) -> State:
     """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
-    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it.
+    the graph's numbers appended. `differentiated` says whether a backward graph belongs to it, and `tuned`
+    whether passes are chosen for its program.
 
     Raises CutRequired when a step begins with the graph.
     """
@@ -115,7 +120,7 @@ def splice(r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capt
     slots |= {slot: _slot_of(args[index]) for slot, index in capture.inputs.items()}
     slots |= {slot: value.slot for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
-    flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated}
+    flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
     records = [replace(renumber.record(record, ranks), **flags) for record in capture.records]
     admitted = tuple([_admitted(r, slot) for slot in range(parent.slots, first)])
     records[0] = replace(records[0], admitted=(*admitted, *records[0].admitted))

@@ -12,6 +12,7 @@ from lazytpu.aten import dtypes, registry
 from lazytpu.aten.schema import functional, signature
 from lazytpu.engine import meaning
 from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.target import untunable
 from lazytpu.engine.cutter import Cutter
 from lazytpu.engine.device import Device, available, capacity, limit
 from lazytpu.engine.launching.closing import close_at_exit
@@ -93,6 +94,9 @@ class Engine(EnginePort):
 
     def rules(self) -> Collection[str]:
         return registry.facts().keys()
+
+    def untunable(self) -> str | None:
+        return untunable()
 
     def remembered(self, name: str, make: Callable[[], list[str]]) -> list[str]:
         return remembered(name, make)

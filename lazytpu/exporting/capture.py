@@ -27,7 +27,7 @@ def captured(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ex
     """
     if isinstance(program, ExportedProgram):
         if args or kwargs:
-            program = torch.export.export(program.module(), tuple(args), dict(kwargs))
+            program = _specialized(program, args, kwargs)
     elif isinstance(program, nn.Module):
         program = torch.export.export(program, tuple(args), dict(kwargs))
     else:
@@ -42,6 +42,17 @@ def captured(program: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ex
         with quiet():
             program = program.run_decompositions({})  # expands autocast and no_grad, and makes the rest functional
     return program
+
+
+def _specialized(program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExportedProgram:
+    try:
+        return torch.export.export(program.module(), tuple(args), dict(kwargs))
+    except AssertionError as error:  # of the guards that the program has for its sizes
+        guard = str(error).partition("\n")[0].removeprefix("Guard failed: ")
+        raise ValueError(
+            f"these arguments are not among those that the ExportedProgram was made for, which needs {guard}. Give "
+            "others, or make it again with dynamic_shapes= that allow them"
+        ) from None
 
 
 def _check_sizes(program: ExportedProgram) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -11,6 +12,7 @@ import torch
 from torch import _guards, _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch._C._dynamo import eval_frame
+from torch._guards import TracingContext
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
@@ -100,6 +102,7 @@ save_random_state = rng_prims.run_and_save_rng_state  # (op, *args) -> (state, r
 with_random_state = rng_prims.run_with_rng_state  # (state, op, *args) -> results
 HigherOrderOperator = torch._ops.HigherOrderOperator  # an op of a captured graph that calls graphs
 
+no_torch_function = torch._C._disabled_torch_function_impl  # a subclass with it is a tensor like any other
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
@@ -112,6 +115,29 @@ attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[
 suggest_memory_format = _prims_common.suggest_memory_format
 sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
+
+
+def assumes_static_sizes() -> bool:
+    """Whether Dynamo, which is compiling, takes a size as fixed until it has met another one."""
+    from torch._dynamo import config
+
+    return config.assume_static_by_default
+
+
+def specialized_floats() -> list[str]:
+    """The Python floats that the user gives to the frame that Dynamo is compiling and that it could not make arguments
+    of its graph. (Those with a call or ___ in their names are values of tensors, and what a graph break leaves.)"""
+    from torch._dynamo.symbolic_convert import TensorifyState
+
+    mode: Any = TracingContext.get().fake_mode
+    symbols = mode.shape_env.var_to_sources
+    names = [s[0].name for symbol, s in symbols.items() if TensorifyState.should_specialize(str(symbol))]
+    return [readable_source(name) for name in names if "(" not in name and "___" not in name]
+
+
+def readable_source(source: str) -> str:
+    """Dynamo's name for what a function reads, in the user's terms: L['x'] is x, G['y'] the global y."""
+    return re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
 
 
 def aot_autograd(**options: Any) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ after the pipeline. 4: the IR after every pass. A process that neither prints no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lazytpu.options import options
@@ -32,6 +33,12 @@ def loaded(number: int, name: str, records: int, milliseconds: float) -> None:
     """Level 1: program `number` of a trace of `records` ops was loaded from the cache on disk."""
     if options.debug >= 1:
         _line(f"loaded program {number} {name}: {records:,} recorded ops, {milliseconds:,.0f} ms from the cache")
+
+
+def tuned(name: str, times: Sequence[tuple[str, float]]) -> None:
+    """Level 1: the seconds on a TPU by the cost report that a program takes with each of some pipelines."""
+    if options.debug >= 1:
+        _line(f"tuned {name}: {', '.join(f'{what} {1e6 * seconds:,.1f} us' for what, seconds in times)}")
 
 
 def observer(name: str) -> Observer | None:

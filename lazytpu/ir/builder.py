@@ -126,12 +126,19 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         return list(self.op(template.TemplateOp, operands, types, props).results)
 
     def jax_call(
-        self, body: str, /, operands: Sequence[SSAValue], results: Sequence[tuple[str, Sequence[int]]]
+        self,
+        body: str,
+        /,
+        operands: Sequence[SSAValue],
+        results: Sequence[tuple[str, Sequence[int]]],
+        sharding: str = "",
     ) -> list[SSAValue]:
         """A call of the custom kernel whose body is known by the key `body`; `results` are the (dtype, shape) that it
-        returns."""
+        returns, and `sharding` is its rule."""
         types = [tensor_type(dtype, shape) for dtype, shape in results]
-        return list(self.op(jax_call.JaxCallOp, operands, types, {"body": string(body)}).results)
+        return list(
+            self.op(jax_call.JaxCallOp, operands, types, {"body": string(body), "sharding": string(sharding)}).results
+        )
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
         """Register a value check: unless all of `ok` (i1) is true, reading a value that depends on it raises `message`.

@@ -18,7 +18,8 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.hints import isa
 
-from lazytpu.ir.base import INT, TENSOR, WORD, TensorOp, check_dim, check_dtype, integer, one_of
+from lazytpu.ir.agreement import CommunicatingOp
+from lazytpu.ir.base import INT, TENSOR, WORD, check_dim, check_dtype, integer, one_of
 from lazytpu.ir.reductions import KINDS
 from lazytpu.ir.types import dtype_of, int_array, ints, shape_of, tensor_type
 
@@ -61,8 +62,14 @@ def mesh_groups(mesh: Mapping[str, int], axes: Iterable[str]) -> list[list[int]]
     return [[first + offset for offset in offsets(inside)] for first in offsets(outside)]
 
 
-class CollectiveOp(TensorOp):
-    """An op in which all devices of a group take part."""
+class CollectiveOp(CommunicatingOp):
+    """A collective of the dialect. Devices that take part in it have to agree on the branches and loops around it."""
+
+    @property
+    def members(self) -> Groups:
+        if "pairs" in self.properties:
+            return (sorted({device for pair in lists_of(self.properties["pairs"]) for device in pair}),)
+        return lists_of(self.properties["groups"])
 
     def print_property(self, name: str, printer: Printer) -> None:
         if name in ("groups", "pairs"):
@@ -90,6 +97,10 @@ class GroupRankOp(CollectiveOp):
     groups = prop_def(LISTS)
     result = result_def(TENSOR)
 
+    @property
+    def members(self) -> Groups:
+        return ()  # nobody waits for another
+
     def infer(self) -> Sequence[AnyTensorType]:
         check_groups(lists_of(self.groups))
         return (tensor_type("i32", ()),)
@@ -101,6 +112,7 @@ class AllReduceOp(CollectiveOp):
     operands form a bucket, which is sent as one message."""
 
     name = "lazytpu.all_reduce"
+    SHARED: ClassVar = True
     HEAD: ClassVar = "kind"
     inputs = var_operand_def(TENSOR)
     kind = prop_def(WORD)
@@ -117,6 +129,7 @@ class AllGatherOp(CollectiveOp):
     """The operands of all devices of the group, concatenated along `dim` in the order of the group."""
 
     name = "lazytpu.all_gather"
+    SHARED: ClassVar = True
     operand = operand_def(TENSOR)
     dim = prop_def(INT)
     groups = prop_def(LISTS)

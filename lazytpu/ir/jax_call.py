@@ -13,6 +13,8 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from lazytpu.ir.base import TENSOR, WORD, TensorOp
+from lazytpu.ir.sharding import ShardingRule
+from lazytpu.ir.types import shape_of
 
 _KEY = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{16}")
 
@@ -20,23 +22,33 @@ _KEY = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{16}")
 @irdl_op_definition
 class JaxCallOp(TensorOp):
     """A call of the custom kernel `body`: its name, and 16 digits of a digest of what it computes. The body itself is a
-    resource of the module. The result types are those that the kernel returns. Passes see no further into it: it is
-    pure, and equal calls are merged."""
+    resource of the module. The result types are those that the kernel returns. `sharding` says how operands and results
+    may be divided (`lazytpu.ir.sharding`); empty if nobody does. Passes see no further into it: it is pure, and equal
+    calls are merged."""
 
     name = "lazytpu.jax_call"
     HEAD: ClassVar = "body"
     inputs = var_operand_def(TENSOR)
     body = prop_def(WORD)
+    sharding = prop_def(StringAttr, StringAttr(""))
     outputs = var_result_def(TENSOR)
 
     def print_property(self, name: str, printer: Printer) -> None:
-        printer.print_resource_handle("lazytpu", self.body.data)
+        if name == "body":
+            printer.print_resource_handle("lazytpu", self.body.data)
+        else:
+            super().print_property(name, printer)
 
     @classmethod
     def parse_property(cls, name: str, parser: Parser) -> Attribute:
+        if name != "body":
+            return super().parse_property(name, parser)
         return StringAttr(parser.parse_identifier(" (the key of a kernel's body)"))
 
     def infer(self) -> Sequence[AnyTensorType]:
         if not _KEY.fullmatch(self.body.data):
             raise ValueError(f"body is {self.body.data!r}; expected a name, _, and 16 hexadecimal digits")
+        if self.sharding.data:
+            shapes = [[shape_of(value) for value in values] for values in (self.operands, self.results)]
+            ShardingRule.parse(self.sharding.data).check(*shapes)
         return [self.result_type(i) for i in range(len(self.results))]

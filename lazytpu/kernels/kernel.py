@@ -11,6 +11,7 @@ import torch
 
 from lazytpu.frontend.libraries.opaque import make_opaque
 from lazytpu.frontend.torch_private import guard_graph, set_frame_callback
+from lazytpu.ir.sharding import ShardingRule
 from lazytpu.kernels import captured
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply, differentiates, recorded
@@ -34,7 +35,7 @@ class CustomKernel:
         out_shape: Any = None,
         input_output_aliases: Mapping[int, int] | None = None,
         cast_inputs: torch.dtype | None = None,
-        sharding_rule: Any = None,
+        sharding_rule: str | None = None,
     ) -> None:
         if not callable(function):
             raise TypeError(f"a custom kernel is made of a JAX function; got a {type(function).__name__}")
@@ -46,7 +47,7 @@ class CustomKernel:
         self.out_shape = out_shape
         self.aliases = tuple(sorted((input_output_aliases or {}).items()))
         self.cast_inputs = cast_inputs
-        self.sharding_rule = sharding_rule
+        self.sharding_rule = None if sharding_rule is None else _sharding(self.name, sharding_rule)
         self._own_gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
@@ -132,7 +133,7 @@ class CustomKernel:
 
         if self._own_gradient is not None:
             function = with_gradient(self.name, function, *self._own_gradient, arguments)
-        program = Program(self.name, function, self.aliases, weak)
+        program = Program(self.name, function, self.aliases, weak, self.sharding_rule)
         program.users = True
         return program
 
@@ -183,6 +184,15 @@ class _Known:
                 call = self.program.call(tensors)
                 self.op, self.key = call.op, call.key
         return results[0] if self.single else jax.tree.unflatten(self.tree, results)
+
+
+def _sharding(name: str, rule: Any) -> ShardingRule:
+    if not isinstance(rule, str):
+        raise TypeError(f"{name}: sharding_rule is a text such as 'rows k, k columns -> rows columns', not {rule!r}")
+    try:
+        return ShardingRule.parse(rule)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def call_kernel(kernel: CustomKernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import torch
 from jax.core import Tracer
 
 from lazytpu.aten import dtypes
+from lazytpu.ir.sharding import ShardingRule
 from lazytpu.ir.types import numpy_dtype
 from lazytpu.kernels.differentiation import Function, reversible, scanned
 from lazytpu.kernels.exchange import TORCH_DTYPES
@@ -44,7 +45,8 @@ class Call:
 
 class Program:
     """A JAX function of arrays that returns a tree of arrays. `aliases` are (operand, result): the result is written
-    into the operand. `weak` are the operands that are numbers of Python."""
+    into the operand. `weak` are the operands that are numbers of Python, and `sharding` says how arrays may be
+    divided."""
 
     users = False
     "Whether the function is the user's own, and not derived from it."
@@ -55,11 +57,13 @@ class Program:
         function: Function,
         aliases: tuple[tuple[int, int], ...] = (),
         weak: frozenset[int] = frozenset(),
+        sharding: ShardingRule | None = None,
     ) -> None:
         self.name = name
         self.function = function
         self.aliases = aliases
         self.weak = weak
+        self.sharding = sharding
         self._trees: dict[Any, Any] = {}
         self._calls: dict[Any, Call] = {}
         self._derived: dict[Any, Program] = {}
@@ -80,10 +84,16 @@ class Program:
         operands: list[Operand] = [
             (numpy_dtype(dtypes.name(t.dtype)), tuple(map(int, t.shape)), i in self.weak) for i, t in enumerate(tensors)
         ]
-        traced = trace(self.name, self.leaves, operands, self.users)
+        sharding = "" if self.sharding is None else str(self.sharding)
+        traced = trace(self.name, self.leaves, operands, self.users, sharding)
         results = tuple((_torch_dtype(self.name, dtype), shape) for dtype, shape in traced.results)
         self._check_aliases(tensors, results)
-        op = declare(self.name, len(tensors), self.aliases, traced.key, results)
+        if self.sharding is not None:
+            try:
+                self.sharding.check([shape for _, shape, _ in operands], [shape for _, shape in results])
+            except ValueError as error:
+                raise ValueError(f"{self.name}: {error}") from None
+        op = declare(self.name, len(tensors), self.aliases, traced.key, results, sharding)
         return Call(op, traced.key, results)
 
     def _check_aliases(self, tensors: Sequence[torch.Tensor], results: Sequence[Any]) -> None:

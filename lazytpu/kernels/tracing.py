@@ -43,8 +43,11 @@ class Traced:
     results: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
 
 
-def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True) -> Traced:
-    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any.
+def trace(
+    name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True, sharding: str = ""
+) -> Traced:
+    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any. `sharding` is
+    part of the key.
 
     64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise as jax is configured.
     Raises TypeError, ValueError or RuntimeError for what is not a pure JAX function, and NotImplementedError for what
@@ -58,7 +61,7 @@ def trace(name: str, function: Callable[..., Any], operands: Sequence[Operand], 
         platform = client.platform()
         body = lower(platform)
         digest = hashlib.sha256(f"{platform} {wide}\n{_ADDRESS.sub('', str(closed))}\n".encode())
-        digest.update(body)
+        digest.update(body + sharding.encode())
     key = f"{identifier(name)}_{digest.hexdigest()[:16]}"
     bodies.provide(key, platform, body, lower)
     return Traced(key, results)

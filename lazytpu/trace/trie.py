@@ -41,7 +41,7 @@ class Record:
 
     `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
     follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
-    it for a backward pass.
+    it for a backward pass. `tuned` says whether the passes for its program are to be chosen for it.
     """
 
     op: Any
@@ -56,6 +56,7 @@ class Record:
     in_backward: bool = False
     in_step: bool = False
     in_graph: bool = False
+    tuned: bool = False
 
     @property
     def checks(self) -> bool:

@@ -47,6 +47,17 @@ def test_results_that_share_a_storage_count_writes_together() -> None:
     assert (whole.sum().item(), x.tolist()) == (24, [[2, 2, 2], [1, 1, 1]])
 
 
+def test_a_write_to_a_tensor_of_inference_mode_is_an_error_outside_of_it() -> None:
+    double = torch.compile(lambda x: x.mul_(2))
+    with torch.inference_mode():
+        x = torch.ones(3, device="tpu")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+            double(x)
+    with torch.inference_mode():
+        assert double(x).tolist() == [2, 2, 2]
+
+
 def test_sparse_gradients() -> None:
     embedding = torch.nn.Embedding(6, 3, sparse=True).to("tpu")
     rows = torch.tensor([1, 2, 1], device="tpu")

@@ -159,6 +159,10 @@ def test_sizes_that_vary():
     refuse(r"dimension 0 of 'args_0' \(s\d+\).*lazytpu.export\(program, args", ValueError, dynamic())
 
 
+def test_sizes_that_the_program_does_not_allow():
+    refuse(r"not among those .* which needs .*<= 9. Give others", ValueError, dynamic(), torch.ones(10, 3))
+
+
 def test_sizes_that_depend_on_data():
     match = r"aten.nonzero.default at .*models.py:\d+: the size of its result.*fixed size"
     refuse(match, ValueError, Function(lambda x: x.nonzero()), torch.ones(3))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.autograd import forward_ad
 
 import lazytpu
 from lazytpu.exporting import safetensors
@@ -69,6 +70,19 @@ def test_a_backward_pass_is_told_the_reason(saved: Path):
     y = lazytpu.export.load(saved)(x, [torch.zeros(3, device="tpu")], scale=3.0)["y"]
     with pytest.raises(RuntimeError, match="has no derivative"):
         y.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, for forward-mode derivatives
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacfwd])
+def test_transforms_are_told_the_reason(saved: Path, transform: Any):
+    loaded, y = lazytpu.export.load(saved), [torch.zeros(3, device="tpu")]
+    x = torch.ones(2, 3, device="tpu")
+    with pytest.raises(NotImplementedError, match=r"no derivative and no batched form.*torch.func"):
+        transform(lambda x: loaded(x, y, scale=3.0)["y"].sum())(
+            x.expand(4, 2, 3) if transform is torch.func.vmap else x
+        )
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        loaded(forward_ad.make_dual(x, x), y, scale=3.0)
 
 
 def wrong(match: str, error: type[Exception], folder: Path, *args: Any, **kwargs: Any) -> None:

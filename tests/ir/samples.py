@@ -308,6 +308,11 @@ SAMPLES: dict[str, list[Sample]] = {
             "bf16[]",
         ),
         Sample(lambda b: b.jax_call("table_0123456789abcdef", [], [("f32", (4,))])),
+        Sample(
+            lambda b, x, y: b.jax_call("outer_0123456789abcdef", [x, y], [("f32", (2, 3))], "i, j -> i j"),
+            "f32[2]",
+            "f32[3]",
+        ),
     ],
     "group_rank": [Sample(lambda b: b.group_rank(_PAIRS))],
     "all_reduce": [

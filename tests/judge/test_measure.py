@@ -23,11 +23,6 @@ def texts(case: Case) -> list[str]:
         return measure.programs(case)
 
 
-def test_a_pass_is_left_out_of_a_pipeline() -> None:
-    assert measure.without("dce,some-pass{a=1 b=2},cse", "some-pass") == "dce,cse"
-    assert measure.without("dce,some-pass{a=1},cse,dce", "dce") == "some-pass{a=1},cse"
-
-
 def test_a_step_is_one_program_and_left_as_it_was() -> None:
     losses: list[torch.Tensor] = []
 

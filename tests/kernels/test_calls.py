@@ -208,10 +208,6 @@ def test_autocast_casts_where_it_is_asked_to():
     assert cast(x, x.int())[0].dtype is torch.float32
 
 
-def test_a_sharding_rule_is_kept():
-    assert custom_jax_kernel(sharding_rule="i j -> i j")(softmax).sharding_rule == "i j -> i j"
-
-
 def captured(step: int) -> Callable[[jax.Array], jax.Array]:
     return lambda x: x + step
 

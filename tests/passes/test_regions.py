@@ -134,18 +134,25 @@ def main_of(module: ModuleOp) -> Block:
     return function.body.block
 
 
+AGREED = f"%agreed = lazytpu.all_reduce or %c groups = [[0, 1]] : ({B}) -> {B}\n"
+"The condition %c, if one of two devices has it."
+
+
 def in_branch(arguments: str, body: str) -> ModuleOp:
-    """A module with a branch on a run-time value, both sides of which are this body."""
+    """A module with a branch on a run-time value, both sides of which are this body. The devices agree on the value if
+    they communicate in it."""
     names, types = zip(*re.findall(r"(%\w+) : ([^,]+)", arguments + ","), strict=True)
     returned = re.search(r"func\.return[^:]*:(.*)", body)
     assert returned is not None
     results = [kind.strip() for kind in returned[1].split(",")]
     region = f"({', '.join(names)}) {{\n{body.replace('func.return', 'lazytpu.yield')}\n}}"
     heads = [f"%result{'_' * i}" for i in range(len(results))]
+    agreed, condition = (AGREED, "%agreed") if "all_reduce" in body else ("", "%c")
+    call = f"lazytpu.if {condition}, {', '.join(names)} : ({B}, {', '.join(types)}) -> ({', '.join(results)})"
     return parse_main(
         f"{arguments}, %c : {B}",
-        f"{', '.join(heads)} = lazytpu.if %c, {', '.join(names)} : ({B}, {', '.join(types)}) -> ({', '.join(results)})"
-        f" then{region} else{region}\nfunc.return {', '.join(heads)} : {', '.join(results)}",
+        f"{agreed}{', '.join(heads)} = {call} then{region} else{region}\n"
+        f"func.return {', '.join(heads)} : {', '.join(results)}",
     )
 
 
@@ -297,6 +304,7 @@ def test_equal_clusters_have_equal_regions(last: str, functions: int) -> None:
 def test_a_branch_that_communicates_is_a_cluster_by_itself() -> None:
     reduced = branch("exp").replace("lazytpu.exp %a :", "lazytpu.all_reduce add %a groups = [[0, 1]] :")
     body = f"%0 = lazytpu.exp %x : {T}\n%1 = {reduced}\n%2 = lazytpu.add %0, %1 : {T}\nfunc.return %2 : {T}"
+    body = AGREED + body.replace("lazytpu.if %c", "lazytpu.if %agreed")
     module = parse_main(ARGUMENTS, body.replace(f"[[0, 1]] : {T}", f"[[0, 1]] : ({T}) -> {T}"))
     run_pipeline(module, passes="cluster-fusion{min-ops=1}", verify=True)
     held = [[op.name for op in f.body.block.ops][:-1] for f in module.ops if isinstance(f, FuncOp)][1:]

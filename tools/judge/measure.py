@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from lazytpu.aten.importer import import_trace
+from lazytpu.engine.compiling.tuning import without
 from lazytpu.inspection.tpu.compiling import report_stablehlo
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.module import options_of, set_replicas
@@ -68,15 +69,6 @@ def parts(case: Case) -> list[RehearsedProgram]:
 def programs(case: Case) -> list[str]:
     """They as they come to the passes."""
     return [_imported(part, case.devices) for part in parts(case)]
-
-
-def without(pipeline: str, name: str) -> str:
-    """A pipeline that lacks one pass; without its kernel, attention is written out."""
-    instead = ["decompose-attention"] if name == "flash-attention" else []
-    made: list[str] = []
-    for entry in pipeline.split(","):
-        made += instead if entry.partition("{")[0] == name else [entry]
-    return ",".join(made)
 
 
 def optional(target: Target) -> list[str]:

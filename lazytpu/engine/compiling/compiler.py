@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from lazytpu.engine.compiling.target import target
+from lazytpu.engine.compiling.target import target, untunable
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
@@ -108,6 +108,7 @@ class Compiler:
     ) -> Prepared:
         names = self.slot_names(trace.epoch) if trace.epoch else {}
         bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
+        tuned = any(record.tuned for record in records) and untunable() is None
         origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
 
         def translated(parts: bool = False) -> Translated:
@@ -123,6 +124,7 @@ class Compiler:
                 target=made_for,
                 parts=parts,
                 memory_limit=memory_limit,
+                tuned=tuned,
             )
 
         content = lookup.content(records, live, dead)

@@ -6,6 +6,15 @@ from lazytpu.options import options
 from lazytpu.passes.generations import generation_of
 from lazytpu.passes.target import PLATFORMS, Target
 from lazytpu.runtime import client
+from lazytpu.runtime.tpu_compiler import installed
+
+
+def untunable() -> str | None:
+    """Why programs of this process cannot be tuned (`compiling.tuning`); None if they can."""
+    made_for = target()
+    if made_for.platform != "tpu" or made_for.generation is None:
+        return f"programs are made for the {made_for}, and what is tuned is the passes for a TPU"
+    return None if installed() else "libtpu, the TPU's compiler, by whose estimates it would choose, is not installed"
 
 
 def target() -> Target:

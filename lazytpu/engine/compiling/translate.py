@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from lazytpu.aten.importer import import_trace
+from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.inspection import debug
@@ -59,19 +60,23 @@ def translate(
     platform: str | None = None,
     parts: bool = False,
     memory_limit: int = 0,
+    tuned: bool = False,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
     when that is not where programs of this process do. With `parts` the program is also taken apart.
-    `memory_limit` are the bytes of HBM that it may take, 0 for what there is. Raises ImportFailure, PassError or
-    LoweringError.
+    `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the passes are those that
+    pay for this program. Raises ImportFailure, PassError or LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
     before = print_module(imported.module) if options.dump else None
+    passes = pipeline(target, memory_limit, platform or client.platform())
+    if tuned and target.generation is not None:
+        passes = tuning.fastest(imported.module, passes, target.generation, name)
     history = run_pipeline(
         imported.module,
-        passes=pipeline(target, memory_limit, platform or client.platform()),
+        passes=passes,
         verify=options.verify,
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),

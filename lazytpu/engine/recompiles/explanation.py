@@ -89,7 +89,7 @@ class Explanation(Sequence[Made]):
         self.forgotten = forgotten
         "Older programs that are no longer listed."
         self.graph_breaks = tuple(graph_breaks)
-        "Where code under torch.compile is not one record (`lazytpu.dynamo.breaks.GraphBreak`)."
+        "Where code under torch.compile is not one record, or one program (`lazytpu.dynamo.breaks.GraphBreak`)."
 
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
@@ -101,7 +101,7 @@ class Explanation(Sequence[Made]):
         return iter(self.programs)
 
     def __str__(self) -> str:
-        breaks = [f"graph break {item}" for item in self.graph_breaks]
+        breaks = list(map(str, self.graph_breaks))
         if not self.programs:
             return "\n".join(["no program was made yet", *breaks])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))

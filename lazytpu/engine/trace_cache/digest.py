@@ -52,6 +52,8 @@ def _record(record: Record) -> str:
         parts.append(f"settings {_value(record.settings)}")
     if record.in_backward:
         parts.append("backward")
+    if record.tuned:
+        parts.append("tuned")
     return " ".join(parts)
 
 

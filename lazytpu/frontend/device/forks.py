@@ -13,6 +13,7 @@ import warnings
 from typing import Any, NoReturn
 
 from lazytpu.frontend import activation
+from lazytpu.frontend.device.generators import renew_lock
 
 FORKED = False
 
@@ -37,6 +38,7 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _in_child() -> None:
     global FORKED
+    renew_lock()
     if activation.started_device() is None:
         return
     FORKED = True

@@ -11,6 +11,8 @@ import secrets
 import struct
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from lazytpu.frontend.torch_private import CpuGenerator, native_address
 
 _SEED_AT_START = 67280421310721  # at::default_rng_seed_val, torch's first seed on every device
 _STATE = struct.Struct("<QQ")
-_lock = threading.Lock()
+_lock = threading.RLock()  # a thread that holds it for several draws makes them itself
 
 
 def packed(seed: int, offset: int) -> torch.Tensor:
@@ -78,14 +80,16 @@ class TpuGenerator(CpuGenerator):
 
     def get_offset(self) -> int:
         """How many ops have drawn since the stream started."""
-        return self._offset
+        with _lock:
+            return self._offset
 
     def set_offset(self, offset: int) -> None:
         self._offset = int(offset)
 
     def get_state(self) -> torch.Tensor:
         """(seed, offset) as 16 bytes: a uint8 tensor on the CPU."""
-        return packed(self._seed, self._offset)
+        with _lock:
+            return packed(self._seed, self._offset)
 
     def set_state(self, state: torch.Tensor) -> TpuGenerator:
         """Continue from what `get_state` returned."""
@@ -149,6 +153,24 @@ def undraw(generator: torch.Generator | None, offset: int) -> None:
     with _lock:
         if source._offset == offset + 1:
             source._offset = offset
+
+
+@contextmanager
+def drawing_nothing() -> Iterator[None]:
+    """Take back afterwards what this thread draws from the default generator inside. Other threads wait with their
+    draws, so they get the numbers that they would get without it."""
+    with _lock:
+        seed, offset = default_generator._seed, default_generator._offset
+        try:
+            yield
+        finally:
+            default_generator._seed, default_generator._offset = seed, offset
+
+
+def renew_lock() -> None:
+    """In a forked child: the thread that held the lock is not there to release it."""
+    global _lock
+    _lock = threading.RLock()
 
 
 def install() -> None:

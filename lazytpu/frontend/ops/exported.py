@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
+from lazytpu.frontend.torch_private import is_wrapped, transforms
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("exported(Tensor[] arguments, str program, str results) -> Tensor[]")
@@ -18,12 +20,24 @@ def call(
     arguments: Sequence[torch.Tensor], program: str, results: Sequence[tuple[str, tuple[int, ...]]]
 ) -> list[torch.Tensor]:
     """The results, of these dtypes (torch's names) and shapes, of the program with the digest `program` on all of its
-    arguments. They have no derivative: a backward pass that reaches them raises RuntimeError."""
+    arguments. They have no derivative: a backward pass that reaches them raises RuntimeError. Raises
+    NotImplementedError for arguments of torch.func, and with tangents.
+    """
+    if any(map(_is_transformed, arguments)):
+        raise NotImplementedError(
+            "a program loaded by lazytpu.export.load has no derivative and no batched form, so torch.func and "
+            "forward-mode derivatives cannot pass through it. Take its arguments from outside of them, or use the "
+            "module that it was exported from"
+        )
     kinds = ";".join(f"{dtype}:{','.join(map(str, shape))}" for dtype, shape in results)
     op = torch.ops.lazytpu.exported.default
     if not arguments:  # by which torch would choose the device
         return list(kernel(op).call([], program, kinds))
     return op(list(arguments), program, kinds)
+
+
+def _is_transformed(tensor: torch.Tensor) -> bool:
+    return (transforms() is not None and is_wrapped(tensor)) or unpack_dual(tensor).tangent is not None
 
 
 @override("lazytpu.exported.default")

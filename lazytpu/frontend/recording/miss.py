@@ -183,8 +183,15 @@ class _NumberCounter:
     def take(self, value: Any) -> Number:
         self.next += 1
         if isinstance(value, torch.Tensor):
-            return Number(self.next - 1, type(value.item()), value.dtype)
+            return Number(self.next - 1, _python_type(value.dtype), value.dtype)
         return Number(self.next - 1, type(value))
+
+
+def _python_type(dtype: torch.dtype) -> type:
+    """Of what `item()` gives of a tensor of this dtype."""
+    if dtype.is_complex:
+        return complex
+    return float if dtype.is_floating_point else bool if dtype is torch.bool else int
 
 
 def _record_arguments(

@@ -64,6 +64,7 @@ CHANGES: dict[str, list[Any]] = {
     "rng": [0, 1],
     "settings": [("high",), ("highest",)],
     "in_backward": [True],
+    "tuned": [True],
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lazytpu.frontend.device import generators
-from lazytpu.frontend.device.generators import draw
+from lazytpu.frontend.device.generators import draw, drawing_nothing
 
 
 def test_facade_makes_the_generator_of_the_device() -> None:
@@ -101,6 +101,21 @@ def test_threads_never_draw_the_same() -> None:
     for t in threads:
         t.join()
     assert len(set(drawn)) == 2000
+
+
+def test_draws_that_are_taken_back_disturb_no_other_thread() -> None:
+    state, drawn = torch.tpu.get_rng_state(), list[tuple[int, int]]()
+    thread = threading.Thread(target=lambda: drawn.append(draw()))
+    with drawing_nothing():
+        first = draw()
+        thread.start()
+        thread.join(0.02)
+        assert draw() == (first[0], first[1] + 1)
+        assert not drawn
+    thread.join()
+    assert drawn == [first]
+    assert draw() == (first[0], first[1] + 1)
+    torch.tpu.set_rng_state(state)
 
 
 DRAWS: dict[str, Callable[[torch.Generator], torch.Tensor]] = {

@@ -39,6 +39,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::lazytpu.dynamo.varying.SizeWarning")
 @pytest.mark.parametrize("way", WAYS)
 def test_results_and_gradients_agree_with_eager(way: str) -> None:
     reference = make()

@@ -1,0 +1,63 @@
+"""What graphs expand to, by the layouts of their arguments: one capture for each variant, bounded as the trie is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from lazytpu.dynamo.capture import Capture
+from lazytpu.trace.eviction import LIMIT_BYTES, STATE_BYTES
+
+LIMIT = LIMIT_BYTES // STATE_BYTES
+"The most records that all captures have together. A record takes about as much as a state of the trie."
+
+_clock = itertools.count()
+
+
+@dataclass(slots=True)
+class _Kept:
+    capture: Capture
+    used: int
+
+    @property
+    def records(self) -> int:
+        return max(1, len(self.capture.records))
+
+
+class Captures:
+    """The captures of the graphs of one name. Those used longest ago are forgotten first; a miss that needs one again
+    captures the graph again."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, _Kept] = {}
+
+    @staticmethod
+    def of(name: str) -> Captures:
+        """Those that all graphs of this name share, as long as one of them is alive."""
+        return _of_graphs.setdefault(name, Captures())
+
+    def get(self, structure: Any) -> Capture | None:
+        """The capture for arguments of this structure, if it is kept."""
+        kept = self.kept.get(structure)
+        if kept is None:
+            return None
+        kept.used = next(_clock)
+        return kept.capture
+
+    def keep(self, structure: Any, captured: Capture) -> None:
+        """Keep a capture, and forget others until those of all graphs have at most LIMIT records."""
+        self.kept[structure] = _Kept(captured, next(_clock))
+        graphs = list(_of_graphs.values())
+        everything = [(kept, key, graph) for graph in graphs for key, kept in list(graph.kept.items())]
+        everything.sort(key=lambda entry: entry[0].used)
+        records = sum(kept.records for kept, _, _ in everything)
+        for kept, key, graph in everything[:-1]:  # the last is the new one
+            if records <= LIMIT:
+                break
+            graph.kept.pop(key, None)
+            records -= kept.records
+
+
+_of_graphs: WeakValueDictionary[str, Captures] = WeakValueDictionary()

@@ -1,0 +1,70 @@
+"""`torch.compile(mode="max-autotune")`: which passes of the TPU's pipeline pay for a program, by the cost report.
+
+The TPU's compiler makes a program with all passes, and one without each that changes something; the chip's model times
+them (`lazytpu.inspection.tpu`), and the fastest pipeline is taken. No TPU is needed, and nothing else is tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.arg_spec import parse_pipeline
+
+from lazytpu.inspection import debug
+from lazytpu.inspection.tpu.compiling import report_stablehlo
+from lazytpu.lowering.emit import emit
+from lazytpu.lowering.text import stablehlo_text
+from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.registry import passes as known_passes
+from lazytpu.runtime.errors import CompileError
+from lazytpu.runtime.tpu_compiler import smallest
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pipeline, in words, as text, and with the StableHLO that it gives for a program."""
+
+    what: str
+    passes: str
+    stablehlo: str
+
+
+def fastest(module: ModuleOp, passes: str, generation: str, name: str) -> str:
+    """`passes`, or the same without one of them, whichever gives the program that takes the least time on a TPU of this
+    generation. The module stays as it is. Takes as long as libtpu does for each."""
+    choices = candidates(module, passes, name)
+    if len(choices) == 1:
+        return passes
+    times = [(seconds(choice, generation, name), choice) for choice in choices]
+    debug.tuned(name, [(choice.what, time) for time, choice in times])
+    return min(times, key=lambda entry: entry[0])[1].passes
+
+
+def candidates(module: ModuleOp, passes: str, name: str) -> list[Candidate]:
+    """The pipeline as it is, and without each TPU pass whose absence changes the program."""
+    optional = [spec.name for spec in parse_pipeline(passes) if "tpu" in known_passes()[spec.name].targets]
+    pipelines = [("all passes", passes), *((f"without {left_out}", without(passes, left_out)) for left_out in optional)]
+    choices: list[Candidate] = []
+    for what, text in pipelines:
+        clone = module.clone()
+        run_pipeline(clone, passes=text, verify=False)
+        stablehlo = stablehlo_text(emit(clone, name=name, platform="tpu"))
+        if all(stablehlo != choice.stablehlo for choice in choices):
+            choices.append(Candidate(what, text, stablehlo))
+    return choices
+
+
+def without(passes: str, name: str) -> str:
+    """A pipeline that lacks one pass; without its kernel, attention is written out."""
+    instead = ["decompose-attention"] if name == "flash-attention" else []
+    return ",".join(text for spec in parse_pipeline(passes) for text in (instead if spec.name == name else [str(spec)]))
+
+
+def seconds(choice: Candidate, generation: str, name: str) -> float:
+    """What a candidate takes by the cost report; infinite where the compiler refuses it, or the time is not known."""
+    try:
+        report = report_stablehlo(choice.stablehlo, smallest(generation), name=f"{name}, {choice.what}")
+    except CompileError:
+        return float("inf")
+    return report.seconds if report.complete else float("inf")

@@ -1,0 +1,51 @@
+"""What a graph expands to: kept for each layout of its arguments, within a limit; nothing of it is drawn for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.dynamo import captures
+from lazytpu.dynamo.capture import Capture
+from lazytpu.dynamo.captures import Captures
+
+
+def test_captures_used_longest_ago_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    records: Any = (None, None)
+    of_two_records = Capture(records, {}, {}, {}, {}, 0, (), (), (), ())
+    monkeypatch.setattr(captures, "_of_graphs", type(captures._of_graphs)())
+    monkeypatch.setattr(captures, "LIMIT", 6)
+    one, other = Captures.of("one"), Captures.of("other")
+    for size in range(4):
+        one.keep(size, of_two_records)
+    assert list(one.kept) == [1, 2, 3]
+    assert one.get(0) is None
+    assert one.get(1) is of_two_records
+    other.keep("a", of_two_records)
+    assert [list(one.kept), list(other.kept)] == [[1, 3], ["a"]]
+    monkeypatch.setattr(captures, "LIMIT", 1)
+    other.keep("b", of_two_records)
+    assert [list(one.kept), list(other.kept)] == [[], ["b"]]
+
+
+def test_a_forgotten_capture_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captures, "LIMIT", 1)
+    function = torch.compile(lambda x: x.sin() + 1)
+    for size in (2, 3, 4, 3, 4):
+        x = torch.linspace(0, 1, size)
+        torch.testing.assert_close(function(x.to("tpu")).cpu(), x.sin() + 1)
+        lazytpu.mark_step()
+
+
+def test_a_graph_that_draws_on_the_host_draws_at_each_call() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(2).to("tpu")
+
+    torch.manual_seed(0)
+    expected = [function(torch.zeros(2, device="tpu")).tolist() for _ in range(3)]
+    torch.manual_seed(0)
+    compiled = torch.compile(function)
+    assert [compiled(torch.zeros(2, device="tpu")).tolist() for _ in range(3)] == expected

@@ -1,0 +1,57 @@
+"""Modes and options of torch.compile: what they mean on the device, and what they do not."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.dynamo import modes
+from lazytpu.dynamo.modes import TuningWarning
+
+
+def call(**options: Any) -> torch.Tensor:
+    return torch.compile(lambda x: x.sin() + 1, **options)(torch.zeros(2, device="tpu"))
+
+
+@pytest.mark.parametrize("backend", ["inductor", "tpu"])
+def test_nothing_to_tune_is_said_once_with_the_reason(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "_told", False)
+    with pytest.warns(TuningWarning, match="tunes nothing.*programs are made for the cpu") as told:
+        assert call(backend=backend, mode="max-autotune").tolist() == [1, 1]
+    assert [item.filename for item in told if item.category is TuningWarning] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TuningWarning)
+        call(backend=backend, mode="max-autotune-no-cudagraphs")
+        call(backend=backend, mode="reduce-overhead")
+        call(backend=backend, options={"max_autotune": False})
+
+
+def test_unknown_modes_and_options_are_refused() -> None:
+    with pytest.raises(Exception, match="no mode 'fastest'; on 'tpu' the modes are default, reduce-overhead, max-auto"):
+        call(backend="tpu", mode="fastest")
+    for backend in ("inductor", "tpu"):
+        with pytest.raises(Exception, match="has no option 'epilogue_fusion'; its options are max_autotune, triton"):
+            call(backend=backend, options={"epilogue_fusion": True})
+    assert call().tolist() == [1, 1]
+
+
+def test_passes_are_chosen_for_a_tuned_graph_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lazytpu.engine.compiling import target, tuning
+
+    asked: list[str] = []
+
+    def fastest(module: Any, passes: str, generation: str, name: str) -> str:
+        asked.append(generation)
+        return passes
+
+    monkeypatch.setattr(tuning, "fastest", fastest)
+    monkeypatch.setattr(target, "installed", lambda: True)
+    with lazytpu.options(target="v6e"):
+        assert call(mode="max-autotune").tolist() == [1, 1]
+        tuned = len(asked)
+        assert call().tolist() == [1, 1]
+    assert set(asked) == {"v6e"} and len(asked) == tuned

@@ -1,0 +1,61 @@
+"""What is compiled again for each value says so: once for a function, with its line and what to do."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.dynamo.breaks import graph_breaks
+from lazytpu.dynamo.varying import SizeWarning
+
+
+def sines(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + x.shape[0]
+
+
+def test_dynamic_sizes_warn_once_with_names_and_a_remedy() -> None:
+    compiled = torch.compile(sines, dynamic=True)
+    compiled(torch.ones(3, device="tpu"))
+    with pytest.warns(SizeWarning, match=r"x\.size\(\)\[0\] was 3 and is 5.*pad") as caught:
+        compiled(torch.ones(5, device="tpu"))
+    assert (caught[0].filename, caught[0].lineno) == (__file__, sines.__code__.co_firstlineno + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.ones(7, device="tpu"))
+    (told,) = [item for item in graph_breaks() if item.place.startswith(__file__)]
+    assert told.source == "return x.sin() + x.shape[0]"
+    assert "sizes that vary at" in str(lazytpu.explain())
+
+
+def test_marked_sizes_warn() -> None:
+    compiled = torch.compile(lambda x: x.cos())
+    for size in (4, 6):
+        x = torch.ones(size, device="tpu")
+        torch._dynamo.mark_dynamic(x, 0)
+        if size == 6:
+            with pytest.warns(SizeWarning, match="was 4 and is 6"):
+                compiled(x)
+        else:
+            compiled(x)
+
+
+def test_sizes_that_nobody_asked_for_are_explained_without_a_warning() -> None:
+    compiled = torch.compile(lambda x: x.tan())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SizeWarning)
+        for size in (3, 4, 5):
+            compiled(torch.ones(size, device="tpu"))
+    assert "was 4 and is 5" in graph_breaks()[-1].reason
+
+
+def test_floats_that_an_op_wants_fixed_are_named() -> None:
+    compiled = torch.compile(lambda x, weight: torch.add(x, x, alpha=weight))
+    for weight in (0.5, 0.25, 0.125, 2.0):
+        assert compiled(torch.ones(2, device="tpu"), weight).tolist() == [1 + weight] * 2
+    told = [item for item in graph_breaks() if "value of weight" in item.reason]
+    assert len(told) == 1
+    assert told[0].what == "a number that varies"
+    assert told[0].place.startswith(__file__)
