@@ -253,7 +253,7 @@ def train(model: nn.Module, shape: tuple[int, ...], optimizer: str, bf16: bool =
     [
         ("block", "adamw", False),
         ("checkpointed block", "sgd", True),
-        ("convolutions", "adamw", False),
+        pytest.param("convolutions", "adamw", False, marks=pytest.mark.long),
     ],
 )
 def test_training(name: str, optimizer: str, bf16: bool) -> None:
