@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What imports and the collection of tests have left stays to the end: no garbage collection looks at it again."""
+    """What imports and the collection of tests have left stays to the end: garbage collections, rehearsals and reports
+    of memory, which look at all objects, need not look at a million of these."""
     gc.collect()
     gc.freeze()
 
