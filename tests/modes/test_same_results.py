@@ -251,9 +251,9 @@ def train(model: nn.Module, shape: tuple[int, ...], optimizer: str, bf16: bool =
 @pytest.mark.parametrize(
     ("name", "optimizer", "bf16"),
     [
-        ("block", "adamw", False),
+        pytest.param("block", "adamw", False, marks=pytest.mark.long),
         ("checkpointed block", "sgd", True),
-        pytest.param("convolutions", "adamw", False, marks=pytest.mark.long),
+        ("convolutions", "adamw", False),
     ],
 )
 def test_training(name: str, optimizer: str, bf16: bool) -> None:
