@@ -52,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _optimized(item))
 
 
+def pytest_collection_finish() -> None:
+    """What imports and the collection of tests have left stays to the end: garbage collections, rehearsals and reports
+    of memory, which look at all objects, need not look at a million of these."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """XLA without optimizations, in this process: the programs that tests start compile as users do."""
@@ -83,13 +90,10 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 @pytest.fixture
-def quick_collections() -> Iterator[None]:
-    """A garbage collection looks only at what the test made: of a process with all that the tests import it takes most
-    of a second."""
+def quick_collections() -> None:
+    """A garbage collection looks only at what the test made: what the tests before it imported and recorded stays."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -13,16 +13,17 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
-from lazytpu.frontend.device.generators import TpuGenerator
+from lazytpu.frontend.device.generators import generators
 
-HOLDERS = (nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, TpuGenerator)
+HOLDERS = (nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler)
 SMALL = 4096
 "CPU tensors of up to this many elements are saved by value: an optimizer may count its steps in one."
 
 
 class Snapshot:
-    """The attributes of all `HOLDERS` in the process, with the containers in them and small CPU tensors, the gradients
-    of parameters, and the states of the host's random generators. `restore` puts them back.
+    """The attributes of all `HOLDERS` in the process and of all generators of the device, with the containers in them
+    and small CPU tensors, the gradients of parameters, and the states of the host's random generators. `restore` puts
+    them back.
 
     Tensors on the device are saved by identity. The user's other objects (a list of losses, an iterator) are not saved.
     """
@@ -34,6 +35,8 @@ class Snapshot:
         for thing in gc.get_objects():
             if issubclass(type(thing), HOLDERS):
                 self._keep(vars(thing))
+        for generator in generators():
+            self._keep(vars(generator))
         self._torch, self._python, self._numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()
 
     def _keep(self, thing: Any) -> None:

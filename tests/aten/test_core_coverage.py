@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import torch
 import lazytpu
 from tests.aten.core_samples import SAMPLES, core_overloads, key
 
+BATCHES = 16
+"""The ops are dealt to so many tests: those of one test are compiled together."""
 CORE = {key(op): op for op in core_overloads()}
 # What holds no determined values: dtype, shape and strides are compared, and the range of what is random.
 RANGES = {
@@ -61,9 +65,9 @@ def test_every_core_overload_has_a_sample() -> None:
     assert len(CORE) >= 190
 
 
-@pytest.mark.parametrize("name", sorted(CORE))
-def test_core(name: str) -> None:
-    op = CORE[name]
+def compare(name: str) -> list[Callable[[], None]]:
+    """Call the op on both devices; what compares the results asks for their values only when it is called."""
+    op, comparisons = CORE[name], list[Callable[[], None]]()
     for args, kwargs in SAMPLES[name]:
         devices = {
             d: ([moved(a, d) for a in args], {k: moved(v, d) for k, v in kwargs.items()}) for d in ("cpu", "tpu")
@@ -72,9 +76,7 @@ def test_core(name: str) -> None:
             devices["tpu"][1]["device"] = "tpu"
         want, got = (op(*devices[d][0], **devices[d][1]) for d in ("cpu", "tpu"))
         if name == "native_dropout":
-            x, (kept, mask) = devices["tpu"][0][0], got
-            assert (kept.dtype, kept.shape, mask.dtype, mask.shape) == (x.dtype, x.shape, torch.bool, x.shape)
-            torch.testing.assert_close(kept.cpu(), x.cpu() * mask.cpu() * 2)
+            comparisons.append(partial(dropped, devices["tpu"][0][0], *got))
             continue
         results = list(zip(flat(got), flat(want), strict=True))[: COUNTED.get(name)]
         written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -84,8 +86,26 @@ def test_core(name: str) -> None:
             results.append(
                 tuple(devices[d][1][target] if target in devices[d][1] else devices[d][0][at] for d in ("tpu", "cpu"))
             )
-        for result, expected in results:
-            same(result, expected, name)
+        comparisons += [partial(same, result, expected, name) for result, expected in results]
+    return comparisons
+
+
+def dropped(x: torch.Tensor, kept: torch.Tensor, mask: torch.Tensor) -> None:
+    assert (kept.dtype, kept.shape, mask.dtype, mask.shape) == (x.dtype, x.shape, torch.bool, x.shape)
+    torch.testing.assert_close(kept.cpu(), x.cpu() * mask.cpu() * 2)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_core(batch: int) -> None:
+    wrong: list[str] = []
+    of_batch = {name: compare(name) for name in sorted(CORE)[batch::BATCHES]}
+    for name, comparisons in of_batch.items():
+        try:
+            for comparison in comparisons:
+                comparison()
+        except AssertionError as error:
+            wrong.append(f"{name}: {error}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("name", sorted(METADATA))

@@ -46,7 +46,15 @@ def test_gradients_by_differences(case: str) -> None:
     assert gradcheck(function, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("case", ["products", "softmax and norms", "convolution", "linear algebra"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "softmax and norms",
+        "convolution",
+        pytest.param("products", marks=pytest.mark.long),
+        pytest.param("linear algebra", marks=pytest.mark.long),
+    ],
+)
 def test_second_gradients_by_differences(case: str) -> None:
     function, shapes = CHECKED[case]
     inputs = [numbers(*s, device="tpu", seed=i, dtype=F64).requires_grad_() for i, s in enumerate(shapes)]

@@ -76,7 +76,7 @@ def _moved(value: Any, device: str) -> Any:
 def test_ops(name: str) -> None:
     op = next(info for info in op_db if info.name == name)
     torch.manual_seed(0)
-    sample = next(iter(op.sample_inputs("cpu", torch.float32, requires_grad=False)))
+    sample = next(iter(op.sample_inputs_func(op, "cpu", torch.float32, False)))
     x, args = _moved(sample.input, "tpu"), _moved(tuple(sample.args), "tpu")
     assert_same(lambda: op(x, *args, **sample.kwargs), rtol=1e-6, atol=1e-6)
 
@@ -251,7 +251,7 @@ def train(model: nn.Module, shape: tuple[int, ...], optimizer: str, bf16: bool =
 @pytest.mark.parametrize(
     ("name", "optimizer", "bf16"),
     [
-        ("block", "adamw", False),
+        pytest.param("block", "adamw", False, marks=pytest.mark.long),
         ("checkpointed block", "sgd", True),
         ("convolutions", "adamw", False),
     ],

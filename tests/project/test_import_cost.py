@@ -45,7 +45,7 @@ def test_the_device_is_there_without_an_import():
 
 
 def test_the_entry_point_costs_little():
-    """At most 0.2 s of CPU time, the smallest of three; the rest of `import torch` is torch's own."""
+    """At most 0.2 s of CPU time, once in three times; the rest of `import torch` is torch's own."""
     code = """
 import os, time
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
@@ -55,7 +55,7 @@ from lazytpu.wiring import register
 register()
 print(time.process_time() - start)
 """
-    assert min(float(run(code)) for _ in range(3)) <= 0.2
+    assert any(float(run(code)) <= 0.2 for _ in range(3))
 
 
 TAKEN = """

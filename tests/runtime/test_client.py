@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 from lazytpu.runtime import client, mlir
 from lazytpu.runtime.errors import CompileError, RunError
 from lazytpu.runtime.mlir import ir
+from tests import zygote
 from tests.runtime.failed_arrays import failed_array
 
 DTYPES = [
@@ -49,7 +51,9 @@ def test_a_platform_that_is_not_there():
 @pytest.mark.parametrize("variable", ["JAX_PLATFORMS", "LAZYTPU_PLATFORM"])
 def test_a_plugin_that_is_not_there(variable):
     code = "from lazytpu.runtime import client; client.platform()"
-    result = python(code, **{variable: "plug", "PJRT_NAMES_AND_LIBRARY_PATHS": "other:/a.so,plug:/nowhere/plugin.so"})
+    asked = {variable: "plug", "PJRT_NAMES_AND_LIBRARY_PATHS": "other:/a.so,plug:/nowhere/plugin.so"}
+    # jax reads its variable when it is imported.
+    result = python(code, **asked) if variable.startswith("JAX_") else zygote.run(["-c", code], env=os.environ | asked)
     assert f"PlatformError: {variable} asks for plug" in result.stderr
     assert "PJRT_NAMES_AND_LIBRARY_PATHS names /nowhere/plugin.so" in result.stderr
     assert f"or unset {variable}" in result.stderr
@@ -62,7 +66,8 @@ def test_a_client_is_made_in_silence_whatever_was_imported_first():
 
 
 def test_the_cpu_can_be_asked_for():
-    result = python("from lazytpu.runtime import client; print(client.platform())", LAZYTPU_PLATFORM="cpu")
+    code = "from lazytpu.runtime import client; print(client.platform())"
+    result = zygote.run(["-c", code], env=os.environ | {"LAZYTPU_PLATFORM": "cpu"})
     assert result.stdout.strip() == "cpu", result.stderr
 
 

@@ -40,16 +40,17 @@ class Entry:
 
     def samples(self, k: int) -> list[tuple[int, SampleInput]]:
         """At most k samples, with their numbers, spread evenly over all that torch has; 0 takes all."""
+        # Not by `sample_inputs`: that looks for a test of unittest in all frames of the stack, which takes longer than
+        # most ops.
         set_rng_seed(self.start())
-        drawn = self.info.sample_inputs("cpu", self.dtype, requires_grad=self.differentiable, set_seed=False)
-        return spread(list(drawn), k)
+        return spread(list(self.info.sample_inputs_func(self.info, "cpu", self.dtype, self.differentiable)), k)
 
     def error_inputs(self, k: int) -> list[tuple[int, ErrorInput]]:
         """The inputs that the op must refuse. torch has them without a dtype: they count for float32."""
         if self.info.error_inputs_func is None or self.dtype is not torch.float32:
             return []
         set_rng_seed(self.start())
-        return spread(list(self.info.error_inputs("cpu", set_seed=False)), k)
+        return spread(list(self.info.error_inputs_func(self.info, "cpu")), k)
 
 
 def spread(items: list[Any], k: int) -> list[tuple[int, Any]]:

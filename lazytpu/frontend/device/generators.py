@@ -131,6 +131,11 @@ def _construct(device: Any = "cpu") -> torch.Generator:
 default_generator = TpuGenerator(torch.device("tpu", 0))
 
 
+def generators() -> list[TpuGenerator]:
+    """All generators of the device, the default one among them."""
+    return list(_generators.values())
+
+
 def draw(generator: torch.Generator | None = None) -> tuple[int, int]:
     """(seed, offset) for one random op, as unsigned 64-bit numbers; no other op of the generator gets the same pair.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from math import nan
+from typing import Any
 
 import pytest
 import torch
@@ -18,14 +20,21 @@ ZEROS = torch.tensor([0.0, 0.0, 3.0, nan, nan, 0.0, -1.0, 0.0])
 GRAD = torch.tensor([1.0, 2.0, -3.0, 4.0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("initial", [None, 4])
-def test_lengths_and_offsets(kind: str, initial: int | None) -> None:
+def cases() -> list[Any]:
+    """In the gate lengths come without an initial value, and offsets with one."""
+    gate = {("lengths", None), ("offsets", 4)}
+    every = itertools.product(KINDS, ("lengths", "offsets"), (None, 4))
+    return [pytest.param(*case, marks=() if case[1:] in gate else pytest.mark.long) for case in every]
+
+
+@pytest.mark.parametrize(("kind", "form", "initial"), cases())
+def test_lengths_and_offsets(kind: str, form: str, initial: int | None) -> None:
     """Ties, zeros, NaN and empty segments; a negative gradient of a tie is not divided, as on the CPU."""
-    for x, form in ((X, {"lengths": LENGTHS.int()}), (ZEROS, {"offsets": torch.tensor([0, 3, 3, 6, 8])})):
-        check(A.segment_reduce.default, x, kind, **form, initial=initial)
-        output = A.segment_reduce.default(x, kind, **form, initial=initial)
-        check(A._segment_reduce_backward.default, GRAD, output, x, kind, **form, initial=initial)
+    x = {"lengths": X, "offsets": ZEROS}[form]
+    segments = {form: {"lengths": LENGTHS.int(), "offsets": torch.tensor([0, 3, 3, 6, 8])}[form]}
+    check(A.segment_reduce.default, x, kind, **segments, initial=initial)
+    output = A.segment_reduce.default(x, kind, **segments, initial=initial)
+    check(A._segment_reduce_backward.default, GRAD, output, x, kind, **segments, initial=initial)
 
 
 @pytest.mark.parametrize("kind", KINDS)

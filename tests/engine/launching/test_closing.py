@@ -35,10 +35,9 @@ def endless():
     with client.mlir_context():
         return ir.Module.parse(text)
 
-MODULE = endless()
-
 def hang():
-    engine.background.build = lambda prepared: client.compile_module(MODULE)
+    module = endless()
+    engine.background.build = lambda prepared: client.compile_module(module)
     lazytpu.options.background_compile = 1.0
 """
 
