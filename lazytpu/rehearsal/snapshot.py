@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
 from lazytpu.frontend.device.generators import generators
+from lazytpu.frontend.recording import names
 
 HOLDERS = (nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler)
 SMALL = 4096
@@ -25,6 +26,7 @@ class Snapshot:
     and small CPU tensors, the gradients of parameters, and the states of the host's random generators. `restore` puts
     them back.
 
+    After `gc.freeze()` there is no way to find all of them: modules and optimizers that torch has told of are found.
     Tensors on the device are saved by identity. The user's other objects (a list of losses, an iterator) are not saved.
     """
 
@@ -32,7 +34,7 @@ class Snapshot:
         self._containers: dict[int, tuple[Any, Any]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        for thing in gc.get_objects():
+        for thing in (*gc.get_objects(), *names.holders()):
             if issubclass(type(thing), HOLDERS):
                 self._keep(vars(thing))
         for generator in generators():

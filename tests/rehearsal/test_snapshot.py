@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import OrderedDict
 
@@ -80,3 +81,19 @@ def test_containers_are_put_back_in_order():
     module.order.move_to_end("a")
     snapshot.restore()
     assert list(module.order) == ["a", "b"]
+
+
+def test_modules_and_optimizers_that_are_frozen():
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    gc.freeze()
+    before, snapshot = optimizer.state[layer.weight]["momentum_buffer"], Snapshot()
+    layer.extra = 3
+    optimizer.state.clear()
+    layer.weight.grad = None
+    snapshot.restore()
+    assert "extra" not in vars(layer)
+    assert optimizer.state[layer.weight]["momentum_buffer"] is before
+    assert layer.weight.grad is not None

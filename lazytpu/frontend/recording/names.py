@@ -78,6 +78,11 @@ def named() -> Iterator[Named]:
                 yield Named("state", None if name is None else f"{name}.{key}", tensor)
 
 
+def holders() -> list[nn.Module | torch.optim.Optimizer]:
+    """The modules and optimizers that were noted, also those that `gc.freeze()` hides from the garbage collector."""
+    return [*_modules.values(), *_optimizers.values()]
+
+
 def _outermost() -> list[nn.Module]:
     """The modules that are not part of another one."""
     modules = [module for module in list(_modules.values()) if "_parameters" in vars(module)]
