@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from torch import _compile as untraced_calls
 from torch import _guards, _meta_registrations, _prims_common
 from torch import _tensor_str as tensor_str
 from torch._C._dynamo import eval_frame
@@ -23,7 +24,7 @@ from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-__all__ = ["pytree", "tensor_str"]
+__all__ = ["pytree", "tensor_str", "untraced_calls"]
 
 setup_backend = _setup_privateuseone_for_python_backend
 float32_matmul_precision = torch._C._get_float32_matmul_precision  # or RuntimeError when backends differ
@@ -79,6 +80,8 @@ swap_tensor_impl = torch._C._swap_tensor_impl
 # torch.compile: the class behind the backend "inductor", and modules that dynamo/routing.py waits for
 InductorBackend = torch._TorchCompileInductorWrapper
 INDUCTOR, COMPILE_FX = "torch._inductor.compile_fx", "compile_fx"
+DYNAMO = "torch._dynamo"
+UNTRACED = "__dynamo_disable"  # of a function that dynamo must not trace: what `untraced_calls` calls instead
 DYNAMO_BACKENDS = "torch._dynamo.backends.registry"
 DYNAMO_INTERFACES = "torch._dynamo.device_interface"
 DYNAMO_RULES = "torch._dynamo.trace_rules"

@@ -78,3 +78,19 @@ def test_a_taken_device_is_reported_at_first_use():
     first, rest = run(TAKEN).split("\n", 1)
     assert first == "imported"
     assert "already taken by 'other'" in rest
+
+
+def test_first_ops_load_no_dynamo_and_functions_that_it_must_not_trace_stay_so():
+    code = """
+import sys, torch
+x = torch.ones(2, 3, device="tpu", requires_grad=True)
+torch.nn.functional.linear(x, x).exp().sum().backward()
+optimizer = torch.optim.SGD([x], lr=0.1)
+optimizer.zero_grad()
+print(x.sum().item(), "torch._dynamo" in sys.modules)
+import torch._dynamo
+from torch._refs import add
+told = add(torch.ones(1), 1).item(), hasattr(add.__wrapped__.__wrapped__, "__dynamo_disable")
+print(*told, vars(torch._compile).get("getattr"))
+"""
+    assert run(code).split() == ["6.0", "False", "2.0", "True", "None"]
