@@ -66,6 +66,7 @@ def test_results_only_other_devices_need() -> None:
     torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::lazytpu.dynamo.varying.SizeWarning")
 def test_such_results_of_sizes_that_vary() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return nn.functional.scaled_dot_product_attention(x, x, x)
