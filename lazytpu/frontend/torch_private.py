@@ -56,6 +56,7 @@ current_node = torch._C._current_autograd_node
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
 MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is called; its `self` is the module
 without_keys = torch._C._ExcludeDispatchKeyGuard
+below_autograd = torch._C._AutoDispatchBelowAutograd
 backend_name = torch._C._get_privateuse1_backend_name
 default_backend_name = "privateuseone"
 
