@@ -109,6 +109,12 @@ sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
 
 
+def composite(op: Any, *args: Any) -> Any:
+    """An op by torch's C++ function for all devices, whatever this device registers. (`op.decompose` prefers a Python
+    one where torch has both.)"""
+    return op._op_dk(Key.CompositeImplicitAutograd, *args)
+
+
 def aot_autograd(**options: Any) -> Callable[..., Any]:
     """A backend for dynamo of compilers of forward and backward graphs. Imports dynamo."""
     from torch._dynamo.backends.common import aot_autograd as make

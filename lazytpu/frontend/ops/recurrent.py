@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.torch_private import below_autograd, transforms
+from lazytpu.frontend.torch_private import below_autograd, composite, transforms
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 _OPERANDS = "Tensor input, Tensor[] weights, Tensor hx, Tensor? cx, Tensor? masks"
@@ -59,7 +59,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         rest = (has_biases, num_layers, dropout, train, bidirectional)
         steps = input.transpose(0, 1) if batch_first and input.dim() == 3 else input
         if not _fits(mode, steps, [], states, params, *rest):
-            return function.input.decompose(input, hx, params, *rest, batch_first)
+            return _by_torch(function.input, input, hx, params, *rest, batch_first)
         output, *final = _run(mode, steps, [], states, params, *rest)
         return output.transpose(0, 1) if batch_first else output, *final
 
@@ -78,7 +78,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         rest = (has_biases, num_layers, dropout, train, bidirectional)
         sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.device.type == "cpu" else []
         if not sizes or not _fits(mode, data, sizes, states, params, *rest):
-            return function.data.decompose(data, batch_sizes, hx, params, *rest)
+            return _by_torch(function.data, data, batch_sizes, hx, params, *rest)
         return _run(mode, data, sizes, states, params, *rest)
 
     return {f"{function.__name__}.input": of_input, f"{function.__name__}.data": of_data}
@@ -96,9 +96,9 @@ def _fits(
     train: bool,
     bidirectional: bool,
 ) -> bool:
-    """Whether our op takes these arguments. torch's functions take those that they refuse, those without elements, and
-    those of forward mode and the transforms of torch.func, for which torch has no derivative of the op."""
-    if transforms() is not None or forward_ad._current_level >= 0:
+    """Whether our op takes these arguments. It does not take what torch refuses, values without elements, and those of
+    forward mode and the transforms of torch.func, for which torch has no derivative of the op."""
+    if _transformed():
         return False
     tensors, sides = [input, *states, *params], 2 if bidirectional else 1
     if any(t.dtype != input.dtype or t.device != input.device or not t.numel() for t in tensors):
@@ -116,6 +116,16 @@ def _fits(
     return [tuple(w.shape) for w in params] == _weights(
         GATES[mode] * hidden, input.shape[-1], hidden, width, has_biases, num_layers, sides
     )
+
+
+def _transformed() -> bool:
+    return transforms() is not None or forward_ad._current_level >= 0
+
+
+def _by_torch(op: Any, *args: Any) -> Any:
+    """torch's own function, unrolled over time: the one in Python where its fused cells, in that in C++, have no
+    derivative."""
+    return op.decompose(*args) if _transformed() else composite(op, *args)
 
 
 def _weights(
@@ -258,9 +268,9 @@ def _unrolled(
         params = weights[layer * every : (layer + 1) * every]
         rest = (states, params, every // sides > 3, 1, 0.0, False, bidirectional)
         if batch_sizes:
-            y, *last = FUNCTIONS[mode].data.decompose(y, torch.tensor(batch_sizes), *rest)
+            y, *last = _by_torch(FUNCTIONS[mode].data, y, torch.tensor(batch_sizes), *rest)
         else:
-            y, *last = FUNCTIONS[mode].input.decompose(y, *rest, False)
+            y, *last = _by_torch(FUNCTIONS[mode].input, y, *rest, False)
         final.append(last)
     return [y, *(torch.cat(state) for state in zip(*final, strict=True))]
 
@@ -285,6 +295,23 @@ def _recurrent_backward(
         None if t is None else t.new_empty(t.shape) for t in (input, hx, cx, *weights)
     )
     return of_input, of_weights, of_hx, of_cx
+
+
+@override("aten._cudnn_rnn.default")
+def _rnn(
+    input: Tensor, hx: Tensor, cx: Tensor | None, mode: int, bidirectional: bool, batch_sizes: list[int], **rest: Any
+) -> tuple[Tensor | None, ...]:
+    """For fake tensors."""
+    return *_recurrent(input, hx, cx, MODES[mode], bidirectional, batch_sizes), None
+
+
+@override("aten._cudnn_rnn_backward.default")
+def _rnn_backward(
+    input: Tensor, weight: list[Tensor], hx: Tensor, cx: Tensor | None, output_mask: list[bool], **rest: Any
+) -> tuple[Any, ...]:
+    """For fake tensors."""
+    of_input, of_weights, of_hx, of_cx = _recurrent_backward(input, weight, hx, cx)
+    return of_input, of_hx, of_cx, of_weights
 
 
 KERNELS: dict[str, Any] = {"_cudnn_rnn": forward, "_cudnn_rnn_backward": backward}

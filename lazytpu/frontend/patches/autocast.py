@@ -53,6 +53,14 @@ LOWER_PRECISION = [
     "gru_cell",
     "rnn_tanh_cell",
     "rnn_relu_cell",
+    "lstm.input",
+    "lstm.data",
+    "gru.input",
+    "gru.data",
+    "rnn_tanh.input",
+    "rnn_tanh.data",
+    "rnn_relu.input",
+    "rnn_relu.data",
     "scaled_dot_product_attention",
 ]
 
