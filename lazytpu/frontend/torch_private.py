@@ -15,6 +15,7 @@ from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
+from torch.autograd import forward_ad
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -109,10 +110,16 @@ sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
 
 
-def composite(op: Any, *args: Any) -> Any:
+def is_transformed() -> bool:
+    """Inside a transform of torch.func, or forward mode."""
+    return transforms() is not None or forward_ad._current_level >= 0
+
+
+def by_torch(op: Any, *args: Any) -> Any:
     """An op by torch's C++ function for all devices, whatever this device registers. (`op.decompose` prefers a Python
     one where torch has both.)"""
-    return op._op_dk(Key.CompositeImplicitAutograd, *args)
+    implicit = has_kernel(op.name(), "CompositeImplicitAutograd")
+    return op._op_dk(Key.CompositeImplicitAutograd if implicit else Key.CompositeExplicitAutograd, *args)
 
 
 def aot_autograd(**options: Any) -> Callable[..., Any]:

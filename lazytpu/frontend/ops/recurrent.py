@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.torch_private import below_autograd, composite, transforms
+from lazytpu.frontend.torch_private import below_autograd, by_torch, is_transformed
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 _OPERANDS = "Tensor input, Tensor[] weights, Tensor hx, Tensor? cx, Tensor? masks"
@@ -59,7 +58,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         rest = (has_biases, num_layers, dropout, train, bidirectional)
         steps = input.transpose(0, 1) if batch_first and input.dim() == 3 else input
         if not _fits(mode, steps, [], states, params, *rest):
-            return _by_torch(function.input, input, hx, params, *rest, batch_first)
+            return _unroll(function.input, input, hx, params, *rest, batch_first)
         output, *final = _run(mode, steps, [], states, params, *rest)
         return output.transpose(0, 1) if batch_first else output, *final
 
@@ -78,7 +77,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         rest = (has_biases, num_layers, dropout, train, bidirectional)
         sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.device.type == "cpu" else []
         if not sizes or not _fits(mode, data, sizes, states, params, *rest):
-            return _by_torch(function.data, data, batch_sizes, hx, params, *rest)
+            return _unroll(function.data, data, batch_sizes, hx, params, *rest)
         return _run(mode, data, sizes, states, params, *rest)
 
     return {f"{function.__name__}.input": of_input, f"{function.__name__}.data": of_data}
@@ -98,7 +97,7 @@ def _fits(
 ) -> bool:
     """Whether our op takes these arguments. It does not take what torch refuses, values without elements, and those of
     forward mode and the transforms of torch.func, for which torch has no derivative of the op."""
-    if _transformed():
+    if is_transformed():
         return False
     tensors, sides = [input, *states, *params], 2 if bidirectional else 1
     if any(t.dtype != input.dtype or t.device != input.device or not t.numel() for t in tensors):
@@ -118,14 +117,9 @@ def _fits(
     )
 
 
-def _transformed() -> bool:
-    return transforms() is not None or forward_ad._current_level >= 0
-
-
-def _by_torch(op: Any, *args: Any) -> Any:
-    """torch's own function, unrolled over time: the one in Python where its fused cells, in that in C++, have no
-    derivative."""
-    return op.decompose(*args) if _transformed() else composite(op, *args)
+def _unroll(op: Any, *args: Any) -> Any:
+    """torch's own function, unrolled over time; in Python where the fused cells of that in C++ have no derivative."""
+    return op.decompose(*args) if is_transformed() else by_torch(op, *args)
 
 
 def _weights(
@@ -268,9 +262,9 @@ def _unrolled(
         params = weights[layer * every : (layer + 1) * every]
         rest = (states, params, every // sides > 3, 1, 0.0, False, bidirectional)
         if batch_sizes:
-            y, *last = _by_torch(FUNCTIONS[mode].data, y, torch.tensor(batch_sizes), *rest)
+            y, *last = _unroll(FUNCTIONS[mode].data, y, torch.tensor(batch_sizes), *rest)
         else:
-            y, *last = _by_torch(FUNCTIONS[mode].input, y, *rest, False)
+            y, *last = _unroll(FUNCTIONS[mode].input, y, *rest, False)
         final.append(last)
     return [y, *(torch.cat(state) for state in zip(*final, strict=True))]
 

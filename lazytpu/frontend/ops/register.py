@@ -20,6 +20,7 @@ from lazytpu.frontend.ops import (
     data_dependent,
     linear_algebra,
     metadata,
+    packing,
     recurrent,
     redirects,
     splitting,
@@ -77,7 +78,8 @@ def register_kernels() -> None:
     for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would pass it a copy
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     # made of ops that autograd sees
-    composites = {**attention.COMPOSITES, **ctc.COMPOSITES, **recurrent.COMPOSITES, **splitting.COMPOSITES}
+    parts = (attention, ctc, packing, recurrent, splitting)
+    composites = {name: function for part in parts for name, function in part.COMPOSITES.items()}
     for name, function in composites.items():
         aten.impl(name, function, "PrivateUse1")
     differentiable = {**composites, **recurrent.DERIVATIVES}

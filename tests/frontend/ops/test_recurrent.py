@@ -12,13 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import lazytpu
-from tests.frontend.alike import attempt
-
-
-def records() -> int:
-    """Records so far."""
-    lazytpu.sync()
-    return lazytpu.metrics()["records"]
+from tests.frontend.alike import attempt, records
 
 
 def on_both(module: nn.Module, run: Callable[[nn.Module, str], Any]) -> list[Any]:
