@@ -28,7 +28,7 @@ from lazytpu.frontend.recording.keys import exact
 from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
-from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, forward_level, transforms, without_modes
+from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, is_transformed, without_modes
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State
@@ -63,7 +63,7 @@ class CompiledGraph:
         args.clear()
         while True:
             r = recorder()
-            if self.one_by_one or r.mode == "debug" or transforms() is not None or forward_level() >= 0:
+            if self.one_by_one or r.mode == "debug" or is_transformed():
                 return self._op_by_op(inputs)
             drawn: list[tuple[int, int]] = []
             values: list[Value] = []

@@ -17,7 +17,8 @@ from lazytpu.trace.trie import State
 # Ops whose float32 products obey torch.set_float32_matmul_precision.
 USES_PRECISION = frozenset(
     """mm bmm addmm baddbmm addbmm mv addmv dot vdot linear addr convolution convolution_backward
-    attention attention_dropout attention_backward einsum matmul _convolution linear_backward""".split()
+    attention attention_dropout attention_backward recurrent recurrent_backward einsum matmul _convolution
+    linear_backward""".split()
 )
 
 

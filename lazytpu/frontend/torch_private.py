@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -63,6 +62,7 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__  # runs the step of `self`
 SCALER_STATE = torch.amp.GradScaler._lazy_init_scale_growth_tracker.__code__  # makes the state of `self`
 without_keys = torch._C._ExcludeDispatchKeyGuard
+below_autograd = torch._C._AutoDispatchBelowAutograd
 backend_name = torch._C._get_privateuse1_backend_name
 default_backend_name = "privateuseone"
 
@@ -109,8 +109,6 @@ no_torch_function = torch._C._disabled_torch_function_impl  # a subclass with it
 CheckpointFrame = checkpoint._CheckpointFrame  # of checkpoints that are not reentrant
 # None outside of torch.func
 transforms = torch._C._functorch.peek_interpreter_stack  # pyright: ignore[reportAttributeAccessIssue]
-# Of forward-mode differentiation, that of dual tensors: -1 outside of it
-forward_level = partial(attrgetter("_current_level"), forward_ad)
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
 attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -141,6 +139,18 @@ def specialized_floats() -> list[str]:
 def readable_source(source: str) -> str:
     """Dynamo's name for what a function reads, in the user's terms: L['x'] is x, G['y'] the global y."""
     return re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
+
+
+def is_transformed() -> bool:
+    """Inside a transform of torch.func, or forward mode."""
+    return transforms() is not None or forward_ad._current_level >= 0
+
+
+def by_torch(op: Any, *args: Any) -> Any:
+    """An op by torch's C++ function for all devices, whatever this device registers. (`op.decompose` prefers a Python
+    one where torch has both.)"""
+    implicit = has_kernel(op.name(), "CompositeImplicitAutograd")
+    return op._op_dk(Key.CompositeImplicitAutograd if implicit else Key.CompositeExplicitAutograd, *args)
 
 
 def aot_autograd(**options: Any) -> Callable[..., Any]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.autograd.graph import increment_version
 
 from lazytpu.frontend.recording.step_starts import NODE
-from lazytpu.frontend.torch_private import transforms
+from lazytpu.frontend.torch_private import is_transformed
 from lazytpu.kernels.programs import Call, Mask, Program, Residuals
 
 Tensors = Sequence[torch.Tensor]
@@ -18,7 +17,7 @@ Tensors = Sequence[torch.Tensor]
 
 def apply(program: Program, tensors: Tensors) -> tuple[Any, ...]:
     """The results of a program, in its own order, with their derivatives."""
-    if transforms() is not None or forward_ad._current_level >= 0:
+    if is_transformed():
         _refuse_aliases(program, "a transform of torch.func or a forward-mode derivative")
         return _as_tuple(_Transformed.apply(program, *tensors))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
@@ -33,7 +32,7 @@ def differentiates(tensors: Tensors) -> bool:
         for t in tensors:
             if t.requires_grad:
                 return True
-    return transforms() is not None or forward_ad._current_level >= 0
+    return is_transformed()
 
 
 def recorded(program: Program, tensors: Tensors) -> tuple[Any, ...]:

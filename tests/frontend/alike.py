@@ -8,9 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import lazytpu
+
 
 def numbers(d: str) -> Tensor:
     return torch.complex(torch.arange(6.0), torch.arange(6.0).flip(0)).reshape(2, 3).to(d)
+
+
+def records() -> int:
+    """Records so far."""
+    lazytpu.sync()
+    return lazytpu.metrics()["records"]
 
 
 def attempt(call: Callable[[], Any]) -> Any:

@@ -23,6 +23,13 @@ def packed(module: nn.Module, x: torch.Tensor) -> Any:
     return rnn.pad_packed_sequence(output, total_length=5)[0], state
 
 
+def packed_with_states(module: nn.Module, x: torch.Tensor) -> Any:
+    """Initial states that depend on x; directions that go backwards start with them at different steps."""
+    first = x[:2, :, :1] + torch.arange(4, device=x.device)
+    states = (first, -first) if isinstance(module, nn.LSTM) else first
+    return module(rnn.pack_padded_sequence(x, torch.tensor([4, 2])), states)[0].data
+
+
 def last_cell(module: nn.Module, x: torch.Tensor) -> Any:
     return module(x)[1][1]
 
@@ -31,13 +38,16 @@ Run = Callable[[nn.Module, torch.Tensor], Any]
 CASES: dict[str, tuple[Callable[[], nn.Module], Run]] = {
     "lstm both ways": (lambda: nn.LSTM(3, 4, 2, bidirectional=True), whole),
     "lstm without biases": (lambda: nn.LSTM(3, 4, bias=False), whole),
-    "lstm packed": (lambda: nn.LSTM(3, 4, bidirectional=True), packed),
+    "lstm packed": (lambda: nn.LSTM(3, 4, bidirectional=True), packed_with_states),
     "lstm by its last cell": (lambda: nn.LSTM(3, 4), last_cell),
-    "lstm projected": (lambda: nn.LSTM(3, 4, proj_size=2), whole),
+    "lstm projected": (lambda: nn.LSTM(3, 4, 2, proj_size=2, batch_first=True), whole),
+    "lstm projected and packed": (lambda: nn.LSTM(3, 4, proj_size=2, bidirectional=True), packed),
+    "lstm of one sequence": (lambda: nn.LSTM(3, 4), lambda m, x: m(x[0])),
     "gru both ways": (lambda: nn.GRU(3, 4, 2, bidirectional=True), whole),
     "gru without biases": (lambda: nn.GRU(3, 4, bias=False), whole),
-    "gru packed": (lambda: nn.GRU(3, 4), packed),
-    "rnn packed": (lambda: nn.RNN(3, 4, nonlinearity="relu"), packed),
+    "gru packed": (lambda: nn.GRU(3, 4, bidirectional=True), packed_with_states),
+    "rnn": (lambda: nn.RNN(3, 4, 2), packed),
+    "rnn packed": (lambda: nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), packed_with_states),
     "lstm of doubles": (lambda: nn.LSTM(3, 4).double(), whole),
     "lstm cell": (lambda: nn.LSTMCell(3, 4), lambda m, x: m(x[0])),
     "gru cell": (lambda: nn.GRUCell(3, 4), lambda m, x: m(x[0])),

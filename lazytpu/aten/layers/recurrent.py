@@ -1,14 +1,26 @@
-"""The pointwise parts of LSTM and GRU cells, and their gradients, with the formulas of ATen/native/cuda/RNN.cu.
+"""Recurrent layers as one op forward and one backward: a stack of layers, each in one direction or in both.
 
-Gates are [batch, gates·hidden]: input, forget, cell, output for an LSTM; reset, update, new for a GRU. f16 and bf16 are
-computed in f32.
+The input is [T, B, I]: T time steps of B sequences, or [N, I] if they are packed. The weights are those of each
+direction of each layer, in torch's order: [G·H, I] for the input, [G·H, P] for h, their biases [G·H] if there are any,
+and the projection [P, H] if there is one. Initial and final states are [layers · directions, B, ·]. `masks`, [layers -
+1, T, B, directions · P] or [layers - 1, N, directions · P], multiply what one layer hands to the next: dropout.
+
+For its gradient a stack saves one array of one dimension, `reserve`, from which the backward op takes its parts. In one
+program that costs nothing: slices of a concatenation are its parts.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from lazytpu.aten.pointwise.operands import full, wide
+from lazytpu.aten.layers.packing import Packing
+from lazytpu.aten.layers.recurrences import RECURRENCES, Gradient
+from lazytpu.aten.layers.recurrent_cells import chunks, widened
+from lazytpu.aten.linalg.contractions import contract
+from lazytpu.aten.pointwise.operands import wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -18,115 +30,200 @@ if TYPE_CHECKING:
     from lazytpu.ir.builder import Builder
 
 
-def _chunks(b: Builder, x: SSAValue, count: int) -> list[SSAValue]:
-    """`count` equal parts of the columns."""
-    rows, width = shape_of(x)[0], shape_of(x)[1] // count
-    return [b.slice(x, [0, i * width], [rows, (i + 1) * width]) for i in range(count)]
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one direction of one layer."""
+
+    input: SSAValue
+    hidden: SSAValue
+    input_bias: SSAValue | None
+    hidden_bias: SSAValue | None
+    projection: SSAValue | None
+
+    @staticmethod
+    def of(weights: Sequence[SSAValue]) -> Weights:
+        """From all of them, in torch's order."""
+        biased, projected = len(weights) > 3, len(weights) % 2 == 1
+        input_bias, hidden_bias = weights[2:4] if biased else (None, None)
+        return Weights(weights[0], weights[1], input_bias, hidden_bias, weights[-1] if projected else None)
 
 
-def _widened(b: Builder, x: SSAValue) -> SSAValue:
-    return b.convert(x, wide(dtype_of(x)))
+class Stack:
+    """The layers of one op. Lists have one entry for each direction of each layer."""
+
+    def __init__(
+        self,
+        b: Builder,
+        weights: Sequence[SSAValue],
+        initial: Sequence[SSAValue],
+        mode: str,
+        bidirectional: bool,
+        batch_sizes: Sequence[int],
+    ):
+        kind, self.packing = RECURRENCES[mode], Packing(batch_sizes)
+        count = shape_of(initial[0])[0]
+        every = len(weights) // count
+        self.weights = [Weights.of(weights[i * every : (i + 1) * every]) for i in range(count)]
+        self.sides = 2 if bidirectional else 1
+        self.layers = count // self.sides
+        valid = self.packing.valid(b)
+        self.recurrences = [
+            kind(
+                w.hidden,
+                w.hidden_bias,
+                w.projection,
+                [_row(b, state, i) for state in initial],
+                backwards=i % self.sides == 1,
+                valid=valid,
+            )
+            for i, w in enumerate(self.weights)
+        ]
+
+    def of_layer(self, layer: int) -> range:
+        """The numbers of a layer's directions."""
+        return range(layer * self.sides, (layer + 1) * self.sides)
+
+    def gates(self, b: Builder, i: int, x: SSAValue) -> SSAValue:
+        """The products of all time steps with the weights of the input, and the biases that are added outside of the
+        loop."""
+        w = self.weights[i]
+        gates = contract(b, x, w.input, over=((2,), (1,)))
+        for bias in (w.input_bias, None if self.recurrences[i].BIAS_INSIDE else w.hidden_bias):
+            if bias is not None:
+                gates = b.add(gates, b.broadcast_to(widened(b, bias), shape_of(gates)))
+        return b.convert(gates, dtype_of(x))
+
+    def masked(self, b: Builder, layer: int, x: SSAValue, masks: SSAValue | None) -> SSAValue:
+        """The input of `layer` from the output of the layer before it, or the other way round their gradients."""
+        if masks is None:
+            return x
+        mask = self.packing.unpack(b, _row(b, masks, layer - 1))
+        return b.convert(b.mul(b.convert(x, dtype_of(mask)), mask), dtype_of(x))
+
+    def of_weights(self, b: Builder, i: int, x: SSAValue, h: SSAValue, gradient: Gradient) -> list[SSAValue]:
+        """The gradients of the weights, in torch's order, by products over all steps of all sequences."""
+        w, over = self.weights[i], ((0, 1), (0, 1))
+        of_input, of_hidden = gradient.input_gates, gradient.hidden_gates
+        recurrence = self.recurrences[i]
+        before = recurrence.before(b, h, recurrence.initial[0])
+        pairs = [(w.input, contract(b, b.convert(of_input, dtype_of(x)), x, over=over))]
+        pairs.append((w.hidden, contract(b, b.convert(of_hidden, dtype_of(x)), before, over=over)))
+        for bias, of_gates in ((w.input_bias, of_input), (w.hidden_bias, of_hidden)):
+            if bias is not None:
+                pairs.append((bias, b.reduce("add", of_gates, [0, 1])))
+        if w.projection is not None and gradient.projection is not None:
+            pairs.append((w.projection, gradient.projection))
+        return [b.convert(value, dtype_of(weight)) for weight, value in pairs]
 
 
-def _biased(b: Builder, gates: SSAValue, bias: SSAValue | None) -> SSAValue:
-    gates = _widened(b, gates)
-    return gates if bias is None else b.add(gates, b.broadcast_to(_widened(b, bias), shape_of(gates)))
+def _row(b: Builder, x: SSAValue, i: int) -> SSAValue:
+    """x[i]"""
+    _, *rest = shape_of(x)
+    return b.reshape(b.slice(x, [i, *(0 for _ in rest)], [i + 1, *rest]), rest)
 
 
-def _one_minus(b: Builder, x: SSAValue) -> SSAValue:
-    return b.sub(full(b, 1, x), x)
+def _stacked(b: Builder, values: Sequence[SSAValue]) -> SSAValue:
+    return b.concatenate([b.reshape(value, (1, *shape_of(value))) for value in values], 0)
 
 
-def _of_logistic(b: Builder, grad: SSAValue, y: SSAValue) -> SSAValue:
-    return b.mul(grad, b.mul(_one_minus(b, y), y))
-
-
-def _of_tanh(b: Builder, grad: SSAValue, y: SSAValue) -> SSAValue:
-    return b.mul(grad, _one_minus(b, b.mul(y, y)))
-
-
-@rule("aten._thnn_fused_lstm_cell.default")
-def lstm_cell(
+@rule("lazytpu.recurrent.default")
+def recurrent(
     b: Builder,
-    input_gates: SSAValue,
-    hidden_gates: SSAValue,
-    cx: SSAValue,
-    input_bias: SSAValue | None = None,
-    hidden_bias: SSAValue | None = None,
-) -> tuple[SSAValue, ...]:
-    """(hy, cy, activated gates): cy = f·cx + i·g and hy = o·tanh(cy)."""
-    gates = b.add(_biased(b, input_gates, input_bias), _biased(b, hidden_gates, hidden_bias))
-    i, f, g, o = _chunks(b, gates, 4)
-    i, f, o = (b.unary("logistic", x) for x in (i, f, o))
-    g = b.unary("tanh", g)
-    cy = b.add(b.mul(f, _widened(b, cx)), b.mul(i, g))
-    hy = b.mul(o, b.unary("tanh", cy))
-    dtype = dtype_of(cx)
-    return b.convert(hy, dtype), b.convert(cy, dtype), b.convert(b.concatenate([i, f, g, o], 1), dtype_of(input_gates))
+    input: SSAValue,
+    weights: list[SSAValue],
+    hx: SSAValue,
+    cx: SSAValue | None,
+    masks: SSAValue | None,
+    mode: str,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+) -> tuple[SSAValue | None, ...]:
+    """(output, last h, last c of an LSTM, reserve)."""
+    stack = Stack(b, weights, [hx] if cx is None else [hx, cx], mode, bidirectional, batch_sizes)
+    y = stack.packing.unpack(b, input)
+    final: list[Sequence[SSAValue]] = []
+    saved: list[SSAValue] = []
+    for layer in range(stack.layers):
+        x = stack.masked(b, layer, y, masks) if layer else y
+        runs = [stack.recurrences[i].run(b, stack.gates(b, i, x)) for i in stack.of_layer(layer)]
+        y = b.concatenate([run.h for run in runs], 2)
+        final += [run.final for run in runs]
+        saved += [value for run in runs for value in run.saved]
+        if layer + 1 < stack.layers:
+            saved.append(y)
+    hy, *cy = (_stacked(b, states) for states in zip(*final, strict=True))
+    flat = [b.reshape(value, (prod(shape_of(value)),)) for value in saved]
+    reserve = b.concatenate(flat, 0) if flat else b.constant(0, dtype_of(y), (0,))
+    return stack.packing.pack(b, y), hy, cy[0] if cy else None, reserve
 
 
-@rule("aten._thnn_fused_lstm_cell_backward_impl.default")
-def lstm_cell_backward(
+class _Reserve:
+    """What a stack saved, taken in that order."""
+
+    def __init__(self, b: Builder, flat: SSAValue):
+        self.b, self.flat, self.at = b, flat, 0
+
+    def take(self, *shape: int) -> SSAValue:
+        start, self.at = self.at, self.at + prod(shape)
+        return self.b.reshape(self.b.slice(self.flat, [start], [self.at]), shape)
+
+
+@rule("lazytpu.recurrent_backward.default")
+def recurrent_backward(
     b: Builder,
+    grad_output: SSAValue | None,
     grad_hy: SSAValue | None,
     grad_cy: SSAValue | None,
-    cx: SSAValue,
-    cy: SSAValue,
-    workspace: SSAValue,
-    has_bias: bool,
-) -> tuple[SSAValue | None, ...]:
-    """Gradients of (the gates, cx, the bias)."""
-    i, f, g, o = _chunks(b, _widened(b, workspace), 4)
-    old, new = _widened(b, cx), b.unary("tanh", _widened(b, cy))
-    of_hy = full(b, 0, new) if grad_hy is None else _widened(b, grad_hy)
-    of_cy = _of_tanh(b, b.mul(of_hy, o), new)
-    if grad_cy is not None:
-        of_cy = b.add(of_cy, _widened(b, grad_cy))
-    gates = b.concatenate(
-        [
-            _of_logistic(b, b.mul(of_cy, g), i),
-            _of_logistic(b, b.mul(of_cy, old), f),
-            _of_tanh(b, b.mul(of_cy, i), g),
-            _of_logistic(b, b.mul(of_hy, new), o),
-        ],
-        1,
-    )
-    dtype = dtype_of(workspace)
-    bias = b.convert(b.reduce("add", gates, [0]), dtype) if has_bias else None
-    return b.convert(gates, dtype), b.convert(b.mul(of_cy, f), dtype_of(cx)), bias
-
-
-@rule("aten._thnn_fused_gru_cell.default")
-def gru_cell(
-    b: Builder,
-    input_gates: SSAValue,
-    hidden_gates: SSAValue,
+    input: SSAValue,
+    weights: list[SSAValue],
     hx: SSAValue,
-    input_bias: SSAValue | None = None,
-    hidden_bias: SSAValue | None = None,
-) -> tuple[SSAValue, ...]:
-    """(hy, [r, u, n, hx, the hidden part of n]): n = tanh(input + r·hidden) and hy = n + u·(hx - n)."""
-    ir, iu, new = _chunks(b, _biased(b, input_gates, input_bias), 3)
-    hr, hu, hidden = _chunks(b, _biased(b, hidden_gates, hidden_bias), 3)
-    r, u = b.unary("logistic", b.add(ir, hr)), b.unary("logistic", b.add(iu, hu))
-    n = b.unary("tanh", b.add(new, b.mul(r, hidden)))
-    old = _widened(b, hx)
-    hy = b.add(n, b.mul(u, b.sub(old, n)))
-    workspace = b.concatenate([r, u, n, old, hidden], 1)
-    return b.convert(hy, dtype_of(hx)), b.convert(workspace, dtype_of(hx))
-
-
-@rule("aten._thnn_fused_gru_cell_backward.default")
-def gru_cell_backward(
-    b: Builder, grad_hy: SSAValue, workspace: SSAValue, has_bias: bool
-) -> tuple[SSAValue | None, ...]:
-    """Gradients of (input gates, hidden gates, hx, the two biases)."""
-    r, u, n, old, hidden = _chunks(b, _widened(b, workspace), 5)
-    grad = _widened(b, grad_hy)
-    of_u = _of_logistic(b, b.mul(grad, b.sub(old, n)), u)
-    of_n = _of_tanh(b, b.mul(grad, _one_minus(b, u)), n)
-    of_r = _of_logistic(b, b.mul(of_n, hidden), r)
-    gates = b.concatenate([of_r, of_u, of_n], 1), b.concatenate([of_r, of_u, b.mul(of_n, r)], 1)
-    dtype = dtype_of(workspace)
-    biases = [b.convert(b.reduce("add", x, [0]), dtype) if has_bias else None for x in gates]
-    return *(b.convert(x, dtype) for x in gates), b.convert(b.mul(grad, u), dtype_of(grad_hy)), *biases
+    cx: SSAValue | None,
+    masks: SSAValue | None,
+    output: SSAValue,
+    reserve: SSAValue,
+    mode: str,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+) -> tuple[Any, ...]:
+    """Gradients of (input, weights, hx, cx)."""
+    initial = [hx] if cx is None else [hx, cx]
+    stack = Stack(b, weights, initial, mode, bidirectional, batch_sizes)
+    x, y = stack.packing.unpack(b, input), stack.packing.unpack(b, output)
+    length, batch, width = shape_of(y)
+    kind = RECURRENCES[mode]
+    hidden = shape_of(weights[0])[0] // kind.GATES
+    inputs, outputs = [x], []
+    saved: list[list[SSAValue]] = []
+    reserved = _Reserve(b, reserve)
+    for layer in range(stack.layers):
+        for _ in stack.of_layer(layer):
+            saved.append([reserved.take(length, batch, hidden) for _ in range(kind.SAVED)])
+        last = layer + 1 == stack.layers
+        outputs.append(y if last else reserved.take(length, batch, width))
+        if not last:
+            inputs.append(stack.masked(b, layer + 1, outputs[layer], masks))
+    compute, dtype = wide(dtype_of(y)), dtype_of(y)
+    final = [(x, grad) for x, grad in ((hx, grad_hy), (cx, grad_cy)) if x is not None]
+    of_final = [b.constant(0, compute, shape_of(x)) if grad is None else grad for x, grad in final]
+    of_y = b.constant(0, compute, shape_of(y)) if grad_output is None else stack.packing.unpack(b, grad_output)
+    of_initial: dict[int, Sequence[SSAValue]] = {}
+    of_weights: dict[int, list[SSAValue]] = {}
+    for layer in reversed(range(stack.layers)):
+        x, of_x = inputs[layer], []
+        sides = zip(
+            stack.of_layer(layer), chunks(b, outputs[layer], stack.sides), chunks(b, of_y, stack.sides), strict=True
+        )
+        for i, h, of_h in sides:
+            ends = [_row(b, grad, i) for grad in of_final]
+            gradient = stack.recurrences[i].gradient(b, h, saved[i], of_h, ends)
+            of_initial[i] = gradient.initial
+            of_weights[i] = stack.of_weights(b, i, x, h, gradient)
+            gates = b.convert(gradient.input_gates, dtype)
+            of_x.append(contract(b, gates, stack.weights[i].input, over=((2,), (0,))))
+        of_y = of_x[0] if len(of_x) == 1 else b.add(*of_x)
+        if layer:
+            of_y = stack.masked(b, layer, of_y, masks)
+    count = range(len(of_initial))
+    states = [b.convert(_stacked(b, values), dtype) for values in zip(*(of_initial[i] for i in count), strict=True)]
+    of_input = b.convert(stack.packing.pack(b, of_y), dtype)
+    return of_input, [w for i in count for w in of_weights[i]], states[0], states[1] if cx is not None else None

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel
-from lazytpu.frontend.torch_private import attention_by_device, transforms
+from lazytpu.frontend.torch_private import attention_by_device, is_transformed
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 _OPERANDS = "Tensor query, Tensor key, Tensor value, Tensor? bias"
@@ -97,7 +96,7 @@ def choose(
     fits = shape[0] == of_key[0] == of_value[0] and shape[3] == of_key[3] and of_key[1:3] == of_value[1:3]
     if not fits or (heads != shared and (not enable_gqa or heads % shared)):
         return MATH
-    if not attention_by_device() or transforms() is not None or forward_ad._current_level >= 0:
+    if not attention_by_device() or is_transformed():
         return MATH
     return OVERRIDEABLE if query.dtype == key.dtype == value.dtype and query.is_floating_point() else MATH
 

@@ -20,6 +20,8 @@ from lazytpu.frontend.ops import (
     data_dependent,
     linear_algebra,
     metadata,
+    packing,
+    recurrent,
     redirects,
     splitting,
     strided,
@@ -63,6 +65,7 @@ def register_kernels() -> None:
         **data_dependent.KERNELS,
         **counting.KERNELS,
         **linear_algebra.KERNELS,
+        **recurrent.KERNELS,
         **register_sparse(fallback, aten),
         **ctc.KERNELS,
         **strided.KERNELS,
@@ -74,11 +77,16 @@ def register_kernels() -> None:
         replace_kernel(aten, name, function)  # in place of the kernel of the first use
     for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would pass it a copy
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
-    composites = {**attention.COMPOSITES, **ctc.COMPOSITES, **splitting.COMPOSITES}  # made of ops that autograd sees
+    # made of ops that autograd sees
+    parts = (attention, ctc, packing, recurrent, splitting)
+    composites = {name: function for part in parts for name, function in part.COMPOSITES.items()}
     for name, function in composites.items():
-        aten.impl(name, function, "AutogradPrivateUse1")
         aten.impl(name, function, "PrivateUse1")
-    for function in (*by_hand.values(), *creation.KERNELS.values(), *composites.values(), record_first, record_named):
+    differentiable = {**composites, **recurrent.DERIVATIVES}
+    for name, function in differentiable.items():
+        aten.impl(name, function, "AutogradPrivateUse1")
+    by_torch = (*by_hand.values(), *creation.KERNELS.values(), *differentiable.values(), record_first, record_named)
+    for function in by_torch:
         untraced(function)
     engine = activation.engine()
     explicit = engine.remembered("explicit", lambda: recorded_explicitly(engine.rules()))

@@ -56,6 +56,18 @@ LOWER_PRECISION = [
     "scaled_dot_product_attention",
 ]
 
+# So do these, as on CUDA, which casts in the op below them, `_cudnn_rnn` (ATen/cudnn/AutocastRNN.cpp).
+RECURRENT = [
+    "lstm.input",
+    "lstm.data",
+    "gru.input",
+    "gru.data",
+    "rnn_tanh.input",
+    "rnn_tanh.data",
+    "rnn_relu.input",
+    "rnn_relu.data",
+]
+
 # These lose too much in the lower precision: inputs are cast to float32.
 FLOAT32 = [
     "acos",
@@ -232,7 +244,7 @@ def install() -> None:
     """Register the policies (15 ms)."""
     aten = torch.library.Library("aten", "IMPL")
     _libraries.append(aten)
-    for names, choose in ((LOWER_PRECISION, _lower), (FLOAT32, _float32), (WIDEST, _widest)):
+    for names, choose in ((LOWER_PRECISION + RECURRENT, _lower), (FLOAT32, _float32), (WIDEST, _widest)):
         for name in names:
             aten.impl(name, _cast_to(overload(name), choose), "AutocastPrivateUse1")
     for name in FLOAT32_RESULT:

@@ -11,6 +11,7 @@ from lazytpu.frontend.device import accelerator, forks, generators, hook_errors,
 from lazytpu.frontend.libraries import (
     accelerate_hook,
     data_parallel,
+    flop_counter_hook,
     lightning_hook,
     safetensors_hook,
     transformers_hook,
@@ -27,6 +28,6 @@ def install() -> None:
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, dlpack, module_move, names, step_ends, storage_patches)
     # Each acts when its library is imported.
-    libraries = (accelerate_hook, lightning_hook, safetensors_hook, transformers_hook)
+    libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, transformers_hook)
     for part in (*devices, *tensors, *libraries):
         part.install()

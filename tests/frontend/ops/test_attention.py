@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import lazytpu
+from tests.frontend.alike import records
 
 Masks = {
     "none": lambda: None,
@@ -39,12 +39,6 @@ def both(operands: list[torch.Tensor], mask: torch.Tensor | None, **options: Any
         out = F.scaled_dot_product_attention(*leaves[:3], attn_mask, **options)
         results.append([out.detach(), *torch.autograd.grad(out, leaves, grad.to(device))])
     return results
-
-
-def records() -> int:
-    """Records so far."""
-    lazytpu.sync()
-    return lazytpu.metrics()["records"]
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -1,0 +1,125 @@
+"""Recurrent layers are one record each way; what that record does not take is unrolled, as torch does it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import lazytpu
+from tests.frontend.alike import attempt, records
+
+
+def on_both(module: nn.Module, run: Callable[[nn.Module, str], Any]) -> list[Any]:
+    return [run(copy.deepcopy(module).to(device), device) for device in ("cpu", "tpu")]
+
+
+def test_a_layer_is_one_record_each_way_and_its_program_does_not_grow_with_time() -> None:
+    layer = nn.LSTM(2, 3).to("tpu")
+    states = [torch.zeros(1, 1, 3, device="tpu") for _ in range(2)]
+    texts = []
+    for steps in (3, 40):
+        x = torch.ones(steps, 1, 2, device="tpu")
+        before = records()
+        output, _ = layer(x, states)
+        gradients = torch.autograd.grad(output, [*layer.parameters()], torch.ones_like(output))
+        assert records() - before == 3, "ones"
+        assert gradients[0].shape == (12, 2)
+        texts.append(lazytpu.graphs()[-1].text())
+    assert len(texts[0].splitlines()) == len(texts[1].splitlines())
+    assert texts[1].count("lazytpu.while") == 2
+
+
+def test_dropout_between_layers_is_that_of_the_devices_generator() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.GRU(3, 4, 2, dropout=0.5).double().to("tpu"), torch.randn(2, 2, 3).double().to("tpu").requires_grad_()
+
+    def gradient(seed: int, again: bool) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=again)[0].cpu()
+
+    first = gradient(1, False)
+    assert torch.equal(gradient(1, False), first)
+    assert not torch.equal(gradient(2, False), first)
+    torch.testing.assert_close(gradient(1, True).detach(), first)  # unrolled, with the same masks
+    layer.dropout = 1.0
+    without = layer(x)[0]
+    torch.testing.assert_close(without, layer(torch.zeros_like(x))[0])
+    layer.eval()
+    assert not torch.allclose(layer(x)[0], without)
+
+
+def test_second_gradients() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 3)
+
+    def run(module: nn.Module, device: str) -> list[torch.Tensor]:
+        weights = [*module.parameters()]
+        gradients = torch.autograd.grad(module(x.to(device))[0].square().sum(), weights, create_graph=True)
+        return [
+            g.cpu() for g in torch.autograd.grad(torch.cat([g.flatten() for g in gradients]).square().sum(), weights)
+        ]
+
+    torch.testing.assert_close(*reversed(on_both(nn.GRU(3, 2), run)), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_and_autocast(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(4, 3, batch_first=True), torch.randn(2, 3, 4)
+    expected = layer(x)[0]
+    expected.sum().backward()
+    there, half = copy.deepcopy(layer).to("tpu"), copy.deepcopy(layer).to("tpu", dtype)
+    there.zero_grad()
+    with torch.autocast("tpu", dtype):
+        cast = there(x.to("tpu"))[0]
+    plain = half(x.to("tpu", dtype))[0]
+    cast.float().sum().backward()
+    assert cast.dtype == plain.dtype == dtype
+    assert cast.stride() == expected.stride()
+    assert torch.equal(cast, plain)
+    torch.testing.assert_close(cast.float().cpu(), expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        there.weight_hh_l0.grad, layer.weight_hh_l0.grad, rtol=2e-2, atol=2e-2, check_device=False
+    )
+
+
+def test_transforms_of_functions() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 3)
+
+    def run(module: nn.Module, device: str) -> torch.Tensor:
+        return torch.func.grad(lambda x: module(x)[0].square().sum())(x.to(device)).cpu()
+
+    torch.testing.assert_close(*reversed(on_both(nn.GRU(3, 2), run)))
+
+
+def test_what_torch_refuses_and_what_has_no_elements() -> None:
+    def calls(layer: Any, device: str) -> list[Any]:
+        weights, x = layer._flat_weights, torch.ones(3, 2, 4, device=device)
+        state = torch.ones(1, 2, 5, device=device)
+        rest = (True, 1, 0.0, False, False, False)
+        return [
+            attempt(lambda: torch._VF.gru(x[:0], state, weights, *rest)),
+            attempt(lambda: torch._VF.gru(x, state.double(), weights, *rest)),
+            attempt(lambda: torch._VF.gru(x, state, weights[:3], *rest)),
+            attempt(lambda: torch._VF.gru(x[:, :0], state[:, :0], weights, *rest)[0].shape),
+        ]
+
+    expected, got = on_both(nn.GRU(4, 5), calls)
+    assert got == expected
+
+
+def test_work_is_counted() -> None:
+    def count(layer: nn.Module, device: str) -> int:
+        with FlopCounterMode(display=False) as counter:
+            layer(torch.ones(3, 2, 4, device=device))
+        return counter.get_total_flops()
+
+    expected, got = on_both(nn.GRU(4, 5, 2, bidirectional=True), count)
+    assert got == expected
