@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from lazytpu.dynamo.capture import Capture
+from lazytpu.dynamo.results import Capture
 from lazytpu.trace.eviction import LIMIT_BYTES, STATE_BYTES
 
 LIMIT = LIMIT_BYTES // STATE_BYTES

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from lazytpu.dynamo.capture import Capture, Fresh, Input, NewConstants, NotOneRecord, capture
+from lazytpu.dynamo.capture import capture
+from lazytpu.dynamo.placeholders import NewConstants, NotOneRecord
+from lazytpu.dynamo.results import Capture, Fresh, Input
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import override
 from lazytpu.frontend.recording.kernels import kernel

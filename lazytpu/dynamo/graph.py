@@ -16,9 +16,11 @@ from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
 from lazytpu.dynamo.breaks import note_one_by_one
-from lazytpu.dynamo.capture import Capture, NewConstants, NotOneRecord, View, capture, is_number, view_of, viewed
+from lazytpu.dynamo.capture import capture, is_number
 from lazytpu.dynamo.captures import Captures
 from lazytpu.dynamo.interpret import GraphRun, random_states
+from lazytpu.dynamo.placeholders import NewConstants, NotOneRecord
+from lazytpu.dynamo.results import Capture, View, view_of, viewed
 from lazytpu.dynamo.splice import Plan, plan_of, splice
 from lazytpu.dynamo.varying import VaryingSizes
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.dynamo.capture import Capture, Fresh, Input, RandomState, Static, Unwritten, View
+from lazytpu.dynamo.results import Capture, Fresh, Input, RandomState, Static, Unwritten, View
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.required_cuts import note_idle, note_start
 from lazytpu.frontend.recording.step_starts import belongs_to_step

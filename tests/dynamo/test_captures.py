@@ -9,8 +9,8 @@ import torch
 
 import lazytpu
 from lazytpu.dynamo import captures
-from lazytpu.dynamo.capture import Capture
 from lazytpu.dynamo.captures import Captures
+from lazytpu.dynamo.results import Capture
 
 
 def test_captures_used_longest_ago_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
