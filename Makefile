@@ -84,7 +84,7 @@ test-release: test-all
 tests: $(TESTED)
 	@command -v "$${CHROMIUM:-chromium}" >/dev/null || echo 'chromium is not there: the page of lazytpu-show html is not opened in a browser' \
 		'(on Debian: apt-get install chromium)' >&2
-	MAKEFLAGS= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(SELECT),-m '$(SELECT)') $(ARGS)
+	env -u MAKEFLAGS -u ARGS -u SELECT OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(SELECT),-m '$(SELECT)') $(ARGS)
 
 # One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
 random-programs: $(TESTED)
