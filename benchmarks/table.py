@@ -20,24 +20,25 @@ from common import Row, figure, table, target
 from rich.console import Console
 
 BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
-ORDER = ("recording", "cuts", "strict", "overlap", "cache", "control_flow", "memory")
+ORDER = ("recording", "compiled", "cuts", "strict", "overlap", "cache", "control_flow", "memory")
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
     """What the benchmarks wrote, in the order of the table. Raises SystemExit when there is nothing."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    if not found:
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    if not results:
         raise SystemExit(f"{folder} holds no results: run `make bench`, or a benchmark with --json {folder}/NAME.json")
-    return sorted(found, key=lambda each: ORDER.index(each["benchmark"]) if each["benchmark"] in ORDER else len(ORDER))
+    names = [*ORDER, *(result["benchmark"] for result in results)]
+    return sorted(results, key=lambda result: names.index(result["benchmark"]))
 
 
 def markdown(results: Sequence[dict[str, Any]]) -> str:
     """The table for the docs."""
     lines = ["| benchmark | measure | figure | target | |", "|---|---|---:|---:|---|"]
-    for each in results:
-        for row in (Row(**row) for row in each["rows"]):
+    for result in results:
+        for row in (Row(**row) for row in result["rows"]):
             verdict = "" if row.target is None else "met" if row.met else "**missed**"
-            lines.append(f"| {each['benchmark']} | {row.measure} | {figure(row)} | {target(row)} | {verdict} |")
+            lines.append(f"| {result['benchmark']} | {row.measure} | {figure(row)} | {target(row)} | {verdict} |")
     about = results[0]["machine"]
     lines += ["", f"{about['cpu']}, {about['cores']} cores; Python {about['python']}, torch {about['torch']}, "]
     lines[-1] += f"jaxlib {about['jaxlib']}; {about['date']}."
@@ -61,13 +62,13 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="a Markdown page with the markers")
     args = parser.parse_args()
     results = load(args.folder)
-    rows = [(each["benchmark"], Row(**row)) for each in results for row in each["rows"]]
+    rows = [(result["benchmark"], Row(**row)) for result in results for row in result["rows"]]
     Console().print(table(rows))
     missing = [name for name in ORDER if name not in {name for name, _ in rows}]
     if missing:
         print(f"no figures of {', '.join(missing)}")
     if args.write is not None:
-        if any(each["quick"] for each in results):
+        if any(result["quick"] for result in results):
             raise SystemExit(f"{args.folder} holds figures of --quick runs, which are not for a page")
         write(args.write, markdown(results))
     return 0 if all(row.met for _, row in rows) and not missing else 1
