@@ -123,3 +123,21 @@ def test_work_is_counted() -> None:
 
     expected, got = on_both(nn.GRU(4, 5, 2, bidirectional=True), count)
     assert got == expected
+
+
+@pytest.mark.parametrize("transform", ["autograd", "func"])
+def test_gradients_of_many_at_once(transform: str) -> None:
+    """torch has no batching rule for the gradient of its op."""
+    x, many = torch.randn(2, 1, 2), torch.eye(4).view(4, 2, 1, 2)
+
+    def jacobians(layer: nn.Module, device: str) -> list[torch.Tensor]:
+        leaf, vectors = x.to(device).requires_grad_(), many.to(device)
+        inputs, output = [leaf, layer.weight_hh_l0], layer(leaf)[0]
+        if transform == "autograd":
+            gradients = torch.autograd.grad(output, inputs, vectors, is_grads_batched=True)
+        else:
+            gradients = torch.func.vmap(lambda v: torch.autograd.grad(output, inputs, v))(vectors)
+        return [t.cpu() for t in gradients]
+
+    expected, actual = on_both(nn.GRU(2, 2), jacobians)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
