@@ -55,6 +55,7 @@ neg_view = torch._neg_view  # pyright: ignore[reportPrivateImportUsage]
 rename_backend = torch.utils.rename_privateuse1_backend  # pyright: ignore[reportPrivateImportUsage]
 op_names = torch._C._dispatch_get_all_op_names
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+runs_on = torch._C._dispatch_has_computed_kernel_for_dispatch_key  # composite kernels and fallbacks included
 sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 current_node = torch._C._current_autograd_node
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1

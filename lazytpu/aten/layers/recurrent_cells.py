@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lazytpu.aten.pointwise.operands import full, wide
+from lazytpu.aten.pointwise.operands import full, result_type, wide
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
 
@@ -25,9 +25,9 @@ def chunks(b: Builder, x: SSAValue, count: int) -> list[SSAValue]:
     return [b.slice(x, [*zeros, i * width], [*outer, (i + 1) * width]) for i in range(count)]
 
 
-def widened(b: Builder, x: SSAValue) -> SSAValue:
-    """x in the dtype in which cells compute."""
-    return b.convert(x, wide(dtype_of(x)))
+def widened(b: Builder, x: SSAValue, other: SSAValue | None = None) -> SSAValue:
+    """x in the dtype in which cells compute; with `other`, whose dtype may be another, in that of both."""
+    return b.convert(x, wide(dtype_of(x) if other is None else result_type(x, other)))
 
 
 def _biased(b: Builder, gates: SSAValue, bias: SSAValue | None) -> SSAValue:
@@ -61,12 +61,12 @@ def lstm_cell(
 ) -> tuple[SSAValue, ...]:
     """(hy, cy, activated gates): cy = f·cx + i·g and hy = o·tanh(cy)."""
     gates = b.add(_biased(b, input_gates, input_bias), _biased(b, hidden_gates, hidden_bias))
-    i, f, g, o = chunks(b, gates, 4)
+    dtype = result_type(input_gates, cx)
+    i, f, g, o = chunks(b, b.convert(gates, wide(dtype)), 4)
     i, f, o = (b.unary("logistic", x) for x in (i, f, o))
     g = b.unary("tanh", g)
-    cy = b.add(b.mul(f, widened(b, cx)), b.mul(i, g))
+    cy = b.add(b.mul(f, widened(b, cx, input_gates)), b.mul(i, g))
     hy = b.mul(o, b.unary("tanh", cy))
-    dtype = dtype_of(cx)
     return b.convert(hy, dtype), b.convert(cy, dtype), b.convert(b.concatenate([i, f, g, o], 1), dtype_of(input_gates))
 
 
@@ -81,12 +81,12 @@ def lstm_cell_backward(
     has_bias: bool,
 ) -> tuple[SSAValue | None, ...]:
     """Gradients of (the gates, cx, the bias)."""
-    i, f, g, o = chunks(b, widened(b, workspace), 4)
-    old, new = widened(b, cx), b.unary("tanh", widened(b, cy))
-    of_hy = full(b, 0, new) if grad_hy is None else widened(b, grad_hy)
+    i, f, g, o = chunks(b, widened(b, workspace, cx), 4)
+    old, new = widened(b, cx, workspace), b.unary("tanh", widened(b, cy, workspace))
+    of_hy = full(b, 0, new) if grad_hy is None else widened(b, grad_hy, cy)
     of_cy = of_tanh(b, b.mul(of_hy, o), new)
     if grad_cy is not None:
-        of_cy = b.add(of_cy, widened(b, grad_cy))
+        of_cy = b.add(of_cy, widened(b, grad_cy, cy))
     gates = b.concatenate(
         [
             of_logistic(b, b.mul(of_cy, g), i),

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.torch_private import runs_on
+
 # Above the first number of elements the CPU is called with tensors whose elements share one place in memory, and above
 # the second not at all: if it accepts the arguments, it does compute.
 LARGE, LARGEST = 1 << 20, 1 << 28
@@ -18,10 +20,11 @@ def ask_cpu(op: OpOverload, call: Callable[[dict[str, Any]], Any], bound: dict[s
     """The results of the CPU for tensors of these dtypes, sizes and strides, if only the meta function refuses them.
 
     `call` calls the op with arguments by name. Raises the CPU's own error, or `refusal` when the CPU cannot be called:
-    for ops without a meta function, and for large tensors.
+    for ops without a meta function, or without a kernel for the CPU, and for large tensors.
     """
     count = elements(bound.values())
-    if isinstance(refusal, NotImplementedError) or count > LARGEST or (count > LARGE and op._schema.is_mutable):
+    unknown = isinstance(refusal, NotImplementedError) or not runs_on(op.name(), "CPU")
+    if unknown or count > LARGEST or (count > LARGE and op._schema.is_mutable):
         raise refusal
     with torch.random.fork_rng(devices=[]):
         return call({name: on_cpu(value, count > LARGE) for name, value in bound.items()})

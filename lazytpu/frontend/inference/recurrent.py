@@ -1,4 +1,5 @@
-"""Shapes of the results of fused LSTM and GRU cells: torch's meta functions are missing, or compare devices."""
+"""Fused LSTM and GRU cells: their arguments, and the shapes of their results. torch's meta functions are missing, or
+compare devices."""
 
 from __future__ import annotations
 
@@ -13,10 +14,32 @@ def _plain(like: torch.Tensor, *shape: int) -> torch.Tensor:
     return like.new_empty(shape or like.shape)
 
 
+def _check(op: str, input_gates: torch.Tensor, hidden_gates: torch.Tensor, state: torch.Tensor, *biases: Any) -> None:
+    """What the op's kernel for other devices checks: raises RuntimeError when sizes or dtypes do not fit."""
+    batch, size = input_gates.shape
+    expected = {"hidden_gates": (hidden_gates, (batch, size)), "state": (state, (batch, state.shape[-1]))}
+    expected |= {
+        name: (b, (size,)) for name, b in zip(("input_bias", "hidden_bias"), biases, strict=True) if b is not None
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor.shape != shape:
+            raise RuntimeError(f"{op}: {name} has the sizes {list(tensor.shape)}, but they have to be {list(shape)}")
+        if tensor.dtype != input_gates.dtype and tensor is not state:
+            raise RuntimeError(f"{op}: {name} is {tensor.dtype}, but the gates of the input are {input_gates.dtype}")
+
+
 @override("aten._thnn_fused_lstm_cell.default")
-def lstm_cell(input_gates: torch.Tensor, cx: torch.Tensor, **rest: Any) -> tuple[torch.Tensor, ...]:
-    """(hy, cy, the activated gates)."""
-    return _plain(cx), _plain(cx), _plain(input_gates)
+def lstm_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    cx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """(hy, cy, the activated gates). The state alone may have another dtype: it is promoted."""
+    _check("_thnn_fused_lstm_cell", input_gates, hidden_gates, cx, input_bias, hidden_bias)
+    dtype = torch.promote_types(input_gates.dtype, cx.dtype)
+    return _plain(cx).to(dtype), _plain(cx).to(dtype), _plain(input_gates)
 
 
 @override("aten._thnn_fused_lstm_cell_backward_impl.default")
@@ -28,8 +51,15 @@ def lstm_cell_backward(
 
 
 @override("aten._thnn_fused_gru_cell.default")
-def gru_cell(hx: torch.Tensor, **rest: Any) -> tuple[torch.Tensor, ...]:
+def gru_cell(
+    input_gates: torch.Tensor,
+    hidden_gates: torch.Tensor,
+    hx: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    hidden_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, ...]:
     """(hy, what its gradient needs)."""
+    _check("_thnn_fused_gru_cell", input_gates, hidden_gates, hx, input_bias, hidden_bias)
     return _plain(hx), _plain(hx, hx.shape[0], 5 * hx.shape[1])
 
 

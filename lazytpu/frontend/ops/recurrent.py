@@ -224,20 +224,26 @@ def derivative(*args: Any) -> tuple[Any, ...]:
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         with below_autograd():
             return aten._cudnn_rnn_backward(*args)
-    leaves = [None if t is None else _own(t) for t in (input, hx, cx, *weight)]
+    return unrolled_backward(*args)
+
+
+def unrolled_backward(*args: Any) -> tuple[Any, ...]:
+    """aten::_cudnn_rnn_backward by ops that have derivatives and batching rules: torch has neither for this op. Under
+    vmap, the gradients of the results are batched (`is_grads_batched`), and nothing else: what is transformed in the
+    forward pass is unrolled there."""
+    input, weight, _, _, hx, cx, _, *grads = args[:10]
     mode, bidirectional, batch_sizes, masks = MODES[args[10]], args[17], args[18], args[19]
-    results = _unrolled(mode, leaves[0], leaves[1], leaves[2], leaves[3:], masks, bidirectional, batch_sizes)
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        leaves = [None if t is None else t.view_as(t) for t in (input, hx, cx, *weight)]  # which may be one tensor
+        results = _unrolled(mode, leaves[0], leaves[1], leaves[2], leaves[3:], masks, bidirectional, batch_sizes)
     pairs = [(y, grad) for y, grad in zip(results, grads, strict=False) if grad is not None]
-    known = [t for t in leaves if t is not None]
+    known = [t for t in leaves if t is not None and t.requires_grad]
     outputs, cotangents = zip(*pairs, strict=True)
-    gradients = iter(torch.autograd.grad(outputs, known, cotangents, create_graph=True, materialize_grads=True))
-    of_input, of_hx, of_cx, *of_weights = (None if t is None else next(gradients) for t in leaves)
+    computed = iter(torch.autograd.grad(outputs, known, cotangents, create_graph=again, materialize_grads=True))
+    of_input, of_hx, of_cx = (next(computed) if t is not None and t.requires_grad else None for t in leaves[:3])
+    of_weights = [next(computed) if t is not None and t.requires_grad else torch.zeros_like(t) for t in leaves[3:]]
     return of_input, of_hx, of_cx, of_weights
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """An alias by which one argument is told from the others, which may be the same tensor."""
-    return tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
 
 
 def _unrolled(
@@ -310,4 +316,5 @@ def _rnn_backward(
 
 KERNELS: dict[str, Any] = {"_cudnn_rnn": forward, "_cudnn_rnn_backward": backward}
 DERIVATIVES: dict[str, Any] = {"_cudnn_rnn_backward": derivative}
+BATCHED: dict[str, Any] = {"_cudnn_rnn_backward": unrolled_backward}
 COMPOSITES: dict[str, Any] = {name: function for mode in MODES for name, function in _layers(mode).items()}

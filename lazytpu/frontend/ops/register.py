@@ -85,6 +85,9 @@ def register_kernels() -> None:
     differentiable = {**composites, **recurrent.DERIVATIVES}
     for name, function in differentiable.items():
         aten.impl(name, function, "AutogradPrivateUse1")
+    for name, function in recurrent.BATCHED.items():
+        for key in ("Batched", "FuncTorchBatched"):  # autograd's own vmap, and torch.func's
+            aten.impl(name, function, key)
     by_torch = (*by_hand.values(), *creation.KERNELS.values(), *differentiable.values(), record_first, record_named)
     for function in by_torch:
         untraced(function)

@@ -123,3 +123,45 @@ def test_work_is_counted() -> None:
 
     expected, got = on_both(nn.GRU(4, 5, 2, bidirectional=True), count)
     assert got == expected
+
+
+@pytest.mark.parametrize("transform", ["autograd", "func"])
+def test_gradients_of_many_at_once(transform: str) -> None:
+    """torch has no batching rule for the gradient of its op."""
+    x, many = torch.randn(2, 1, 2), torch.eye(4).view(4, 2, 1, 2)
+
+    def jacobians(layer: nn.Module, device: str) -> list[torch.Tensor]:
+        leaf, vectors = x.to(device).requires_grad_(), many.to(device)
+        inputs, output = [leaf, layer.weight_hh_l0], layer(leaf)[0]
+        if transform == "autograd":
+            gradients = torch.autograd.grad(output, inputs, vectors, is_grads_batched=True)
+        else:
+            gradients = torch.func.vmap(lambda v: torch.autograd.grad(output, inputs, v))(vectors)
+        return [t.cpu() for t in gradients]
+
+    expected, actual = on_both(nn.GRU(2, 2), jacobians)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_cells_refuse_sizes_and_dtypes_at_their_call() -> None:
+    x, h, w = (torch.ones(size, device="tpu") for size in [(3, 5), (3, 4), (12, 5)])
+    hidden, bias = torch.ones(12, 4, device="tpu"), torch.ones(12, device="tpu")
+    with pytest.raises(RuntimeError, match=r"input_bias has the sizes \[11\], but they have to be \[12\]"):
+        torch.gru_cell(x, h, w, hidden, bias[:11], bias)
+    with pytest.raises(RuntimeError, match=r"hidden_bias is torch.float64, but the gates .* torch.float32"):
+        torch.gru_cell(x, h, w, hidden, bias, bias.double())
+    growing = nn.utils.rnn.PackedSequence(torch.ones(5, 5, device="tpu"), torch.tensor([2, 3]))
+    with pytest.raises(RuntimeError, match=r"hidden_gates has the sizes \[2, 12\]"):
+        nn.GRU(5, 4).to("tpu")(growing)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_the_state_of_an_lstm_cell_may_have_another_dtype(dtype: torch.dtype) -> None:
+    def step(cell: nn.Module, device: str) -> list[torch.Tensor]:
+        state = torch.full((3, 4), 0.5, dtype=dtype).to(device).requires_grad_()
+        h, c = cell(torch.ones(3, 5).to(device), (torch.ones(3, 4).to(device), state))
+        (h.sum() + c.square().sum()).backward()
+        return [t.detach().cpu() for t in (h, c, state.grad, *(p.grad for p in cell.parameters())) if t is not None]
+
+    expected, actual = on_both(nn.LSTMCell(5, 4), step)
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
