@@ -242,7 +242,7 @@ def unrolled_backward(*args: Any) -> tuple[Any, ...]:
     outputs, cotangents = zip(*pairs, strict=True)
     computed = iter(torch.autograd.grad(outputs, known, cotangents, create_graph=again, materialize_grads=True))
     of_input, of_hx, of_cx = (next(computed) if t is not None and t.requires_grad else None for t in leaves[:3])
-    of_weights = [next(computed) if t is not None and t.requires_grad else torch.zeros_like(t) for t in leaves[3:]]
+    of_weights = [next(computed) if t.requires_grad else torch.zeros_like(t) for t in weight]
     return of_input, of_hx, of_cx, of_weights
 
 
