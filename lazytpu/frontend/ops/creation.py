@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.storage import unwritten
 from lazytpu.trace.value import row_major
 
@@ -21,6 +24,28 @@ def check_device(device: torch.device | None) -> None:
             f"invalid device {device}: this process drives one device, tpu:0. "
             "Start one process per device (torchrun) to use more."
         )
+
+
+class OtherDevice(Exception):
+    """An op like a tensor of the device makes one of another device. Users never see this."""
+
+
+def check_place(arguments: Mapping[str, Any]) -> None:
+    """Raise OtherDevice when an op that would be recorded makes a tensor elsewhere: zeros_like(x, device="cpu")."""
+    device = arguments.get("device")
+    if device is not None and device.type != "tpu":
+        raise OtherDevice
+
+
+def elsewhere(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor:
+    """The result of such an op on the device it names: torch asks the tensor that the new one is like for the kernel,
+    so it gets one there, of the same size and strides."""
+    given = {name: value for name, value in arguments.items() if value is not ABSENT}
+    like = given["self"]
+    there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=given["device"])
+    positional = [a.name for a in op._schema.arguments if not a.kwarg_only and a.name in given]
+    keywords = {name: value for name, value in given.items() if name not in positional}
+    return op(*[there if name == "self" else given[name] for name in positional], **keywords)
 
 
 def empty_memory_format(

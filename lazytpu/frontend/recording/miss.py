@@ -20,7 +20,7 @@ from lazytpu.frontend.inference.dtype_support import check_dtypes, huge_numbers
 from lazytpu.frontend.inference.infer import infer
 from lazytpu.frontend.inference.platforms import check_platform
 from lazytpu.frontend.inference.size_support import check_dims
-from lazytpu.frontend.ops.creation import check_device
+from lazytpu.frontend.ops.creation import OtherDevice, check_device, check_place, elsewhere
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.codegen import KernelArgument
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
@@ -64,7 +64,7 @@ class RecordingKernel:
 def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[Any, ...]) -> Any:
     """Handle the error of a record that was rolled back; the recorder's lock is not held. A required cut is made, or
     the recorder cut where an operand is pending, and the op retried; an op on lists may be recorded one by one, and the
-    first state of an optimizer is not recorded at all. Any other error is raised."""
+    first state of an optimizer and tensors of other devices are not recorded at all. Any other error is raised."""
     if isinstance(error, PendingElsewhere):
         owner = error.value.recorder
         assert owner is not None
@@ -75,6 +75,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         r.cut(error.cause, call_site())
     elif isinstance(error, FirstState):
         return error.tensor()
+    elif isinstance(error, OtherDevice):
+        return elsewhere(k.op, dict(zip(k.schema_names, args, strict=True)))
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
     else:
@@ -100,6 +102,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     if fused and in_step and not parent.in_step:
         note_start(parent, key)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
+    check_place(bound)
     results = _infer_checked(k, r, args, bound)
     check_first_state(r, str(k.op), bound, results[0] if k.returns_one else None)
     outs = tuple(o for o, ret in zip(results, k.op._schema.returns, strict=True) if not _is_alias(ret))

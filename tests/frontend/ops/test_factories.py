@@ -128,3 +128,20 @@ def test_complex_numbers_fill_complex64_under_any_default_dtype_but_float64() ->
             assert made.dtype == expected.dtype and torch.equal(made.cpu(), expected)
     finally:
         torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like", "empty_like", "rand_like"])
+def test_tensors_like_one_of_the_device_are_made_where_it_is_said(name: str, device: str) -> None:
+    like = torch.ones(3, 4, device="tpu").t()
+    for _ in range(2):
+        result = getattr(torch, name)(like, device=device, dtype=torch.float64)
+        assert (result.device.type, result.stride(), result.dtype) == (device, (1, 4), torch.float64)
+
+
+def test_new_tensors_elsewhere() -> None:
+    like = torch.ones(3, device="tpu")
+    assert like.new_full((2,), 7, device="cpu").tolist() == [7, 7]
+    state = torch.tpu.get_rng_state()
+    assert torch.randint_like(like, 5, device="cpu").device.type == "cpu"
+    assert torch.equal(torch.tpu.get_rng_state(), state)
