@@ -33,7 +33,7 @@ class OtherDevice(Exception):
 def check_place(arguments: Mapping[str, Any]) -> None:
     """Raise OtherDevice when an op that would be recorded makes a tensor elsewhere: zeros_like(x, device="cpu")."""
     device = arguments.get("device")
-    if device is not None and device.type != "tpu":
+    if device is not None and device.type != "tpu" and "self" in arguments:
         raise OtherDevice
 
 
