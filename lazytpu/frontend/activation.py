@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from lazytpu.collection import loading
 from lazytpu.ports import DevicePort, EnginePort
 
 _start: Callable[[], None] | None = None
@@ -32,7 +33,8 @@ def activate() -> None:
         assert _start is not None, 'lazytpu has not registered the device "tpu"'
         _activated = True  # the start makes tensors
         try:
-            _start()
+            with loading():
+                _start()
         except BaseException:
             _activated = False
             raise

@@ -19,6 +19,7 @@ from torch._higher_order_ops.while_loop import while_loop_op
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
 from torch.autograd import forward_ad
+from torch.optim.optimizer import _use_grad_for_differentiable
 from torch.utils import _python_dispatch, checkpoint
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
@@ -61,6 +62,7 @@ current_node = torch._C._current_autograd_node
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
 MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is called; its `self` is the module
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__  # runs the step of `self`
+breaking_step = _use_grad_for_differentiable  # makes of a step one that breaks dynamo's graphs around itself
 SCALER_STATE = torch.amp.GradScaler._lazy_init_scale_growth_tracker.__code__  # makes the state of `self`
 without_keys = torch._C._ExcludeDispatchKeyGuard
 below_autograd = torch._C._AutoDispatchBelowAutograd

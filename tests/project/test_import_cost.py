@@ -94,3 +94,61 @@ told = add(torch.ones(1), 1).item(), hasattr(add.__wrapped__.__wrapped__, "__dyn
 print(*told, vars(torch._compile).get("getattr"))
 """
     assert run(code).split() == ["6.0", "False", "2.0", "True", "None"]
+
+
+def test_steps_of_optimizers_load_no_dynamo_and_break_its_graphs_once_it_is_there():
+    code = """
+import sys, torch
+from torch.optim import optimizer as steps
+torch.tpu.init()
+cpu = torch.ones(2, requires_grad=True)
+torch.optim.SGD([cpu])  # wraps the step of its class
+def made(name, trained, **options):
+    weight = torch.ones(2, device="tpu", requires_grad=trained)
+    weight.grad = 2 * weight.detach()
+    return weight, getattr(torch.optim, name)([weight], lr=0.1, **options)
+before = made("SGD", True)
+differentiable = made("SGD", False, differentiable=True)
+differentiable[0].grad.requires_grad_()
+for weight, optimizer in (before, made("Adam", True), differentiable):
+    optimizer.step()
+    assert torch.is_grad_enabled() and weight.grad_fn is None or optimizer is differentiable[1]
+assert differentiable[0].requires_grad
+with torch.no_grad():
+    made("Adam", True)[1].step()
+    assert not torch.is_grad_enabled()
+print(before[0].tolist(), "torch._dynamo" in sys.modules)
+import torch._dynamo
+(code,) = [c for c in steps._use_grad_for_differentiable.__code__.co_consts if hasattr(c, "co_code")]
+print(torch.optim.RMSprop.step.__code__ is code, torch.optim.SGD.step.__wrapped__.__code__ is code)
+before[1].step()
+print(before[0].tolist())
+"""
+    assert run(code).split() == ["[0.800000011920929,", "0.800000011920929]", "False", "True", "True",
+                                 "[0.6000000238418579,", "0.6000000238418579]"]  # fmt: skip
+
+
+def test_activation_is_not_interrupted_by_collections():
+    """What is garbage by then is found later, as ever, and what the script froze stays frozen."""
+    code = """
+import gc, sys, weakref
+import torch
+class Node:
+    pass
+node = Node()
+node.itself, gone = node, weakref.ref(node)
+if "freeze" in sys.argv:
+    gc.freeze()
+frozen = gc.get_freeze_count()
+collected = []
+gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
+gc.collect(0)
+del node, collected[:]
+torch.tpu.init()
+print(collected.count(2), gc.isenabled(), bool(gc.get_freeze_count()) == bool(frozen), gone() is None)
+gc.unfreeze()
+gc.collect()
+print(gone() is None)
+"""
+    assert run(code).split() == ["0", "True", "True", "False", "True"]
+    assert run(f"import sys; sys.argv.append('freeze'){code}").split() == ["0", "True", "True", "False", "True"]

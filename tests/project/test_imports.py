@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "version": set(),
     "readers": set(),
     "native_stack": set(),
+    "collection": set(),
     "settings": {"readers"},
     "options": {"settings"},
     "interrupts": {"native_stack"},
@@ -33,8 +34,12 @@ MAY_IMPORT = {
     "lowering": {"ir", "runtime"},
     "aten": {"ir", "trace"},
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
-    "engine": {"aten", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime", "trace"},
-    "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
+    "engine": {
+        "aten", "collection", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime",
+        "trace",
+    },
+    # the engine is given to it by `wiring`
+    "frontend": {"collection", "interrupts", "options", "ports", "settings", "trace"},
     "dynamo": {"frontend", "trace"},
     "wiring": {"dynamo", "engine", "frontend", "options"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from lazytpu.collection import no_collection
 from lazytpu.engine.compiling.target import target, untunable
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
@@ -90,7 +89,7 @@ class Compiler:
     def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """Find the trace in the index, or take it through import, passes and lowering. Raises ImportFailure and
         PassError, and RecompileError when there were too many recompiles already."""
-        with self._preparing, _no_collection():
+        with self._preparing, no_collection():
             records = trace.state.records()
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead) as making:
@@ -245,17 +244,3 @@ def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str)
         dumps.write_trace(folder, number, name, about)
     if reason.text:
         dumps.write_reason(folder, number, name, reason.reason())
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection inside: a module has a hundred thousand objects, all alive, and with torch and jax loaded
-    one full collection takes 0.15 s of CPU."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
