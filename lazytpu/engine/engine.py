@@ -29,6 +29,7 @@ from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
 from lazytpu.ports import EnginePort, OpFacts
 from lazytpu.runtime.buffer import MEMORY
+from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
@@ -64,7 +65,8 @@ class Engine(EnginePort):
         self.transfers = Transfers(self.inflight, self.memory)
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
-        close_at_exit([self.inflight.close, self.background.close])
+        ahead = programs.foresee()
+        close_at_exit([self.inflight.close, self.background.close, *([] if ahead is None else [ahead.close])])
 
     @property
     def answers(self) -> Constants:

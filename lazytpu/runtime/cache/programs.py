@@ -11,6 +11,7 @@ from typing import Any
 
 from lazytpu.runtime import client, host_functions
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
+from lazytpu.runtime.cache.foreseen import Foreseen, command, spare_core
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.errors import LoadError
 from lazytpu.runtime.mlir import func, ir, passmanager
@@ -111,6 +112,9 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
 
 
 def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
+    ahead = _foreseen()
+    if ahead is not None:
+        ahead.missed()
     functions = host_functions.called_by(module)
     start = time.perf_counter()
     program = Program.compile(module, name=name, device=device, options=OPTIONS, key=key)
@@ -121,11 +125,33 @@ def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
     return Obtained(program, True, elapsed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An executable, and what its entry, of so many bytes, says of it."""
+
+    executable: client.Executable
+    signature: Signature
+    name: str
+    size: int
+
+
 def load(key: str, *, name: str | None = None, device: int = 0) -> Program | None:
     """The program of that key from disk, or None. `name` is for messages; without one it is what it was stored with.
 
     One that does not load here is removed, with a warning.
     """
+    ahead = _foreseen()
+    loaded = None if ahead is None or device else ahead.claim(key)
+    loaded = loaded or _load(key, device)
+    if loaded is None:
+        return None
+    if ahead is not None:
+        ahead.used(key, loaded.size)
+    TRAFFIC.note(hit=True)
+    return Program(loaded.executable, loaded.signature, name=name or loaded.name, device=device, key=key)
+
+
+def _load(key: str, device: int = 0) -> _Loaded | None:
     entry = store().get(KIND, key)
     if entry is None:
         return None
@@ -139,8 +165,26 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
         return None
-    TRAFFIC.note(hit=True)
-    return Program(executable, signature, name=name or str(entry.about.get("name")), device=device, key=key)
+    return _Loaded(executable, signature, str(entry.about.get("name")), len(entry.payload))
+
+
+_AHEAD: list[Foreseen[_Loaded]] = []  # of this process: one, or none
+
+
+def foresee() -> Foreseen[_Loaded] | None:
+    """Begin to load what the last run of this command used, where it was noted and a core is free for it. None where
+    that is not done. Call it once; the client is there."""
+    called = command() if spare_core() and store().root is not None else None
+    if called is None:
+        return None
+    ahead = Foreseen(store(), called, _load)
+    _AHEAD[:] = [ahead]
+    ahead.begin()
+    return ahead
+
+
+def _foreseen() -> Foreseen[_Loaded] | None:
+    return _AHEAD[0] if _AHEAD and _AHEAD[0].store is store() else None
 
 
 def save(program: Program, key: str, functions: Sequence[str], compile_ms: float) -> bool:
@@ -154,7 +198,11 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
     payload = client.serialize(program.executable)
     if payload is None:
         return False
-    return store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
+    stored = store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
+    ahead = _foreseen()
+    if stored and ahead is not None:
+        ahead.used(key, len(payload))
+    return stored
 
 
 def describe(name: str, signature: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:
