@@ -67,6 +67,8 @@ class Engine(EnginePort):
         MEMORY.limit, MEMORY.available = limit(), available
         ahead = programs.foresee()
         close_at_exit([self.inflight.close, self.background.close, *([] if ahead is None else [ahead.close])])
+        if ahead is not None:
+            ahead.begin()
 
     @property
     def answers(self) -> Constants:

@@ -47,10 +47,14 @@ class Foreseen(Generic[Loaded]):
 
     def begin(self) -> None:
         """Load the listed programs on a thread, in the order of their first use."""
-        if self._loading:
-            work = list(self._loading.items())
-            self._thread = threading.Thread(target=self._work, args=(work,), name="lazytpu loader", daemon=True)
-            self._thread.start()
+        work = list(self._loading.items())
+        thread = threading.Thread(target=self._work, args=(work,), name="lazytpu loader", daemon=True)
+        if work:
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads
+                return
+            self._thread = thread
 
     def claim(self, key: str) -> Loaded | None:
         """What `load` gave for a key, once; waits while it is being loaded. None when nobody has begun to."""
@@ -68,7 +72,7 @@ class Foreseen(Generic[Loaded]):
             if key in self._listed:
                 return
             self._listed = list(self._used)
-            about = {"name": Path(sys.argv[0]).name, "environment": environment_digest()}
+            about = {"name": Path(sys.argv[0]).name}
             self.store.put(KIND, self.command, json.dumps(self._listed).encode(), about)
 
     def missed(self) -> None:

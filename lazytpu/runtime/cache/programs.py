@@ -172,14 +172,13 @@ _AHEAD: list[Foreseen[_Loaded]] = []  # of this process: one, or none
 
 
 def foresee() -> Foreseen[_Loaded] | None:
-    """Begin to load what the last run of this command used, where it was noted and a core is free for it. None where
-    that is not done. Call it once; the client is there."""
+    """What the last run of this command used, for the caller to `begin` to load; what this run uses is noted from now
+    on. None where no core is free for it, or no list can be kept."""
     called = command() if spare_core() and store().root is not None else None
     if called is None:
         return None
     ahead = Foreseen(store(), called, _load)
     _AHEAD[:] = [ahead]
-    ahead.begin()
     return ahead
 
 

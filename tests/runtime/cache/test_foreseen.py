@@ -1,0 +1,187 @@
+"""What a command used is loaded by its next run; a list that is wrong changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazytpu.runtime.cache import foreseen
+from lazytpu.runtime.cache.foreseen import KIND, MOST, Foreseen
+from lazytpu.runtime.cache.store import CacheWarning, Store
+from tests import zygote
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = "c" * 64
+A, B, C = ("a" * 64, "b" * 64, "d" * 64)
+
+
+class Loader:
+    """A `load` that notes what it loads, and waits for `go`."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, key: str) -> str | None:
+        self.loaded.append(key)
+        self.begun.set()
+        assert self.go.wait(10)
+        if key == C:
+            raise OSError("no memory")
+        return None if key == B else f"program {key[0]}"
+
+
+def run(folder: Path, *used: str, load: Loader | None = None) -> Foreseen[str]:
+    """A process that uses some programs, not begun."""
+    made = Foreseen[str](Store(folder), COMMAND, load or Loader())
+    for key in used:
+        made.used(key, 100)
+    return made
+
+
+def listed(folder: Path) -> list[str] | None:
+    entry = Store(folder).get(KIND, COMMAND)
+    return None if entry is None else json.loads(entry.payload)
+
+
+def test_the_next_run_loads_what_the_last_one_used(tmp_path: Path):
+    run(tmp_path, A, B, A)
+    load = Loader()
+    ahead = run(tmp_path, load=load)
+    ahead.begin()
+    assert load.begun.wait(10)
+    threading.Timer(0.05, load.go.set).start()
+    assert ahead.claim(A) == "program a", "it is waited for while it is being loaded"
+    assert ahead.claim(B) is None and ahead.claim(A) is None, "each can be had once, and what does not load never"
+    assert ahead.close(time.monotonic() + 10)
+
+
+def test_what_nobody_has_begun_to_load_is_left_to_the_caller(tmp_path: Path):
+    run(tmp_path, A, B)
+    load = Loader()
+    ahead = run(tmp_path, load=load)
+    ahead.begin()
+    assert load.begun.wait(10)
+    assert ahead.claim(B) is None
+    load.go.set()
+    assert ahead.close(time.monotonic() + 10) and load.loaded == [A]
+
+
+def test_an_unexpected_error_is_raised_where_the_program_is_wanted(tmp_path: Path):
+    run(tmp_path, C)
+    load = Loader()
+    ahead = run(tmp_path, load=load)
+    load.go.set()
+    ahead.begin()
+    assert load.begun.wait(10)
+    with pytest.raises(OSError, match="no memory"):
+        ahead.claim(C)
+
+
+def test_a_program_that_must_be_compiled_ends_the_loading(tmp_path: Path):
+    run(tmp_path, A, B)
+    load = Loader()
+    ahead = run(tmp_path, load=load)
+    ahead.begin()
+    assert load.begun.wait(10)
+    ahead.missed()
+    load.go.set()
+    assert ahead.close(time.monotonic() + 10) and load.loaded == [A] and ahead.claim(A) is None
+
+
+def test_the_end_of_the_process_waits_for_one_program_only_so_long(tmp_path: Path):
+    run(tmp_path, A, B)
+    load = Loader()
+    ahead = run(tmp_path, load=load)
+    ahead.begin()
+    assert load.begun.wait(10)
+    assert not ahead.close(time.monotonic() + 0.01)
+    load.go.set()
+    assert ahead.close(float("inf")) and load.loaded == [A]
+
+
+def test_the_list_is_written_only_when_something_is_new(tmp_path: Path):
+    run(tmp_path, A, B)
+    before = Store(tmp_path).get(KIND, COMMAND)
+    run(tmp_path, B, A)
+    run(tmp_path, A)
+    after = Store(tmp_path).get(KIND, COMMAND)
+    assert before is not None and after is not None and before.created == after.created
+    run(tmp_path, A, C)
+    assert listed(tmp_path) == [A, C]
+    run(tmp_path, A, C, B)
+    assert listed(tmp_path) == [A, C, B]
+
+
+def test_lists_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run(tmp_path, *(f"{number:064x}" for number in range(2 * MOST)))
+    assert len(listed(tmp_path) or ()) == MOST
+    monkeypatch.setattr(foreseen, "BYTES", 250)
+    run(tmp_path, A, B, C)
+    assert listed(tmp_path) == [A, B]
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", b"[1]", b"\xff", json.dumps([A] * 17).encode()])
+def test_a_list_that_is_none_is_removed(tmp_path: Path, payload: bytes):
+    Store(tmp_path).put(KIND, COMMAND, payload, {"name": "x"})
+    with pytest.warns(CacheWarning, match="list of at most|Expecting|decode"):
+        ahead = run(tmp_path)
+    ahead.begin()
+    assert listed(tmp_path) is None and ahead.claim(A) is None and ahead.close(0)
+
+
+def test_a_key_that_names_no_file_is_never_looked_for(tmp_path: Path):
+    Store(tmp_path).put(KIND, COMMAND, json.dumps(["../../etc/passwd", A]).encode(), {"name": "x"})
+    load = Loader()
+    load.go.set()
+    ahead = run(tmp_path, load=load)
+    ahead.begin()
+    ahead.claim(A)
+    assert ahead.close(time.monotonic() + 10) and set(load.loaded) <= {A}
+
+
+SCRIPT = """
+import json, sys
+import torch
+from lazytpu.runtime.cache import programs
+
+programs.spare_core = lambda: True
+claimed = []
+claim = programs.Foreseen.claim
+programs.Foreseen.claim = lambda self, key: [claimed.append(found := claim(self, key)), found][1]
+torch.tpu.init()
+(ahead,) = programs._AHEAD
+if ahead._thread is not None:
+    ahead._thread.join()
+x = torch.arange(float(sys.argv[1])).to("tpu")
+print(json.dumps([(x * 3 + 1).sum().item(), [found is not None for found in claimed]]))
+"""
+
+
+def test_a_process_uses_what_its_thread_has_loaded(empty_cache: Path, tmp_path: Path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+
+    def once(size: str) -> Any:
+        done = zygote.run([str(script), size], env=environment, check=True)
+        assert done.stderr == ""
+        return json.loads(done.stdout)
+
+    (value, first), again, other = once("4"), once("4"), once("5")
+    assert value == 22 and not any(first)
+    assert again == [22, [True]]
+    assert other[0] == 35 and not any(other[1]), "other arguments are another command"
+    assert sorted(entry.about["name"] for entry in Store(empty_cache).entries(KIND)) == ["train.py"] * 2
+    for entry in Store(empty_cache).entries("program"):  # the list names a program that is damaged
+        path = empty_cache / "entries" / f"{entry.key}.program"
+        path.write_bytes(path.read_bytes()[:-1])
+    done = zygote.run([str(script), "4"], env={**environment, "PYTHONWARNINGS": "default"}, check=True)
+    value, claimed = json.loads(done.stdout)
+    assert value == 22 and not any(claimed) and "CacheWarning" in done.stderr
