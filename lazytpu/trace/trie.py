@@ -82,8 +82,11 @@ class State:
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
-    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result. `constants`
-    says for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
+    begin one here, before which the trace is cut. `place` says which call of a model the last record belongs to, if
+    nothing is kept for a backward pass. `in_graph` says whether autograd keeps, or made, a record up to here.
+    `copies` are the keys here that read views at varying offsets, and `boxed` the slots of such tensors up to here (see
+    lazytpu/frontend/recording/offsets.py). `checks` says whether a record up to here has no result. `constants` says
+    for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -91,12 +94,15 @@ class State:
 
     __slots__ = (
         "__weakref__",
+        "boxed",
         "checks",
         "constants",
+        "copies",
         "depth",
         "edges",
         "ends",
         "expected",
+        "in_graph",
         "in_step",
         "inputs",
         "key",
@@ -105,6 +111,7 @@ class State:
         "numbers",
         "outs",
         "parent",
+        "place",
         "plan",
         "recorded",
         "slots",
@@ -138,7 +145,13 @@ class State:
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends: str | None = None
         self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
+        self.in_graph: bool = (parent is not None and parent.in_graph) or any(
+            r.in_graph or r.in_backward for r in self.recorded
+        )
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
+        self.place: Any = None
+        self.copies: set[tuple[Any, ...]] | tuple[()] = ()
+        self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
 

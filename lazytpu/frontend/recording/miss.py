@@ -26,13 +26,14 @@ from lazytpu.frontend.recording.codegen import KernelArgument
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
+from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_idle, note_start
-from lazytpu.frontend.recording.step_starts import belongs_to_step, is_differentiated
+from lazytpu.frontend.recording.step_starts import belongs_to_step, is_differentiated, place_of_call
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.ports import OpFacts
-from lazytpu.trace.cuts import THREAD
+from lazytpu.trace.cuts import AGAIN, THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
@@ -77,6 +78,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         return error.tensor()
     elif isinstance(error, OtherDevice):
         return elsewhere(k.op, dict(zip(k.schema_names, args, strict=True)))
+    elif isinstance(error, VaryingOffset):
+        args = tuple(error.arguments(r, args))
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
     else:
@@ -101,6 +104,12 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     in_step = parent.in_step or belongs_to_step(args)
     if fused and in_step and not parent.in_step:
         note_start(parent, key)
+    place = None
+    if fused and in_step and not (parent.in_graph or is_differentiated(args) or backward_id() != -1):
+        place, again = place_of_call(r, parent)
+        if again:
+            note_start(parent, key, AGAIN)
+    check_offsets(r, parent, k.arguments, key, args)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     check_place(bound)
     results = _infer_checked(k, r, args, bound)
@@ -135,6 +144,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         in_graph=in_graph,
     )
     state = State(parent, record, outs[0] if k.returns_one else results, slots, len(r.buffers), len(r.numbers))
+    state.place = place
     if huge_numbers(bound):
         activation.engine().check_import(state)
     if fused:
