@@ -28,8 +28,8 @@ from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
-from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_idle, note_start
-from lazytpu.frontend.recording.step_starts import belongs_to_step, is_differentiated, place_of_call
+from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_branch, note_idle, note_start
+from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.ports import OpFacts
@@ -104,12 +104,15 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     in_step = parent.in_step or belongs_to_step(args)
     if fused and in_step and not parent.in_step:
         note_start(parent, key)
-    place = None
-    if fused and in_step and not (parent.in_graph or is_differentiated(args) or backward_id() != -1):
-        place, again = place_of_call(r, parent)
+    call = None
+    if fused and in_step and backward_id() == -1:
+        call, again = called_again(r, parent)
         if again:
             note_start(parent, key, AGAIN)
     check_offsets(r, parent, k.arguments, key, args)
+    if fused and parent.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
+        if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:
+            note_branch(parent, key)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     check_place(bound)
     results = _infer_checked(k, r, args, bound)
@@ -142,9 +145,9 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         in_backward=backward_id() != -1,
         in_step=in_step,
         in_graph=in_graph,
+        call=call,
     )
     state = State(parent, record, outs[0] if k.returns_one else results, slots, len(r.buffers), len(r.numbers))
-    state.place = place
     if huge_numbers(bound):
         activation.engine().check_import(state)
     if fused:

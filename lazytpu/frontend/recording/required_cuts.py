@@ -8,7 +8,7 @@ from typing import Any
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.options import options
-from lazytpu.trace.cuts import BEGIN, IDLE, KNOWN, LIMIT, STEP
+from lazytpu.trace.cuts import BEGIN, BRANCH, IDLE, LIMIT, STEP
 from lazytpu.trace.trie import Ended, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
@@ -27,21 +27,13 @@ class TraceLimitWarning(UserWarning):
 
 
 def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> None:
-    """Raise CutRequired when the trace that is at `parent` has to be cut before the record of `key`.
-
-    Where a model is evaluated, each batch may go on in another way, as with a `cat` of results that grow. A trace that
-    ended at `parent` before has a program, and is not compiled again as part of a longer one. A training step is always
-    one program: its activations would be results of one and inputs of the next.
-    """
+    """Raise CutRequired when the trace that is at `parent` has to be cut before the record of `key`."""
     if isinstance(parent, Ended):
         raise CutRequired(STEP)
     if fused and parent.ends is not None:
         raise CutRequired(parent.ends)
     if fused and key in parent.starts:
         raise CutRequired(BEGIN)
-    if fused and parent.in_step and not parent.in_graph and parent.plan is not None and parent.plan.programs:
-        parent.starts = {*parent.starts, key}
-        raise CutRequired(KNOWN)
     if parent.depth >= options.trace_limit:
         _warn_full(parent.depth)
         raise CutRequired(LIMIT)
@@ -53,6 +45,15 @@ def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
     if parent.depth:
         parent.starts = {*parent.starts, key}
         raise CutRequired(cause)
+
+
+def note_branch(parent: State, key: tuple[Any, ...]) -> None:
+    """The results of an evaluated model are used in another way than before, as by a `cat` of results that grow: cut,
+    now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
+    a program from now on, if no trace ended there yet."""
+    if parent.next or (parent.plan is not None and parent.plan.known):
+        parent.starts = {*parent.starts, key}
+        raise CutRequired(BRANCH)
 
 
 def note_idle(state: State) -> None:

@@ -3,9 +3,9 @@
 Shuffling, scaling or augmenting a batch on the device may differ each time, and the step's program would differ too if
 the step were recorded after it.
 
-Where nothing is kept for a backward pass, each call of a model from the same place is a step: the rounds of a sampler
-and the batches of an evaluation are then the same trace, however many there are and whatever is done with the results.
-Checked on a miss only.
+Where nothing is kept for a backward pass, each call of a model is a step: the rounds of a sampler and the batches of an
+evaluation are then the same trace, however many there are and whatever is done with the results. Checked on a miss
+only.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import torch
 from torch import nn
 
+from lazytpu.frontend.recording.lines import user_place
 from lazytpu.frontend.torch_private import MODULE_CALL, backward_id
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
@@ -73,29 +74,52 @@ class _Call(NamedTuple):
     running: ReferenceType[Any]
 
 
+FEW = 4  # a trace that is kept for a backward pass has a result alive in this many records, or fewer
 _calls: WeakKeyDictionary[Recorder, _Call] = WeakKeyDictionary()
 
 
-def place_of_call(r: Recorder, parent: State) -> tuple[Any, bool]:
-    """The model whose call the op belongs to and the place of that call, None outside of any; and whether that model
-    was called from that place before, in the trace that is at `parent`.
+def called_again(r: Recorder, parent: State) -> tuple[str | None, bool]:
+    """The kind of model whose call the op belongs to, None outside of any; and whether that call begins a step: such a
+    model was called before in the trace that is at `parent`, and nothing of the trace is kept for a backward pass.
 
     A call is known by the bound method that torch makes for it. One whose `forward` is a plain function, which outlives
     its calls, is told from the one before it only if something was recorded between them.
     """
     call = _outermost_call(sys._getframe(1))
-    if call is None or call.f_back is None or call.f_back.f_back is None:  # between them is Module._wrapped_call_impl
+    if call is None:
         return None, False
-    caller, forward = call.f_back.f_back, call.f_locals["forward_call"]
-    place = id(call.f_locals["self"]), caller.f_code, caller.f_lasti
-    last = _calls.get(r)
-    _calls[r] = _Call(r.epoch, ref(forward))
-    if parent.place != place:
-        return place, _has(parent, place)
-    return place, last is not None and last.epoch == r.epoch and last.running() is not forward
+    module, forward = call.f_locals["self"], call.f_locals["forward_call"]
+    kind, last, epoch = _kind(module, call), _calls.get(r), r.epoch
+    _calls[r] = _Call(epoch, ref(forward))
+    if last is not None and last.running() is forward:
+        return kind, False
+    follows = bool(parent.recorded) and parent.recorded[-1].call == kind
+    if follows and (last is None or last.epoch != epoch):  # the same call: what it recorded before was known
+        return kind, False
+    return kind, _has(parent, kind) and not _trains(module) and not keeps_graph(r, parent)
 
 
-def _has(state: State | None, place: Any) -> bool:
-    while state is not None and state.place != place:
+def _kind(module: nn.Module, call: FrameType) -> str:
+    """The name of the module's class. One of torch is a part of many models: with it goes where it is called."""
+    cls = type(module)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return f"{name} at {user_place(call)}" if name.startswith("torch.") else name
+
+
+def _has(state: State | None, kind: str) -> bool:
+    while state is not None and all(record.call != kind for record in state.recorded):
         state = state.parent
     return state is not None
+
+
+def _trains(module: nn.Module) -> bool:
+    return torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
+
+
+def keeps_graph(r: Recorder, state: State) -> bool:
+    """Whether autograd keeps results of the trace that is at `state` for a backward pass. An evaluation has the states
+    of a training step for as long as it records the same; but then few of its results are alive."""
+    if state.in_backward or not state.in_graph:
+        return state.in_backward
+    values = [value for reference in r.values if (value := reference()) is not None]
+    return FEW * sum(value.buffer is None for value in values) > state.depth
