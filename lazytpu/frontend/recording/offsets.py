@@ -94,8 +94,9 @@ def check_offsets(r: Recorder, parent: State, arguments: Sequence[KernelArgument
         return
     varying = [read for read in reads if value_of(args[read.argument]).slot in parent.boxed and _is_admitted(key, read)]
     for general in parent.copies:
-        if _general(key, [i for i, token in enumerate(general) if _is_view(token) and token[3] is ANY]) == general:
-            varying += [read for read in reads if _is_view(general[read.token]) and general[read.token][3] is ANY]
+        places = [place for place, token in enumerate(general) if _is_view(token) and token[3] is ANY]
+        if _general(key, places) == general:
+            varying += [read for read in reads if read.token in places]
     if varying:
         raise VaryingOffset(list({read.token: read for read in varying}.values()))
     for other, child in list(parent.next.items()):
@@ -127,10 +128,10 @@ def _is_admitted(key: Key, read: _Read) -> bool:
 
 
 def _general(key: Key, places: Sequence[int]) -> Key:
-    """The key with any offset in these places, which are views in it."""
+    """The key with any offset in these places; empty if there is no view in one of them."""
     tokens = list(key)
     for place in places:
-        if not _is_view(tokens[place]):
+        if place >= len(key) or not _is_view(key[place]):
             return ()
         base, shape, stride, _, dtype = tokens[place]
         tokens[place] = base, shape, stride, ANY, dtype
