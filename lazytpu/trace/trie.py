@@ -41,7 +41,7 @@ class Record:
 
     `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
     follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
-    it for a backward pass. `tuned` says whether the passes for its program are to be chosen for it.
+    it for a backward pass, and `call` the kind of model whose call recorded it. `tuned` says whether the passes for its program are to be chosen for it.
     """
 
     op: Any
@@ -56,6 +56,7 @@ class Record:
     in_backward: bool = False
     in_step: bool = False
     in_graph: bool = False
+    call: str | None = None
     tuned: bool = False
 
     @property
@@ -82,8 +83,11 @@ class State:
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
-    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result. `constants`
-    says for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
+    begin one here, before which the trace is cut. `in_graph` says whether autograd kept a record up to here when it was
+    made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
+    offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
+    whether a record up to here has no result. `constants` says for the slots that were read here how each is computed
+    from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -91,12 +95,16 @@ class State:
 
     __slots__ = (
         "__weakref__",
+        "boxed",
         "checks",
         "constants",
+        "copies",
         "depth",
         "edges",
         "ends",
         "expected",
+        "in_backward",
+        "in_graph",
         "in_step",
         "inputs",
         "key",
@@ -138,7 +146,13 @@ class State:
         self.loop: tuple[int, int] | None = None if parent is None else parent.loop
         self.ends: str | None = None
         self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
+        self.in_graph: bool = (parent is not None and parent.in_graph) or any(r.in_graph for r in self.recorded)
+        self.in_backward: bool = (parent is not None and parent.in_backward) or any(
+            r.in_backward for r in self.recorded
+        )
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
+        self.copies: set[tuple[Any, ...]] | tuple[()] = ()
+        self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
 
@@ -190,6 +204,11 @@ class CutPlan:
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     checks: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a program, or one is being compiled."""
+        return bool(self.programs or self.jobs)
 
     @staticmethod
     def of(state: State) -> CutPlan:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
 from lazytpu.aten.registry import rule
+from lazytpu.aten.views.steps import INDEX
 from lazytpu.aten.views.access import Base, View, write
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
     from xdsl.ir import SSAValue
 
+    from lazytpu.aten.scalars import Scalar
     from lazytpu.ir.builder import Builder
 
 
@@ -150,3 +152,13 @@ def as_strided_scatter(
 ) -> SSAValue:
     """`self`, taken as stored row-major, with `src` written through a view of its storage."""
     return _through(b, self, src, size, stride, storage_offset or 0)
+
+
+@rule("lazytpu.box.default", numbers=("starts",))
+def box(b: Builder, self: SSAValue, dims: Sequence[int], starts: Sequence[Scalar], sizes: Sequence[int]) -> SSAValue:
+    """Of each dimension in `dims`, `sizes` elements from `starts` on, which are in bounds; all of the others."""
+    shape = list(shape_of(self))
+    begins = [b.constant(0, INDEX) for _ in shape]
+    for dim, start, size in zip(dims, starts, sizes, strict=True):
+        begins[dim], shape[dim] = b.scalar(start, INDEX), size
+    return b.dynamic_slice(self, begins, shape)

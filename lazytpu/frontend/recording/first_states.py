@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
@@ -30,9 +30,11 @@ _FILLS: dict[str, int | str] = {
     **dict.fromkeys(("aten.full.default", "aten.full_like.default", "aten.new_full.default"), "fill_value"),
 }
 
-# Where in the trie each optimizer made state, and in which trace. One that fills memory there in another trace does so
-# in every step, and what it fills is recorded from then on (None).
-_made: WeakKeyDictionary[Any, WeakKeyDictionary[State, int] | None] = WeakKeyDictionary()
+# By the id of each optimizer that made state, which may define equality and then be no key: where in the trie, and in
+# which trace. One that fills memory there in another trace does so in every step, and what it fills is recorded from
+# then on (None).
+_makers: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_made: dict[int, WeakKeyDictionary[State, int] | None] = {}
 
 
 class FirstState(Exception):
@@ -60,11 +62,16 @@ def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: La
     maker = _maker(sys._getframe(1))
     if maker is None:
         return
-    states = _made.setdefault(maker, WeakKeyDictionary())
+    if _makers.get(id(maker)) is not maker:
+        _makers[id(maker)] = maker
+        _made[id(maker)] = WeakKeyDictionary()
+        for gone in _made.keys() - _makers.keys():
+            del _made[gone]
+    states = _made[id(maker)]
     if states is None:
         return
     if states.setdefault(r.state, r.epoch) != r.epoch:
-        _made[maker] = None
+        _made[id(maker)] = None
         return
     raise FirstState(layout, bound[fill] if isinstance(fill, str) else fill)
 

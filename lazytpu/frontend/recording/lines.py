@@ -49,6 +49,12 @@ def _user_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def user_place(frame: FrameType | None) -> str:
+    """Where the user's program called what runs in `frame`; empty if it did not."""
+    frame = _user_frame(frame)
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 class CallSite:
     """A place in the user's program that is noted at every upload: it costs 0.3 us, a SourceLine 1.2."""
 

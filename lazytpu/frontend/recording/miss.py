@@ -26,13 +26,14 @@ from lazytpu.frontend.recording.codegen import KernelArgument
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
+from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
-from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_idle, note_start
-from lazytpu.frontend.recording.step_starts import belongs_to_step, is_differentiated
+from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_branch, note_idle, note_start
+from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
 from lazytpu.ports import OpFacts
-from lazytpu.trace.cuts import THREAD
+from lazytpu.trace.cuts import AGAIN, THREAD
 from lazytpu.trace.loops import watch
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import Number, Operand, Record, State
@@ -77,6 +78,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         return error.tensor()
     elif isinstance(error, OtherDevice):
         return elsewhere(k.op, dict(zip(k.schema_names, args, strict=True)))
+    elif isinstance(error, VaryingOffset):
+        args = tuple(error.arguments(r, args))
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
     else:
@@ -101,6 +104,15 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
     in_step = parent.in_step or belongs_to_step(args)
     if fused and in_step and not parent.in_step:
         note_start(parent, key)
+    call = None
+    if fused and in_step and backward_id() == -1:
+        call, again = called_again(r, parent)
+        if again:
+            note_start(parent, key, AGAIN)
+    check_offsets(r, parent, k.arguments, key, args)
+    if fused and parent.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
+        if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:
+            note_branch(parent, key)
     bound = {name: v for name, v in zip(k.schema_names, args, strict=True) if v is not ABSENT}
     check_place(bound)
     results = _infer_checked(k, r, args, bound)
@@ -133,6 +145,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         in_backward=backward_id() != -1,
         in_step=in_step,
         in_graph=in_graph,
+        call=call,
     )
     state = State(parent, record, outs[0] if k.returns_one else results, slots, len(r.buffers), len(r.numbers))
     if huge_numbers(bound):

@@ -8,7 +8,7 @@ from typing import Any
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.options import options
-from lazytpu.trace.cuts import BEGIN, IDLE, LIMIT, STEP
+from lazytpu.trace.cuts import BEGIN, BRANCH, IDLE, LIMIT, STEP
 from lazytpu.trace.trie import Ended, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
@@ -39,12 +39,21 @@ def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> Non
         raise CutRequired(LIMIT)
 
 
-def note_start(parent: State, key: tuple[Any, ...]) -> None:
+def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
     """A step begins with the record of `key`: raise CutRequired if anything was recorded before it, now and in later
     traces."""
     if parent.depth:
         parent.starts = {*parent.starts, key}
-        raise CutRequired(BEGIN)
+        raise CutRequired(cause)
+
+
+def note_branch(parent: State, key: tuple[Any, ...]) -> None:
+    """The results of an evaluated model are used in another way than before, as by a `cat` of results that grow: cut,
+    now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
+    a program from now on, if no trace ended there yet."""
+    if parent.next or (parent.plan is not None and parent.plan.known):
+        parent.starts = {*parent.starts, key}
+        raise CutRequired(BRANCH)
 
 
 def note_idle(state: State) -> None:

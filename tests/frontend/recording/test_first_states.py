@@ -118,3 +118,13 @@ def test_with_ops_that_run_at_once_the_state_is_an_op_like_others() -> None:
     with lazytpu.mode("strict"):
         _, parameters = train("tpu", torch.optim.AdamW)
     torch.testing.assert_close(parameters, train("cpu", torch.optim.AdamW)[1])
+
+
+def test_an_optimizer_that_defines_equality() -> None:
+    class Equal(torch.optim.AdamW):
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    counts, parameters = train("tpu", Equal)
+    torch.testing.assert_close(parameters, train("cpu", Equal)[1])
+    assert counts[0] == counts[-1] <= 1

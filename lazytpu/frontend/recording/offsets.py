@@ -1,0 +1,160 @@
+"""Views at an index that varies: `x[i]` with a Python int is a view, whose offset is part of the program until it varies.
+
+In `for t in range(100): y = y * a[t]` each round would be a record of its own, as `a[t]` is another view each time. When
+a state of the trie sees an op again that reads one tensor at another offset, it reads a copy instead from then on: a
+box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later in that trace, so do other views of this
+tensor. Checked on misses only: an op that reads a box is recorded as two, after a look-up that fails.
+
+Boxes are what integers and slices without a step cut out of a contiguous tensor: other views stay part of the program,
+and so do the offsets at which an op writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.recording.codegen import KernelArgument
+from lazytpu.frontend.recording.tensors import value_of, wrap
+from lazytpu.frontend.torch_private import META, as_strided
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.trie import State
+from lazytpu.trace.value import Layout, row_major
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("box(Tensor self, int[] dims, int[] starts, int[] sizes) -> Tensor")
+
+Key = tuple[Any, ...]
+
+
+class Varies:
+    """Stands in a key where the offset of a view would be."""
+
+    def __repr__(self) -> str:
+        return "ANY OFFSET"
+
+
+ANY = Varies()
+
+
+class Box(NamedTuple):
+    """A part of a tensor: of each dimension in `dims`, `sizes` elements from `starts` on; all of the others."""
+
+    dims: list[int]
+    starts: list[int]
+    sizes: list[int]
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of the part of the tensor's memory that it is a view of, in a tensor of its size."""
+        box = torch.ops.lazytpu.box.default(wrap(value_of(tensor)), *self)
+        return as_strided(META, box, tensor.shape, row_major(tuple(tensor.shape)), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An argument that is a box: its place in the key, and among the arguments."""
+
+    token: int
+    argument: int
+    box: Box
+
+
+@override("lazytpu.box.default")
+def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int]) -> torch.Tensor:
+    size_of = dict(zip(dims, sizes, strict=True))
+    return self.new_empty([size_of.get(dim, size) for dim, size in enumerate(self.shape)])
+
+
+class VaryingOffset(Exception):
+    """An op reads views whose offsets vary: it is recorded with copies of them in place of its arguments. Users never
+    see this."""
+
+    def __init__(self, reads: Sequence[_Read]):
+        super().__init__(reads)
+        self.reads = reads
+
+    def arguments(self, r: Recorder, args: Sequence[Any]) -> list[Any]:
+        """The op's arguments, with the copies, which are recorded."""
+        found = list(args)
+        for read in self.reads:
+            view = args[read.argument]
+            found[read.argument] = read.box.of(view)
+            r.state.boxed |= {value_of(view).slot}
+        return found
+
+
+def check_offsets(r: Recorder, parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
+    """Raise VaryingOffset when the op that comes next reads views whose offsets vary."""
+    reads = list(_reads(arguments, key, args))
+    if not reads:
+        return
+    varying = [read for read in reads if value_of(args[read.argument]).slot in parent.boxed and _is_admitted(key, read)]
+    for general in parent.copies:
+        places = [place for place, token in enumerate(general) if _is_view(token) and token[3] is ANY]
+        if _general(key, places) == general:
+            varying += [read for read in reads if read.token in places]
+    if varying:
+        raise VaryingOffset(list({read.token: read for read in varying}.values()))
+    for other, child in list(parent.next.items()):
+        if other[0] == key[0] and len(other) == len(key) and other != key:
+            places = [read.token for read in reads if other[read.token] != key[read.token]]
+            general = _general(key, places)
+            if general == _general(other, places):
+                parent.copies = {*parent.copies, general}
+                parent.remove(child)
+                raise VaryingOffset([read for read in reads if read.token in places])
+
+
+def _reads(arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> Iterator[_Read]:
+    keyed = [i for i, a in enumerate(arguments) if a.kind != "generator"]
+    for token, index in enumerate(keyed, 1):
+        if arguments[index].kind == "tensor" and not arguments[index].written and _is_view(key[token]):
+            box = box_of(value_of(args[index]).layout, args[index])
+            if box is not None:
+                yield _Read(token, index, box)
+
+
+def _is_view(token: Any) -> bool:
+    return type(token) is tuple and len(token) == 5
+
+
+def _is_admitted(key: Key, read: _Read) -> bool:
+    """Whether the trace used the tensor before this op: else its slot is not known yet."""
+    return type(key[read.token][0]) is int
+
+
+def _general(key: Key, places: Sequence[int]) -> Key:
+    """The key with any offset in these places; empty if there is no view in one of them."""
+    tokens = list(key)
+    for place in places:
+        if place >= len(key) or not _is_view(key[place]):
+            return ()
+        base, shape, stride, _, dtype = tokens[place]
+        tokens[place] = base, shape, stride, ANY, dtype
+    return tuple(tokens)
+
+
+def box_of(layout: Layout, view: torch.Tensor) -> Box | None:
+    """The box of a tensor of this layout that a view is; None if it is none, or the whole tensor."""
+    if not layout.contiguous or view.dtype is not layout.dtype or 0 in view.shape:
+        return None
+    sizes, starts, rest = [1] * len(layout.shape), list[int](), int(view.storage_offset())
+    for size, stride in zip(layout.shape, layout.stride, strict=True):
+        starts.append(0 if size == 1 else rest // stride)
+        rest -= starts[-1] * stride
+    dim = 0
+    for size, stride in zip(view.shape, view.stride(), strict=True):
+        if size == 1:
+            continue
+        while dim < len(sizes) and (layout.stride[dim] != stride or layout.shape[dim] == 1):
+            dim += 1
+        if dim == len(sizes) or starts[dim] + size > layout.shape[dim]:
+            return None
+        sizes[dim] = size
+        dim += 1
+    dims = [d for d, size in enumerate(sizes) if size < layout.shape[d]]
+    return Box(dims, [starts[d] for d in dims], [sizes[d] for d in dims]) if dims else None

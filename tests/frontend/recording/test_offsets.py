@@ -1,0 +1,111 @@
+"""`x[i]` with a Python int that varies: two programs at most, and the values of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import lazytpu
+from lazytpu.frontend.recording.offsets import box_of
+from lazytpu.trace.value import Layout, row_major
+
+pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
+
+
+def compiles() -> int:
+    return lazytpu.metrics()["compiles"]
+
+
+READS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "row": lambda x, i: x[i],
+    "column": lambda x, i: x[:, i],
+    "last": lambda x, i: x[..., -1 - i],
+    "element": lambda x, i: x[i, 4 - i, 1],
+    "slice": lambda x, i: x[i : i + 2],
+    "slice and column": lambda x, i: x[i : i + 2, :, i],
+    "two of one tensor": lambda x, i: x[i] * x[4 - i],
+    "two of one column": lambda x, i: x[:, i].exp() + x[:, 4 - i, :2].sum(),
+    "copied": lambda x, i: x[:, i].contiguous(),
+    "a step": lambda x, i: x[i::2][:1],
+    "transposed": lambda x, i: x.transpose(1, 2)[i],
+    "flattened": lambda x, i: x.flatten()[i],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("mode", ["fused", "lazy", "strict"])
+def test_any_index_gives_the_values_of_the_cpu(read: Callable[[Tensor, int], Tensor], mode: str) -> None:
+    x = torch.arange(125.0).view(5, 5, 5) / 50
+    on_device = x.to("tpu")
+    with lazytpu.mode(mode):
+        for i in (0, 3, 1, 2, 3, 0):
+            result = read(on_device, i) * 2.0
+            torch.testing.assert_close(result.cpu(), read(x, i) * 2.0)
+            assert result.stride() == (read(x, i) * 2.0).stride()
+
+
+def test_a_third_index_compiles_nothing() -> None:
+    x = torch.rand(9, 6)
+    on_device = x.to("tpu")
+    after: list[int] = []
+    for i in range(9):
+        y = (on_device[i] * 2.0 + on_device[8 - i].sin()).sum()
+        assert y.item() == pytest.approx((x[i] * 2.0 + x[8 - i].sin()).sum().item())
+        after.append(compiles())
+    assert after[-1] == after[2]
+
+
+def test_the_index_varies_in_a_tensor_that_the_trace_uses_already() -> None:
+    x = torch.rand(7, 3)
+    on_device = x.to("tpu")
+    for i in range(7):
+        mean = on_device.mean()
+        y = torch.maximum(on_device[i], mean) - mean
+        torch.testing.assert_close(y.cpu(), torch.maximum(x[i], x.mean()) - x.mean())
+        if i == 2:
+            before = compiles()
+    assert compiles() == before
+
+
+def test_a_write_between_two_reads_is_seen() -> None:
+    x, on_device = torch.zeros(5, 2), torch.zeros(5, 2).to("tpu")
+    for i in range(1, 5):
+        for y in (x, on_device):
+            y[i] = y[i - 1] + i
+            y[0].add_(y[i])
+    torch.testing.assert_close(on_device.cpu(), x)
+
+
+def test_gradients_pass_through_a_varying_index() -> None:
+    x = torch.rand(6, 4)
+    leaf, on_device = x.clone().requires_grad_(), x.to("tpu").requires_grad_()
+    for i in range(6):
+        for y in (leaf, on_device):
+            (y[i].exp() * y[5 - i]).sum().backward()
+    torch.testing.assert_close(on_device.grad.cpu(), leaf.grad)
+
+
+@pytest.mark.parametrize(
+    ("index", "dims", "starts", "sizes"),
+    [
+        ((2,), [0], [2], [1]),
+        ((slice(None), 1), [1], [1], [1]),
+        ((slice(1, 3), slice(None), 4), [0, 2], [1, 4], [2, 1]),
+        ((3, 1, 2), [0, 1, 2], [3, 1, 2], [1, 1, 1]),
+    ],
+)
+def test_boxes_of_a_tensor(index: object, dims: list[int], starts: list[int], sizes: list[int]) -> None:
+    shape = (4, 3, 5)
+    view = torch.empty(shape)[index]
+    assert box_of(Layout(torch.float32, shape, row_major(shape)), view) == (dims, starts, sizes)
+
+
+def test_what_is_no_box() -> None:
+    shape = (4, 6)
+    x, layout = torch.empty(shape), Layout(torch.float32, shape, row_major(shape))
+    for view in (x, x.t(), x[:, ::2], x.view(-1)[3:9], x.diagonal(), x.view(torch.int32)[1], x[1].expand(3, 6), x[:0]):
+        assert box_of(layout, view) is None
+    assert box_of(Layout(torch.float32, shape, (1, 4)), x[1]) is None, "its memory is not in the order of its dims"
