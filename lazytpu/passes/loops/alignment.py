@@ -246,7 +246,7 @@ def _around(odd: Sequence[int], trips: int) -> tuple[int, int] | None:
     """The iterations without the odd ones, if these are few and at the ends."""
     first = max((i + 1 for i in odd if i < EDGE), default=0)
     last = min((i for i in odd if i >= trips - EDGE), default=trips)
-    return (first, last) if all(i < first or i >= last for i in odd) else None
+    return (first, last) if first < last and all(i < first or i >= last for i in odd) else None
 
 
 def _of_one_root(values: Values) -> tuple[int, int] | None:

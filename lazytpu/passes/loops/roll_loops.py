@@ -50,10 +50,10 @@ from lazytpu.passes.loops.building import build
 from lazytpu.passes.loops.cost import RATES, Estimate, estimate
 from lazytpu.passes.loops.whole_stacks import hand_over
 
-SAVED_MS = 5_000
-"Compile time that a loop must save."
-STACKED = 8
-"How many times as much it must save if values are stacked for it."
+LEAST = 400
+"The ops that a loop must spare."
+STACKED = 10
+"How many times as many it must spare if values are stacked for it."
 TRIES = 6
 "How often iterations at the ends are left out before a repetition is given up."
 
@@ -75,8 +75,8 @@ class RollLoopsPass(ModulePass):
                 roll(function.body.block, self._worth())
 
     def _worth(self) -> Worth:
-        least = self.least if self.least is not None else int(SAVED_MS / RATES[self.platform].compile_ms)
-        stacked = self.least_stacked if self.least_stacked is not None else STACKED * least
+        least = LEAST if self.least is None else self.least
+        stacked = STACKED * least if self.least_stacked is None else self.least_stacked
         # A number of ops that was asked for decides alone.
         return Worth(self.platform, least, stacked, self.least is None)
 
