@@ -243,10 +243,11 @@ def _compared(op: Operation) -> dict[str, Attribute]:
 
 
 def _around(odd: Sequence[int], trips: int) -> tuple[int, int] | None:
-    """The iterations without the odd ones, if these are few and at the ends."""
+    """The iterations without the odd ones, if these are few, less than half, and at the ends."""
     first = max((i + 1 for i in odd if i < EDGE), default=0)
     last = min((i for i in odd if i >= trips - EDGE), default=trips)
-    return (first, last) if first < last and all(i < first or i >= last for i in odd) else None
+    most = 2 * (last - first) > trips
+    return (first, last) if most and all(i < first or i >= last for i in odd) else None
 
 
 def _of_one_root(values: Values) -> tuple[int, int] | None:

@@ -43,7 +43,7 @@ from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.control import WhileOp
 from lazytpu.ir.shape import PadOp, SliceOp
 from lazytpu.passes.clusters.repeats import Stretch, stretches
-from lazytpu.passes.clusters.sorter import Sorter, communicates
+from lazytpu.passes.clusters.sorter import VIEWS, Sorter, communicates
 from lazytpu.passes.dce import erase_dead
 from lazytpu.passes.loops.alignment import Alignment, Misaligned
 from lazytpu.passes.loops.building import build
@@ -127,7 +127,7 @@ class _LooseSorter(Sorter):
 def _roll(block: Block, sorter: Sorter, stretch: Stretch, worth: Worth) -> list[SSAValue]:
     """Roll a stretch if that is worth it. Returns the stacks of results that its loop makes."""
     ops = sorter.ops[stretch.start : stretch.end]
-    if any(map(communicates, ops)):
+    if any(map(communicates, ops)) or all(isinstance(op, VIEWS) for op in ops[: stretch.period]):
         return []
     iterations = [ops[i : i + stretch.period] for i in range(0, len(ops) - stretch.period + 1, stretch.period)]
     for _ in range(TRIES):
