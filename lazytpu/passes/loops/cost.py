@@ -29,8 +29,8 @@ class Rates:
 
 
 RATES: Mapping[str, Rates] = {
-    "cpu": Rates(compile_ms=5, trip_us=20, bandwidth=5e9),
-    "gpu": Rates(compile_ms=5, trip_us=20, bandwidth=500e9),
+    "cpu": Rates(compile_ms=5, trip_us=5, bandwidth=5e9),
+    "gpu": Rates(compile_ms=5, trip_us=5, bandwidth=500e9),
     "tpu": Rates(compile_ms=20, trip_us=2, bandwidth=800e9),
 }
 
@@ -42,7 +42,7 @@ class Estimate:
     spared: int
     "Ops that need not be compiled."
     stacked: int
-    "Bytes that are stacked in front of the loop."
+    "Values of an iteration that are stacked in front of the loop."
     saved_ms: float
     "Compile time."
     cost_us: float
@@ -53,18 +53,21 @@ class Estimate:
         return 1e3 * self.saved_ms > RUNS * self.cost_us
 
     def __str__(self) -> str:
-        return f"compiles {self.saved_ms / 1e3:,.1f} s faster, runs {self.cost_us / 1e3:,.2f} ms slower, as estimated"
+        return f"compiles {self.saved_ms / 1e3:,.1f} s faster, adds {self.cost_us / 1e3:,.2f} ms to a run, as estimated"
 
 
 def estimate(alignment: Alignment, ops: int, platform: str) -> Estimate:
     """The estimate for iterations of `ops` ops each."""
     rates, trips = RATES[platform], alignment.trips
     spared = (trips - 1) * ops
-    stacked = sum(nbytes(value) for rows in alignment.rows() for value in dict.fromkeys(rows))
+    rows = alignment.rows()
+    stacked = sum(nbytes(value) for values in rows for value in dict.fromkeys(values))
     written = 0
     for (position, result), iterations in alignment.used.items():
         if len(iterations) > 1:
             written += trips * nbytes(alignment.iterations[0][position].results[result])
     # A stack of values from outside is read, written, and read again; one of results is written and read.
     copied = 3 * stacked + 2 * written
-    return Estimate(spared, stacked, rates.compile_ms * spared, trips * rates.trip_us + 1e6 * copied / rates.bandwidth)
+    return Estimate(
+        spared, len(rows), rates.compile_ms * spared, trips * rates.trip_us + 1e6 * copied / rates.bandwidth
+    )

@@ -18,8 +18,9 @@ recorded and without free ops (clusters/sorter.py). The iterations of a repetiti
 whole_stacks.py what others read of it. Then the bodies of the loops are searched in turn.
 
 Options: `platform`, the one whose costs decide (cost.py); `least`, the number of ops that a loop must spare; and
-`least-stacked`, that number for a loop for which values are stacked that the program has one by one, such as the
-weights of layers or the states of an optimizer. Both default to what the target's compiler needs to be worth it.
+`least-stacked`, how many more it must spare for each value of an iteration that the program has one by one and that
+is stacked for the loop, such as a weight of a layer or a state of an optimizer. So a model of some dozen layers stays
+as it is, whose parts are better compiled by `cluster-fusion`. When `least` is given, it decides alone, without costs.
 
 Needs: canonical form, without duplicates. Guarantees: the same operations on the same numbers, in the same order.
 Results differ in their last bits where XLA would have fused across iterations, or fuses an iteration of a loop in
@@ -33,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.passes import ModulePass
@@ -46,14 +47,14 @@ from lazytpu.passes.clusters.repeats import Stretch, stretches
 from lazytpu.passes.clusters.sorter import VIEWS, Sorter, communicates
 from lazytpu.passes.dce import erase_dead
 from lazytpu.passes.loops.alignment import Alignment, Misaligned
-from lazytpu.passes.loops.building import build
+from lazytpu.passes.loops.building import ROLLED, build
 from lazytpu.passes.loops.cost import RATES, Estimate, estimate
 from lazytpu.passes.loops.whole_stacks import hand_over
 
 LEAST = 400
 "The ops that a loop must spare."
-STACKED = 10
-"How many times as many it must spare if values are stacked for it."
+STACKED = 200
+"The ops that it must spare in addition for each value of an iteration that is stacked for it."
 TRIES = 6
 "How often iterations at the ends are left out before a repetition is given up."
 
@@ -74,9 +75,14 @@ class RollLoopsPass(ModulePass):
             if isinstance(function, FuncOp) and not function.is_declaration:
                 roll(function.body.block, self._worth())
 
+    def notes(self, module: ModuleOp) -> list[str]:
+        """What was rolled, and the estimates that decided it."""
+        found = [op.attributes.get(ROLLED) for op in module.walk() if isinstance(op, WhileOp)]
+        return [note.data for note in found if isinstance(note, StringAttr)]
+
     def _worth(self) -> Worth:
         least = LEAST if self.least is None else self.least
-        stacked = STACKED * least if self.least_stacked is None else self.least_stacked
+        stacked = STACKED if self.least_stacked is None else self.least_stacked
         # A number of ops that was asked for decides alone.
         return Worth(self.platform, least, stacked, self.least is None)
 
@@ -91,7 +97,7 @@ class Worth:
     has_to_pay: bool
 
     def __call__(self, found: Estimate) -> bool:
-        least = self.least_stacked if found.stacked else self.least
+        least = self.least + self.least_stacked * found.stacked
         return found.spared >= max(1, least) and (found.pays or not self.has_to_pay)
 
 
@@ -149,7 +155,7 @@ def _roll(block: Block, sorter: Sorter, stretch: Stretch, worth: Worth) -> list[
         for op in moved:
             op.detach()
             block.insert_op_before(op, anchor)
-        note = f"{len(iterations)} x {stretch.period} ops: {found}"
+        note = f"rolled {len(iterations)} x {stretch.period} ops into a loop: {found}"
         return build(alignment, Builder(block, anchor), note)
     return []
 

@@ -19,7 +19,7 @@ from lazytpu.runtime.evaluate import evaluate
 from tests.passes.loops.unrolled import ROW, ROWS, TRIPS, Text, arrays, program
 from tests.passes.modules import keeps, rewrites
 
-SMALL = "roll-loops{least=2 least-stacked=2}"
+SMALL = "roll-loops{least=2 least-stacked=0}"
 
 
 def roll(text: str, passes: str = SMALL) -> ModuleOp:
@@ -46,7 +46,7 @@ def rolls(build: Callable[[Text], Sequence[tuple[str, str]]], count: int = 1) ->
 
 
 def test_a_value_is_carried() -> None:
-    note = "3 x 2 ops: compiles 0.0 s faster, runs 0.06 ms slower, as estimated"
+    note = "rolled 3 x 2 ops into a loop: compiles 0.0 s faster, adds 0.01 ms to a run, as estimated"
     types = "(tensor<i32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<i32>, tensor<4xf32>)"
     rewrites(
         "roll-loops{least=2}",
@@ -195,7 +195,7 @@ def test_iterations_at_the_ends_that_differ_stay() -> None:
         return [(x, ROW)]
 
     text = rolls(build)
-    assert '"5 x 2 ops' in text
+    assert '"rolled 5 x 2 ops' in text
     assert text.count("lazytpu.tanh") == 3
 
 
