@@ -52,6 +52,8 @@ def observer(name: str) -> Observer | None:
         else:
             change = record.ops_after - record.ops_before
             _line(f"  {record.name:<18}{1e3 * record.seconds:9.1f} ms {record.ops_after:>8,} ops ({change:+,})")
+            for note in record.notes:
+                _line(f"    {note}")
         if options.debug >= 4 or (options.debug == 3 and record.number in (0, record.total)):
             where = "before the passes" if record.number == 0 else f"after {record.name}"
             from lazytpu.inspection.highlight import console, mlir

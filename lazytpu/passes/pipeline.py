@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -42,9 +42,19 @@ class PassRecord:
     ops_before: int
     ops_after: int
     text: str | None = None
+    notes: tuple[str, ...] = ()
+    "What a pass that decides by a model of costs did, and why; empty for others."
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {1e3 * self.seconds:.1f} ms, {self.ops_before:,} -> {self.ops_after:,} ops>"
+        notes = "".join(f"; {note}" for note in self.notes)
+        return f"<{self.name}: {1e3 * self.seconds:.1f} ms, {self.ops_before:,} -> {self.ops_after:,} ops{notes}>"
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A pass that can say what it did to a module."""
+
+    def notes(self, module: ModuleOp) -> Sequence[str]: ...
 
 
 Observer = Callable[[PassRecord, ModuleOp], None]
@@ -91,12 +101,12 @@ def run_pipeline(
     ctx = context()
     records: list[PassRecord] = []
 
-    def record(name: str, seconds: float) -> None:
+    def record(name: str, seconds: float, notes: Sequence[str] = ()) -> None:
         number, ops_after = len(records), count_ops(module)
         ops_before = records[-1].ops_after if records else ops_after
         has_text = keep == "all" or (keep == "ends" and number in (0, len(sequence)))
         text = print_module(module) if has_text else None
-        records.append(PassRecord(name, number, len(sequence), seconds, ops_before, ops_after, text))
+        records.append(PassRecord(name, number, len(sequence), seconds, ops_before, ops_after, text, tuple(notes)))
         if observer is not None:
             observer(records[-1], module)
 
@@ -111,7 +121,7 @@ def run_pipeline(
             check(module, what)
         else:
             check_order(module, what)
-        record(module_pass.name, seconds)
+        record(module_pass.name, seconds, module_pass.notes(module) if isinstance(module_pass, Explaining) else ())
     return records
 
 

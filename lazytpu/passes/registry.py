@@ -78,6 +78,7 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("gather-first", "simplify", targets=("tpu",)),
         _built_in("attention/fuse-attention", "patterns", targets=("tpu",)),
         _built_in("attention/flash-attention", "patterns", targets=("tpu",)),
+        _built_in("loops/roll-loops", "patterns", target_options=("platform",)),
         _built_in("layout/split-tokens", "layout", targets=("tpu",)),
         _built_in("layout/pack-scalars", "layout", targets=("tpu",)),
         _built_in("layout/assign-layout", "layout", targets=("tpu",), target_options=("generation",)),

@@ -48,9 +48,9 @@ def _report_of(
     name = program_name(program.records)
     about = f"program {index + 1} of {len(programs)} ({name}, {len(program.records):,} ops)"
     tell(f"{about}: passes")
-    module = translated(program, Target.parse(topology)).module
+    made = translated(program, Target.parse(topology))
     tell(f"{about}: compiling for {topology}")
-    return report_stablehlo(stablehlo_text(module, locations=True), topology, name=name)
+    return report_stablehlo(stablehlo_text(made.module, locations=True), topology, name=name, passes=made.passes)
 
 
 def translated(program: RehearsedProgram, target: Target) -> Translated:

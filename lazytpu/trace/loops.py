@@ -12,7 +12,7 @@ from lazytpu.trace.cuts import BLOCK
 from lazytpu.trace.trie import Record, State
 
 FIRST = 512  # records before the search starts: a short loop is one program
-PLAIN = 8192  # the same for blocks inside a step: the layers of a model repeat too, and belong in one program
+PLAIN = 40_000  # the same for blocks inside a step: layers of a model and steps of a solver belong in one program
 REPEATS = 4
 
 
@@ -51,9 +51,12 @@ def _are_iterations(first: list[Record], last: list[Record]) -> bool:
     The block of a training step has both records of a backward pass and others; the block of a layer, recomputed or
     not, has one kind. A block outside of any model is not a layer. Among blocks that no backward pass will need, each
     layer uses parameters of its own, while an iteration uses the same values as the first one, except for new data.
+
+    A block whose backward pass is itself differentiated is not a step but part of one: an inner optimisation.
     """
-    if any(r.in_backward for r in last):
-        return not all(r.in_backward for r in last)
+    backward = [r for r in last if r.in_backward]
+    if backward:
+        return len(backward) < len(last) and 2 * sum(r.in_graph for r in backward) < len(backward)
     if not any(r.in_step for r in last):
         return True
     return not any(r.in_graph for r in last) and 2 * _new_inputs(last) <= _new_inputs(first)

@@ -21,8 +21,8 @@ STEP = [
     record("forward"),
     record("forward"),
     record("loss"),
-    record("grad", True),
-    record("grad", True),
+    record("grad", True, in_graph=False),
+    record("grad", True, in_graph=False),
     record("sub_"),
 ]
 START = [record("randn"), record("forward"), record("zeros")]
@@ -46,6 +46,11 @@ def test_layers_repeat_within_a_step(monkeypatch: pytest.MonkeyPatch, backward: 
     assert loops.find(records) is None
     monkeypatch.setattr(loops, "PLAIN", 60)
     assert loops.find(records) == (0, 3), "in a trace that long, layers may be cut apart"
+
+
+def test_inner_optimisation_is_part_of_a_step() -> None:
+    inner = [record("forward"), record("ones", True, in_graph=False), record("grad", True), record("grad", True)]
+    assert loops.find([*inner, record("sub")] * 9) is None
 
 
 def test_what_repeats_outside_of_a_step_is_no_layer() -> None:

@@ -140,6 +140,7 @@ class Compiler:
         parts_only = options.clusters == "only"
         result = translated(meanwhile or parts_only)
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
+        making.entry.notes = tuple(note for record in result.passes for note in record.notes)
         parts_only = parts_only and result.parts is not None
         prepared = Prepared(number, name, records, content, making, translated=result, parts_only=parts_only)
         if options.dump:

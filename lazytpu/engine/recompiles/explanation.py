@@ -43,6 +43,8 @@ class Made:
     recompile: int = 0
     "How many times this step was compiled anew up to here, as counted for `options.recompile_budget`."
     source: str = "pending"
+    notes: tuple[str, ...] = ()
+    "What passes decided by estimates, such as loops that were rolled."
     milliseconds: float = 0.0
     "Wall time until it was there: import, passes, lowering and XLA."
 
@@ -65,8 +67,8 @@ class Made:
         return f"#{self.number} {self.name} ({self.records:,} ops{took}) {did} because: {self.reason()}"
 
     def reason(self) -> str:
-        """Why it was made, and the diff."""
-        return "\n".join([self.text, *(f"      {line}" for line in self.diff)])
+        """Why it was made, the diff, and what passes decided by estimates."""
+        return "\n".join([self.text, *(f"      {line}" for line in (*self.diff, *self.notes))])
 
 
 _FROM = {

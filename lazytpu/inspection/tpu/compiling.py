@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.utils.exceptions import ParseError
 
@@ -14,7 +15,7 @@ from lazytpu.inspection.tpu.report import TpuReport
 from lazytpu.ir.text import parse_module
 from lazytpu.lowering.emit import emit
 from lazytpu.lowering.text import stablehlo_text
-from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.pipeline import PassRecord, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu, installed, smallest
@@ -22,12 +23,16 @@ from lazytpu.runtime.tpu_compiler import Topology, compile_for_tpu, installed, s
 Options = Mapping[str, bool | int | str]
 
 
-def report_stablehlo(text: str, topology: str, *, name: str, options: Options | None = None) -> ProgramReport:
-    """The report of a StableHLO module's text, with source lines, for the number of devices that it states.
+def report_stablehlo(
+    text: str, topology: str, *, name: str, options: Options | None = None, passes: Sequence[PassRecord] = ()
+) -> ProgramReport:
+    """The report of a StableHLO module's text, with source lines, for the number of devices that it states. `passes`
+    say what was done to it before.
 
     Raises what `lazytpu.runtime.tpu_compiler.compile_for_tpu` does.
     """
-    return examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
+    report = examine(compile_for_tpu(text, topology, options=options, name=name), text, name=name)
+    return replace(report, notes=tuple(note for record in passes for note in record.notes))
 
 
 def ask(text: str, generation: str, *, name: str, passes: str | None = None) -> TpuReport | None:
@@ -56,8 +61,9 @@ def report_text(
     `report_stablehlo` raises.
     """
     topology = str(Topology.parse(topology))  # before the work begins
+    history: Sequence[PassRecord] = ()
     if "lazytpu." in re.sub(r"lazytpu\.(name|alias|donate|successor|compile_options)\b", "", text):
         module = parse_module(text, name)
-        run_pipeline(module, passes=Target.parse(topology) if passes is None else passes, verify=False)
+        history = run_pipeline(module, passes=Target.parse(topology) if passes is None else passes, verify=False)
         text = stablehlo_text(emit(module, name=name, platform="tpu"), locations=True)
-    return TpuReport(topology, (report_stablehlo(text, topology, name=name, options=options),))
+    return TpuReport(topology, (report_stablehlo(text, topology, name=name, options=options, passes=history),))

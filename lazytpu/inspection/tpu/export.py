@@ -26,6 +26,7 @@ def program(report: ProgramReport) -> dict[str, Any]:
         "roofline": {"flops_seconds": by_flops, "bytes_seconds": by_bytes},
         "exposed_seconds": report.exposed,
         "complete": report.complete,
+        "notes": list(report.notes),
         "unknown_loops": list(report.schedule.unknown),
         "unknown_calls": [cost.op.name for cost in report.unknown],
         "ops": [_op(report, cost) for cost in report.costs],

@@ -31,6 +31,8 @@ class ProgramReport:
     schedule: Schedule
     memory: MemoryUse
     padded: Sequence[padding.Padded]
+    notes: tuple[str, ...] = ()
+    "What passes decided by estimates, such as loops that were rolled."
 
     @property
     def facts(self) -> Generation:

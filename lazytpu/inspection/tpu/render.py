@@ -90,6 +90,7 @@ def _summary(report: ProgramReport) -> Panel:
         )
     if report.schedule.unknown:
         rows.append(("loops", f"{len(report.schedule.unknown)} of unknown length are counted once"))
+    rows += [("passes", note) for note in report.notes]
     table = Table.grid(padding=(0, 2))
     for name, text in rows:
         table.add_row(Text(name, style="bold"), Text(text))

@@ -167,7 +167,7 @@ def build_scan(
 
     def step(inner: RegionMethods, i: SSAValue, *values: SSAValue) -> list[SSAValue]:
         at = inner.binary("sub", inner.constant(length - 1, COUNTER), i) if reverse else i
-        rows = [_row(inner, x, at) for x in values[count : count + len(xs)]]
+        rows = [row_at(inner, x, at) for x in values[count : count + len(xs)]]
         results = _listed(body(inner, *values[:count], *rows, *values[count + len(xs) :]))
         stacked.extend(_stacked(y, at, length) for y in results[count:])
         return results[:count]
@@ -179,7 +179,7 @@ def build_scan(
 def _stacked(row: SSAValue, at: SSAValue, length: int) -> _Accumulated:
     """The rows of all iterations, each at its place."""
     shape = (length, *shape_of(row))
-    return _Accumulated(lambda b: b.constant(0, dtype_of(row), shape), lambda inner, x: _put(inner, x, row, at))
+    return _Accumulated(lambda b: b.constant(0, dtype_of(row), shape), lambda inner, x: put_row(inner, x, row, at))
 
 
 def _nothing(
@@ -193,7 +193,7 @@ def _nothing(
     return [b.constant(0, dtype_of(y), (0, *shape_of(y))) for y in outputs]
 
 
-def _row(b: RegionMethods, x: SSAValue, at: SSAValue) -> SSAValue:
+def row_at(b: RegionMethods, x: SSAValue, at: SSAValue) -> SSAValue:
     """x[at], for a run-time index."""
     shape = shape_of(x)
     zero = b.constant(0, COUNTER)
@@ -201,7 +201,7 @@ def _row(b: RegionMethods, x: SSAValue, at: SSAValue) -> SSAValue:
     return b.reshape(row, shape[1:])
 
 
-def _put(b: RegionMethods, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
+def put_row(b: RegionMethods, x: SSAValue, row: SSAValue, at: SSAValue) -> SSAValue:
     """x with x[at] replaced."""
     zero = b.constant(0, COUNTER)
     starts = [at, *(zero for _ in shape_of(row))]

@@ -13,8 +13,9 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from lazytpu.ir.base import integer
 from lazytpu.ir.constants import NumberOp
-from lazytpu.passes.clusters.partition import RECOMPUTE, Partition
+from lazytpu.passes.clusters.partition import Partition
 from lazytpu.passes.clusters.scalar_arguments import PackIndices, ScalarArguments, index_constant, pack_indices
+from lazytpu.passes.clusters.sorter import RECOMPUTE
 from lazytpu.passes.mark_donation import ALIAS, DONATE, SUCCESSOR
 from lazytpu.passes.numbering import AttributeNumbers
 

@@ -3,10 +3,7 @@
 A cluster is a contiguous part of a topological order. Whatever the cuts, it is therefore convex, and the clusters can
 run one after the other. The order and the cuts are chosen in four steps:
 
-1. *Free* ops belong to no cluster: every cluster that needs one has a copy. They are constants and whatever is computed
-   elementwise from constants alone (an attention mask); run-time numbers and scalars computed from them; broadcasts to
-   a larger size; and slices and reshapes of arguments. Otherwise the first layer would differ from the rest, because it
-   would compute what all of them use, and broadcasts would be kept in memory between clusters.
+1. *Free* ops (`sorter.py`) belong to no cluster: every cluster that needs one has a copy.
 2. Ops of one source line that were recorded in a row are split into strands, which are connected by scalars at most,
    and ordered by strand: an optimizer updates list by list, but is to be cut parameter by parameter.
 3. The order is cut where it repeats (`repeats.py`). That finds forward blocks, backward blocks and the updates of a
@@ -18,31 +15,19 @@ run one after the other. The order and the cuts are chosen in four steps:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 import numpy as np
 from xdsl.dialects.builtin import UNKNOWN_LOC
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from lazytpu.ir.binary import BinaryOp
-from lazytpu.ir.collectives import CollectiveOp, GroupRankOp
-from lazytpu.ir.constants import ConstantOp, DenseConstantOp, IotaOp, NumberOp
-from lazytpu.ir.pointwise import ClampOp, CompareOp, ConvertOp, SelectOp
-from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import numel, shape_of
-from lazytpu.ir.unary import UnaryOp
 from lazytpu.passes.clusters.repeats import Numbers, Stretch, stretches
+from lazytpu.passes.clusters.sorter import Sorter, communicates
 from lazytpu.passes.graph import nbytes, sources
-from lazytpu.passes.numbering import AttributeNumbers
-
-POINTWISE = (UnaryOp, BinaryOp, CompareOp, SelectOp, ClampOp, ConvertOp)
-VIEWS = (BroadcastInDimOp, ReshapeOp, SliceOp)
-TABLE = 1024
-"The most elements of a table that is copied to every cluster that reads it."
-RECOMPUTE = "lazytpu.recompute"
 
 
 @dataclass
@@ -56,7 +41,7 @@ class Partition:
 def partition(block: Block, least: int, most: int) -> Partition:
     """The clusters of a block. A repetition is used if it spares `least` ops or more, and its clusters have at least
     that many; clusters that do not repeat have at most `most` ops."""
-    sorter = _Sorter(block)
+    sorter = Sorter(block)
     free = sorter.free
     order = _in_strands(sorter, sorter.ops)
     cuts = _Cutter(sorter, order, least, most).cuts()
@@ -66,96 +51,12 @@ def partition(block: Block, least: int, most: int) -> Partition:
     return Partition([first, *clusters] if first else clusters, free)
 
 
-def _producers(op: Operation | None) -> list[Operation]:
-    """The ops that define the operands of an op."""
-    owners = [] if op is None else [operand.owner for operand in op.operands]
-    return [owner for owner in owners if isinstance(owner, Operation)]
-
-
-@dataclass
-class _Sorter:
-    """Sorts the ops of a block into free ones and the rest, `ops`."""
-
-    block: Block
-    ops: list[Operation] = field(default_factory=list[Operation])
-    free: set[Operation] = field(default_factory=set[Operation])
-    closed: set[Operation] = field(default_factory=set[Operation])
-    "Free ops that depend on no argument."
-    scalars: set[Operation] = field(default_factory=set[Operation])
-    "Free ops that are run-time numbers, or scalars computed from them."
-    numbers: AttributeNumbers = field(default_factory=AttributeNumbers)
-    returned: dict[Operation, None] = field(default_factory=dict[Operation, None])
-    "Ops whose results the block returns; of the free ops only closed ones."
-    signatures: dict[Operation, int] = field(default_factory=dict[Operation, int])
-    "A number for each op, equal for ops that compute the same on operands of the same types."
-    _by_signature: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
-
-    def __post_init__(self) -> None:
-        self.returned.update(dict.fromkeys(_producers(self.block.last_op)))
-        for op in self.block.ops:
-            if op is self.block.last_op:
-                continue
-            if self._is_free(op):
-                self.free.add(op)
-            else:
-                self.ops.append(op)
-            self.signatures[op] = self._signature(op)
-
-    def _is_free(self, op: Operation) -> bool:
-        if op.attributes or not op.results:
-            return False
-        size = numel(shape_of(op.results[0]))
-        if isinstance(op, (ConstantOp, IotaOp)) or (isinstance(op, DenseConstantOp) and size <= TABLE):
-            self.closed.add(op)
-            return True
-        producers = [operand.owner for operand in op.operands]
-        if op.operands and all(producer in self.closed for producer in producers):
-            if isinstance(op, POINTWISE + VIEWS + (TransposeOp,)):
-                self.closed.add(op)
-                return True
-            return False
-        if op in self.returned:
-            return False
-        if self._is_scalar(op):
-            self.scalars.add(op)
-            return True
-        if not isinstance(op, VIEWS):
-            return False
-        (viewed,) = op.operands
-        grows = isinstance(op, BroadcastInDimOp) and size > numel(shape_of(viewed))
-        return grows or isinstance(viewed, BlockArgument) or viewed.owner in self.free
-
-    def _is_scalar(self, op: Operation) -> bool:
-        if isinstance(op, NumberOp):
-            return isinstance(op.pack, BlockArgument)
-        of_scalars = all(operand.owner in self.scalars or operand.owner in self.closed for operand in op.operands)
-        return of_scalars and isinstance(op, POINTWISE) and numel(shape_of(op.results[0])) == 1
-
-    def _signature(self, op: Operation) -> int:
-        """Covers the signatures of free operands, and only the types of others."""
-        operands = [
-            (0, self.signatures[operand.owner])
-            if isinstance(operand.owner, Operation) and operand.owner in self.free
-            else (1, self.numbers[operand.type])
-            for operand in op.operands
-        ]
-        # The index of a run-time number is left out: outline.py makes it an argument.
-        compared = {} if op in self.scalars and isinstance(op, NumberOp) else op.properties
-        properties = [(name, self.numbers[value]) for name, value in sorted(compared.items())]
-        attributes = [
-            (name, -1 if name == RECOMPUTE else self.numbers[value]) for name, value in sorted(op.attributes.items())
-        ]
-        results = tuple(self.numbers[result.type] for result in op.results)
-        key = (type(op), tuple(operands), tuple(properties), tuple(attributes), results, self.numbers.regions(op))
-        return self._by_signature.setdefault(key, len(self._by_signature))
-
-
-def _in_strands(sorter: _Sorter, ops: Sequence[Operation]) -> list[Operation]:
+def _in_strands(sorter: Sorter, ops: Sequence[Operation]) -> list[Operation]:
     """The ops in the order of step 2."""
     order: list[Operation] = []
     group: list[Operation] = []
     for op in ops:
-        if group and (not _of_one_line(group[-1], op) or _communicates(group[-1]) or _communicates(op)):
+        if group and (not _of_one_line(group[-1], op) or communicates(group[-1]) or communicates(op)):
             order.extend(_by_strand(sorter, group))
             group = []
         group.append(op)
@@ -167,12 +68,7 @@ def _of_one_line(a: Operation, b: Operation) -> bool:
     return a.location == b.location != UNKNOWN_LOC
 
 
-def _communicates(op: Operation) -> bool:
-    """Whether devices exchange values in an op or its regions. It then is a cluster by itself."""
-    return any(isinstance(inner, CollectiveOp) and not isinstance(inner, GroupRankOp) for inner in op.walk())
-
-
-def _by_strand(sorter: _Sorter, group: Sequence[Operation]) -> Iterable[Operation]:
+def _by_strand(sorter: Sorter, group: Sequence[Operation]) -> Iterable[Operation]:
     """Ops of one source line ordered by strand, as far as their dependences allow."""
     if len(group) < 3:
         return group
@@ -213,7 +109,7 @@ def _by_strand(sorter: _Sorter, group: Sequence[Operation]) -> Iterable[Operatio
 class _Cutter:
     """Chooses where to cut an order of ops."""
 
-    def __init__(self, sorter: _Sorter, ops: Sequence[Operation], least: int, most: int):
+    def __init__(self, sorter: Sorter, ops: Sequence[Operation], least: int, most: int):
         self.ops, self.least, self.most = ops, least, most
         self.sequence = [sorter.signatures[op] for op in ops]
         # A cluster of scalars alone would cost more to launch than it saves in compilation.
@@ -236,7 +132,7 @@ class _Cutter:
             cuts.update(stretch_cuts)
             repeated.update(stretch_cuts[:-1])
         for i, op in enumerate(self.ops):
-            if _communicates(op):
+            if communicates(op):
                 cuts.update((i, i + 1))
         ends = sorted(cuts)
         for a, b in pairwise(ends):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
@@ -9,13 +10,16 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.collectives import CollectiveOp
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp
-from lazytpu.ir.control import IfOp, WhileOp
+from lazytpu.ir.control import IfOp, RegionOp, WhileOp
 from lazytpu.ir.indexing import ScatterOp
+from lazytpu.ir.module import add_options
 from lazytpu.ir.shape import BarrierOp
 from lazytpu.ir.sorting import SortOp
 
 KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 "Disables the pass of XLA:CPU that removes barriers before fusion (its name in jaxlib 0.10.2)."
+KEEP_IN_LOOPS = {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
+"Disables also the pass that has loops over little data compiled by another emitter, which does not know barriers."
 
 UNFUSED = (
     *(CollectiveOp, DotGeneralOp, ConvolutionOp, ScatterOp, SortOp, AttentionOp, AttentionBackwardOp),
@@ -23,6 +27,12 @@ UNFUSED = (
     *(BarrierOp, ConstantOp, DenseConstantOp),
 )
 "Ops that are never fused into their users: their results are materialized anyway, or take no computation."
+
+
+def keep_barriers(module: ModuleOp) -> None:
+    """Set the options with which XLA:CPU keeps the barriers of a module."""
+    in_loops = any(isinstance(op, BarrierOp) and isinstance(op.parent_op(), RegionOp) for op in module.walk())
+    add_options(module, KEEP_IN_LOOPS if in_loops else KEEP_BARRIERS)
 
 
 def set_barrier(block: Block, value: SSAValue) -> None:

@@ -33,12 +33,11 @@ from xdsl.passes import ModulePass
 
 from lazytpu.ir import binary, unary
 from lazytpu.ir.control import YieldOp
-from lazytpu.ir.module import add_options
 from lazytpu.ir.random import RandomBitsOp
 from lazytpu.ir.shape import BarrierOp, BroadcastInDimOp
 from lazytpu.ir.template import TemplateOp
 from lazytpu.ir.types import dtype_of, is_complex
-from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
+from lazytpu.passes.fusions.barriers import UNFUSED, keep_barriers, set_barrier
 from lazytpu.passes.graph import Bits
 from lazytpu.passes.regions import blocks
 
@@ -69,7 +68,7 @@ class BoundFusionsPass(ModulePass):
         for block in blocks(op):
             bounded |= _bound(block, self.limit)
         if bounded:
-            add_options(op, KEEP_BARRIERS)
+            keep_barriers(op)
 
 
 def _bound(block: Block, limit: int) -> bool:

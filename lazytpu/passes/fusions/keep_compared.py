@@ -26,12 +26,11 @@ from xdsl.dialects.func import CallOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from lazytpu.ir.module import add_options
 from lazytpu.ir.pointwise import CompareOp
 from lazytpu.ir.reductions import ArgreduceOp
 from lazytpu.ir.shape import BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp
 from lazytpu.ir.types import dtype_of, is_complex, is_float
-from lazytpu.passes.fusions.barriers import KEEP_BARRIERS, UNFUSED, set_barrier
+from lazytpu.passes.fusions.barriers import UNFUSED, keep_barriers, set_barrier
 from lazytpu.passes.regions import blocks
 
 _MOVES = (BroadcastInDimOp, ReshapeOp, SliceOp, TransposeOp)
@@ -44,12 +43,14 @@ class KeepComparedPass(ModulePass):
     name = "keep-compared"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        found = False
         for block in blocks(op):
             values = dict.fromkeys(value for inner in block.ops for value in _compared(inner))
             for value in values:
                 set_barrier(block, value)
-            if values:
-                add_options(op, KEEP_BARRIERS)
+            found |= bool(values)
+        if found:
+            keep_barriers(op)
 
 
 def _compared(op: Operation) -> Iterator[SSAValue]:

@@ -70,27 +70,35 @@ class UpdateTwice(Pattern):
 
 
 class SliceOfUpdate(Pattern):
-    """A slice inside the updated region -> a slice of the update; a slice outside of it -> a slice of the original."""
+    """A slice inside the updated region -> a slice of the update; a slice outside of it -> a slice of the original.
+
+    Of several updates, one after the other, all are passed at once: a loop that writes each row and then reads each has
+    as many of either."""
 
     MADE_BY = frozenset((DynamicUpdateSliceOp,))
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
-        inner = defined_by(op.operands[0], DynamicUpdateSliceOp)
-        if inner is None:
-            return
-        x, update = inner.operands[0], inner.operands[1]
-        written = constant_starts(inner.operands[2:], shape_of(x), shape_of(update))
+        x = op.operands[0]
         starts, limits, strides = ints(op.starts), ints(op.limits), ints(op.strides)
-        if written is None or any(a == b for a, b in zip(starts, limits, strict=True)):
+        if any(a == b for a, b in zip(starts, limits, strict=True)):
             return
-        ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
-        spans = list(zip(starts, limits, written, ends, strict=True))
-        if all(begin <= start and limit <= end for start, limit, begin, end in spans):
-            inner_starts = [start - begin for start, _, begin, _ in spans]
-            inner_limits = [limit - begin for _, limit, begin, _ in spans]
-            replace(op, rewriter, lambda b: b.slice(update, inner_starts, inner_limits, strides))
-        elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
+        while (inner := defined_by(x, DynamicUpdateSliceOp)) is not None:
+            update = inner.operands[1]
+            written = constant_starts(inner.operands[2:], shape_of(x), shape_of(update))
+            if written is None:
+                break
+            ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
+            spans = list(zip(starts, limits, written, ends, strict=True))
+            if all(begin <= start and limit <= end for start, limit, begin, end in spans):
+                x = update
+                starts = [start - begin for start, _, begin, _ in spans]
+                limits = [limit - begin for _, limit, begin, _ in spans]
+            elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
+                x = inner.operands[0]
+            else:
+                break
+        if x is not op.operands[0]:
             replace(op, rewriter, lambda b: b.slice(x, starts, limits, strides))
 
 

@@ -1,0 +1,1 @@
+"""Loops: equal stretches of a long program, rolled."""
