@@ -16,9 +16,7 @@ from pathlib import Path
 FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
 
 
-def acquire(
-    path: Path, patience: float, enough: Callable[[], bool] = lambda: False, note: str = ""
-) -> int | None:
+def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False, note: str = "") -> int | None:
     """Takes the lock that the file `path` stands for; the file is there only while someone has it. It says who, and
     the `note`.
 

@@ -95,14 +95,15 @@ class Worker:
 
 
 def main(parent: int, topology: str, chips_per_host: str) -> None:
-    """Serve `parent`, the process of that number. With a topology, programs are for that one."""
+    """Serve `parent`, the process of that number. With a topology, programs are for that one. A message without a
+    module only says for how long to go on after the parent."""
     from lazytpu.runtime.compiling import wire
 
     connection = detach()
     if topology:
         from lazytpu.runtime import topologies
 
-        topologies.aim_at(topology, [int(extent) for extent in chips_per_host.split("x")])
+        topologies.aim_at(topology, tuple(int(extent) for extent in chips_per_host.split("x")))
     worker, limit = Worker(connection, parent), 0.0
     while True:
         if not select.select([connection], [], [], IDLE)[0]:
@@ -113,7 +114,8 @@ def main(parent: int, topology: str, chips_per_host: str) -> None:
         if message is None:
             break
         limit = float(message[0]["after_exit"])
-        worker.requests.put(message)
+        if message[1]:
+            worker.requests.put(message)
     for thread in os.listdir("/proc/self/task"):
         with suppress(OSError):  # that thread has ended
             os.setpriority(os.PRIO_PROCESS, int(thread), NICE)

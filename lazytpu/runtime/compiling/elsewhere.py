@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -122,9 +123,21 @@ class _Helpers:
                     self.current = None
                     helper.hang_up()
         else:
-            ticket = self.tickets.pop(answer["number"], None)
+            with self.lock:
+                ticket = self.tickets.pop(answer["number"], None)
             if ticket is not None:
                 ticket.settle(answer)
+
+    def leave(self) -> list[Ticket]:
+        """What `elsewhere.leave` says."""
+        with self.lock:
+            left, self.tickets = list(self.tickets.values()), {}
+            helper, self.current = self.current, None
+            if helper is not None:
+                with suppress(OSError):  # it has just ended
+                    helper.send({"after_exit": options.compile_after_exit}, b"")
+                    helper.hang_up()
+        return left
 
     def _ended(self, helper: Helper) -> None:
         with self.lock:
@@ -174,9 +187,10 @@ def compile(
     return ticket
 
 
-def unfinished() -> list[Ticket]:
-    """What the helper has not done yet, oldest first."""
-    return list(_helpers.tickets.values())
+def leave() -> list[Ticket]:
+    """At the end of the process: let the helper go on by itself, for `options.compile_after_exit` seconds. Returns the
+    tickets that it has not answered, oldest first; nothing becomes of them in this process."""
+    return _helpers.leave()
 
 
 @cache

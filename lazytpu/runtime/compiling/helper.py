@@ -36,7 +36,7 @@ class Helper:
         """Start it. `topology` is what it compiles for if that is not the CPU, and `environment` what that needs.
         Raises OSError."""
         self.heard = heard
-        self.connection, other = socket.socketpair()
+        self.connection, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (its last words, if it dies)
         name, chips_per_host = topology
         command = [sys.executable, str(CHILD), str(os.getpid()), name, "x".join(map(str, chips_per_host))]
@@ -48,7 +48,7 @@ class Helper:
                 command,
                 env=surroundings,
                 cwd="/",
-                stdin=other,
+                stdin=theirs.fileno(),
                 stdout=self._said,
                 stderr=self._said,
                 start_new_session=True,
@@ -57,7 +57,7 @@ class Helper:
             self.close()
             raise
         finally:
-            other.close()
+            theirs.close()
         threading.Thread(target=self._hear, args=(launched,), name="lazytpu helper", daemon=True).start()
 
     def send(self, header: Mapping[str, Any], payload: bytes) -> None:

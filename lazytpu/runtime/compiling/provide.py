@@ -9,7 +9,7 @@ from typing import Any
 from lazytpu.runtime import client, host_functions, topologies
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
-from lazytpu.runtime.mlir import ir
+from lazytpu.runtime.mlir import count_ops, ir
 from lazytpu.runtime.module_options import options_of
 from lazytpu.runtime.signature import signature
 
@@ -31,7 +31,7 @@ def provide(module: ir.Module, key: str, *, name: str, functions: list[str], abo
     here = programs.program_key(module)
     if here != key:
         raise Unfit(f"the process that compiles would find it as {here[:16]}, and not as {key[:16]}")
-    described = {"name": name, "ops": _operations(module), **about}
+    described = {"name": name, "ops": count_ops(module), **about}
     with store().locked(programs.KIND, key, described):
         if store().has(programs.KIND, key):
             return None
@@ -49,15 +49,3 @@ def _compiled(module: ir.Module, name: str) -> bytes | None:
         return topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
     options = {**options_of(module), **programs.OPTIONS}
     return client.serialize(client.compile_module(module, name=name, options=options))
-
-
-def _operations(module: ir.Module) -> int:
-    count = 0
-
-    def visit(_: Any) -> ir.WalkResult:
-        nonlocal count
-        count += 1
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return count
