@@ -37,10 +37,11 @@ def aim_at(topology: str, chips_per_host: tuple[int, ...] = ()) -> None:
 def here() -> tuple[str, tuple[int, ...]] | None:
     """The topology of the TPUs that this process is one of, as `aim_at` takes it; None where their kind is not known.
     Of one chip alone it is "v6e:1x1", with (1, 1, 1) a host."""
-    chips, mine = client.client().devices(), client.devices()
-    generation, dimensions = _KINDS.get(str(mine[0].device_kind), ("", 0))
+    chips, first = client.client().devices(), client.devices()[0]
+    generation, dimensions = _KINDS.get(str(first.device_kind), ("", 0))
     if not generation:
         return None
+    mine = [chip for chip in chips if chip.process_index == first.process_index]
     return f"{generation}:{'x'.join(map(str, _extents(chips)[:dimensions]))}", _extents(mine)
 
 

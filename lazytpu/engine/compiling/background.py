@@ -157,8 +157,8 @@ class Background:
         left = elsewhere.leave() if options.compile_after_exit else []
         if left:
             say(
-                f"{len(left)} programs are not compiled yet: a helper process goes on for at most "
-                f"{options.compile_after_exit:g} s (LAZYTPU_COMPILE_AFTER_EXIT), so that the next one finds them"
+                f"not compiled yet: {', '.join(ticket.name for ticket in left)}; a helper process goes on for at most "
+                f"{options.compile_after_exit:g} s, for the next run (LAZYTPU_COMPILE_AFTER_EXIT)"
             )
         jobs = [job for job in self.unfinished() if job.ticket not in left]
         if jobs:

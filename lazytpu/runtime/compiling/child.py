@@ -94,28 +94,35 @@ class Worker:
             return {"outcome": "unfit", "reason": str(error) or repr(error)}
 
 
-def main(parent: int, topology: str, chips_per_host: str) -> None:
-    """Serve `parent`, the process of that number. With a topology, programs are for that one. A message without a
-    module only says for how long to go on after the parent."""
+def serve(connection: socket.socket, worker: Worker, idle: float = IDLE) -> float:
+    """Hand the worker what the parent asks for until that has ended, or hangs up; returns for how many seconds to go on
+    then. Without work for `idle` seconds, offer to end. A message without a module only says for how long."""
     from lazytpu.runtime.compiling import wire
 
+    limit = 0.0
+    while True:
+        if not select.select([connection], [], [], idle)[0]:
+            if worker.idle:
+                with suppress(OSError):  # it has just ended, which is the next thing to be read
+                    wire.send(connection, {"outcome": "idle"})
+            continue
+        message = wire.receive(connection)
+        if message is None:
+            return limit
+        limit = float(message[0]["after_exit"])
+        if message[1]:
+            worker.requests.put(message)
+
+
+def main(parent: int, topology: str, chips_per_host: str) -> None:
+    """Serve `parent`, the process of that number. With a topology, programs are for that one."""
     connection = detach()
     if topology:
         from lazytpu.runtime import topologies
 
         topologies.aim_at(topology, tuple(int(extent) for extent in chips_per_host.split("x")))
-    worker, limit = Worker(connection, parent), 0.0
-    while True:
-        if not select.select([connection], [], [], IDLE)[0]:
-            if worker.idle:
-                wire.send(connection, {"outcome": "idle"})
-            continue
-        message = wire.receive(connection)
-        if message is None:
-            break
-        limit = float(message[0]["after_exit"])
-        if message[1]:
-            worker.requests.put(message)
+    worker = Worker(connection, parent)
+    limit = serve(connection, worker)
     for thread in os.listdir("/proc/self/task"):
         with suppress(OSError):  # that thread has ended
             os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
