@@ -60,22 +60,22 @@ def _list_making(cache: Store, now: float) -> None:
     making = cache.making()
     if not making:
         return
-    table = Table("in the making", "kind", "program", "ops", "since", "by", "for", box=None, pad_edge=False)
+    table = Table("in the making", "kind", "program", "ops", "since", "by process", "for", box=None, pad_edge=False)
     for each in making:
         about = each.about
         since = age(now - each.since) + (f" of {age(about['estimate'])}" if "estimate" in about else "")
         ops = f"{about['ops']:,}" if "ops" in about else ""
-        table.add_row(each.key[:12], each.kind, str(about.get("name", "")), ops, since, each.by, _asked(each))
+        table.add_row(each.key[:12], each.kind, str(about.get("name", "")), ops, since, *_processes(each))
     console().print(table)
 
 
-def _asked(making: Making) -> str:
-    """The process that asked for what a helper process makes; empty for what a process makes for itself."""
-    if "for" not in making.about:
-        return ""
-    asked = f"process {making.about['for']}"
-    here = making.by.endswith(f" on {socket.gethostname()}")
-    return f"{asked}, which has ended" if here and not Path(f"/proc/{making.about['for']}").exists() else asked
+def _processes(making: Making) -> tuple[str, str]:
+    """The process that makes something, with the machine if it is another, and of a helper process the one that asked
+    for it, if it runs still."""
+    elsewhere = f" on {socket.gethostname()}"
+    by, asked = making.by.removeprefix("process ").removesuffix(elsewhere), str(making.about.get("for", ""))
+    ended = asked and making.by.endswith(elsewhere) and not Path("/proc", asked).exists()
+    return by, f"{asked}, which ended" if ended else asked
 
 
 def _row(entry: Listed, now: float) -> tuple[str, ...]:

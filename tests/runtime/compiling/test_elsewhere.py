@@ -88,7 +88,7 @@ def test_one_helper_compiles_in_order(helpers: Any):
 def test_what_xla_refuses_is_a_compile_error_with_its_words():
     bad = "func.func public @main(%x: tensor<f32>) -> tensor<f32> { %0 = stablehlo.custom_call @no_such(%x) : " \
           "(tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }"  # fmt: skip
-    with pytest.raises(CompileError, match="could not compile wrong: .*no_such"):
+    with pytest.raises(CompileError, match=r"could not compile wrong: .*no_such"):
         give(parse(bad), "wrong").result()
     assert give(chain(3)).result().compiled, "the helper goes on"
 
@@ -128,7 +128,7 @@ def test_a_helper_that_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_p
     wrong = tmp_path / "child.py"
     wrong.write_text("import os\nos.fork() and os._exit(0)\nraise SystemExit('no luck today')\n")
     monkeypatch.setattr("lazytpu.runtime.compiling.helper.CHILD", wrong)
-    with pytest.raises(HelperLost, match="that process ended, saying: no luck today|Broken pipe"):
+    with pytest.raises(HelperLost, match=r"that process ended, saying: no luck today|Broken pipe"):
         give(chain(3)).result()
 
 
@@ -152,16 +152,15 @@ def test_a_damaged_entry_is_lost_with_a_warning(empty_cache: Path):
     assert ticket.wait(60)
     (file,) = (empty_cache / "entries").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.warns(CacheWarning, match="damaged"), pytest.raises(HelperLost, match="not in .* any more"):
+    with pytest.warns(CacheWarning, match="damaged"), pytest.raises(HelperLost, match=r"not in .* any more"):
         ticket.result()
 
 
 def test_an_interrupted_wait_changes_nothing():
-    ticket = give(chain(300))
+    ticket = give(chain(600))
     threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         ticket.wait(60)
-        time.sleep(60)
     assert ticket.wait(60) and ticket.result().compiled
 
 
