@@ -71,11 +71,11 @@ def _list_making(cache: Store, now: float) -> None:
 
 def _processes(making: Making) -> tuple[str, str]:
     """The process that makes something, with the machine if it is another, and of a helper process the one that asked
-    for it, if it runs still."""
+    for it, and whether that has ended."""
     elsewhere = f" on {socket.gethostname()}"
     by, asked = making.by.removeprefix("process ").removesuffix(elsewhere), str(making.about.get("for", ""))
     ended = asked and making.by.endswith(elsewhere) and not Path("/proc", asked).exists()
-    return by, f"{asked}, which ended" if ended else asked
+    return by, f"{asked}, ended" if ended else asked
 
 
 def _row(entry: Listed, now: float) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def test_what_is_in_the_making_is_listed_below(folder: Path, capsys: pytest.Capt
     mine = str(os.getpid())
     assert head.split() == ["in", "the", "making", "kind", "program", "ops", "since", "by", "process", "for"]
     assert first.split() == ["121212121212", "program", "train", "1,234", "0", "s", "of", "40", "s", mine, mine]
-    assert second.split() == ["343434343434", "program", "b", "0", "s", mine, f"{ended.pid},", "which", "ended"]
+    assert second.split() == ["343434343434", "program", "b", "0", "s", mine, f"{ended.pid},", "ended"]
 
 
 def test_verify_removes_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]):
