@@ -7,7 +7,8 @@
 
 The process, the helper, is started at the first use and kept while there is work. It compiles one program at a time
 into the cache on disk, under the lock that keeps two processes from compiling the same. When this process has ended it
-goes on for at most `options.compile_after_exit` seconds.
+goes on for at most `options.compile_after_exit` seconds. Its memory does not stay: when it has been idle for a minute
+it ends, and the next program starts another.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ def available(module: ir.Module) -> bool:
     written to it and compiled without its devices, and the program calls no function that only this process has."""
     return (
         bool(sys.executable)
+        and not getattr(sys, "frozen", False)  # it is the application, which would start itself
         and _helpers.losses < LOSSES
         and store().writable()
         and (client.platform() == "cpu" or _topology() is not None)
