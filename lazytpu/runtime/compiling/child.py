@@ -134,6 +134,7 @@ if __name__ == "__main__":
     package = types.ModuleType("lazytpu")
     package.__path__ = [str(Path(__file__).resolve().parents[2])]
     sys.modules["lazytpu"] = package
-    sys.path.pop(0)  # the folder of this file
+    here = str(Path(__file__).parent)
+    sys.path[:] = [entry for entry in sys.path if entry != here]  # it is there but in a Python that is told not to
     main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
     os._exit(0)  # XLA cannot be stopped, and is in the middle of what was not finished in time

@@ -109,7 +109,7 @@ class _Helpers:
                 if self.current is None:
                     self.current = _started(self.heard)
                 self.current.send({"number": number, **header}, module)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # no process, or no thread
                 self.tickets.pop(number, None)
                 self.losses += 1
                 ticket.settle({"outcome": "lost", "reason": str(error)})

@@ -34,10 +34,10 @@ class Helper:
         environment: Mapping[str, str] = {},
     ) -> None:
         """Start it. `topology` is what it compiles for if that is not the CPU, and `environment` what that needs.
-        Raises OSError."""
+        Raises OSError, and RuntimeError where there can be no more threads."""
         self.heard = heard
-        self.connection, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (its last words, if it dies)
+        self.connection, theirs = socket.socketpair()
         name, chips_per_host = topology
         command = [sys.executable, str(CHILD), str(os.getpid()), name, "x".join(map(str, chips_per_host))]
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -53,12 +53,12 @@ class Helper:
                 stderr=self._said,
                 start_new_session=True,
             )
+            threading.Thread(target=self._hear, args=(launched,), name="lazytpu helper", daemon=True).start()
         except BaseException:
             self.close()
             raise
         finally:
             theirs.close()
-        threading.Thread(target=self._hear, args=(launched,), name="lazytpu helper", daemon=True).start()
 
     def send(self, header: Mapping[str, Any], payload: bytes) -> None:
         """Give it a request. Raises OSError when it has ended."""
