@@ -37,6 +37,7 @@ class Options:
         "cache_dir",
         "cache_limit",
         "clusters",
+        "compile_after_exit",
         "cpu_fallback",
         "debug",
         "dump",
@@ -73,6 +74,9 @@ class Options:
     background_compile: float
     """Seconds that a step in fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
     runs op by op while the compilation continues; 0 compiles before the first use, without a thread."""
+    compile_after_exit: float
+    """Seconds that a helper process goes on compiling for the cache on disk when this one has ended
+    (LAZYTPU_COMPILE_AFTER_EXIT); 0 ends it with this one. It holds for programs that are compiled from then on."""
     clusters: str
     """Compile large steps in parts, and equal parts once (LAZYTPU_CLUSTERS): "meanwhile" runs the parts until the whole
     step is compiled in the background, "only" never compiles the whole step; "off" compiles whole steps only."""

@@ -25,6 +25,7 @@ class Values(TypedDict, total=False):
     cpu_fallback: bool
     nan_check: bool
     background_compile: float
+    compile_after_exit: float
     clusters: str
     platform: str | None
     target: str | None
@@ -126,6 +127,13 @@ _ALL = (
         "seconds, 0 or more; inf",
         "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
         "the first use, without a thread",
+        readers.seconds,
+    ),
+    Setting(
+        "compile_after_exit",
+        60.0,
+        "seconds, 0 or more; inf",
+        "how long programs that take long are still compiled for the cache on disk when the process has ended",
         readers.seconds,
     ),
     Setting(

@@ -1,8 +1,10 @@
-"""`lazytpu-show cache`: the contents of the cache on disk as a table, most recently used first."""
+"""`lazytpu-show cache`: the contents of the cache on disk as a table, most recently used first, and what is in the
+making."""
 
 from __future__ import annotations
 
 import argparse
+import socket
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from rich.table import Table
 from lazytpu.inspection.highlight import console
 from lazytpu.options import options
 from lazytpu.runtime.cache.files import Listed
+from lazytpu.runtime.cache.making import Making
 from lazytpu.runtime.cache.store import Store, store
 
 
@@ -46,10 +49,33 @@ def _list(cache: Store) -> int:
         for entry in reversed(entries):
             table.add_row(*_row(entry, now))
         console().print(table)
+    _list_making(cache, now)
     total, limit = sum(entry.size for entry in entries), options.cache_limit
     return _say(
         0, f"{_entries(len(entries))}, {size(total)} of {size(limit) if limit else 'no limit'}, in {cache.root}"
     )
+
+
+def _list_making(cache: Store, now: float) -> None:
+    making = cache.making()
+    if not making:
+        return
+    table = Table("in the making", "kind", "program", "ops", "since", "by process", "for", box=None, pad_edge=False)
+    for each in making:
+        about = each.about
+        since = age(now - each.since) + (f" of {age(about['estimate'])}" if "estimate" in about else "")
+        ops = f"{about['ops']:,}" if "ops" in about else ""
+        table.add_row(each.key[:12], each.kind, str(about.get("name", "")), ops, since, *_processes(each))
+    console().print(table)
+
+
+def _processes(making: Making) -> tuple[str, str]:
+    """The process that makes something, with the machine if it is another, and of a helper process the one that asked
+    for it, and whether that has ended."""
+    elsewhere = f" on {socket.gethostname()}"
+    by, asked = making.by.removeprefix("process ").removesuffix(elsewhere), str(making.about.get("for", ""))
+    ended = asked and making.by.endswith(elsewhere) and not Path("/proc", asked).exists()
+    return by, f"{asked}, ended" if ended else asked
 
 
 def _row(entry: Listed, now: float) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ compiler may end any.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,18 +22,38 @@ from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import options_of, replicas_of
 
+# By the kind that XLA calls a chip: its generation, and the dimensions of a topology.
+_KINDS = {"TPU v5 lite": ("v5e", 2), "TPU v5": ("v5p", 3), "TPU v6 lite": ("v6e", 2), "TPU7x": ("tpu7x", 3)}
 
-def aim_at(topology: str) -> None:
+
+def aim_at(topology: str, chips_per_host: tuple[int, ...] = ()) -> None:
     """From here on this process compiles for a TPU topology, such as "v6e:2x2", that need not be there, and can run
-    nothing. To be called before anything else of `client`. Raises PlatformError when libtpu, which compiles, is not
-    installed, or knows no such topology."""
-    client.AIM.extend(_devices(topology))
+    nothing. To be called before anything else of `client`. `chips_per_host`, in three dimensions, is what libtpu takes
+    for usual if it is empty. Raises PlatformError when libtpu, which compiles, is not installed, or knows no such
+    topology."""
+    client.AIM.extend(_devices(topology, chips_per_host))
+
+
+def here() -> tuple[str, tuple[int, ...]] | None:
+    """The topology of the TPUs that this process is one of, as `aim_at` takes it; None where their kind is not known.
+    Of one chip alone it is "v6e:1x1", with (1, 1, 1) a host."""
+    chips, first = client.client().devices(), client.devices()[0]
+    generation, dimensions = _KINDS.get(str(first.device_kind), ("", 0))
+    if not generation:
+        return None
+    mine = [chip for chip in chips if chip.process_index == first.process_index]
+    return f"{generation}:{'x'.join(map(str, _extents(chips)[:dimensions]))}", _extents(mine)
+
+
+def _extents(chips: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(len(set(along)) for along in zip(*(chip.coords for chip in chips), strict=True))
 
 
 @cache
-def _devices(topology: str) -> list[Any]:
+def _devices(topology: str, chips_per_host: tuple[int, ...] = ()) -> list[Any]:
+    bounds = {"chips_per_host_bounds": list(chips_per_host)} if chips_per_host else {}
     try:
-        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **bounds).devices)
     except (XlaError, RuntimeError, ValueError) as error:
         raise PlatformError(
             f"cannot compile for {topology}: {error}. libtpu compiles for TPUs that are not there "

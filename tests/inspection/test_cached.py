@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,19 @@ def test_the_table(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert first.split()[-5:][:2] == ["20", "kB"] and first.split()[-1] == "1"
     assert second.split()[:2] == ["cdcdcdcdcdcd", "trace"] and second.split()[-1] == "0"
     assert summary.startswith("2 entries, 20 kB of 10 GB, in ") and summary.endswith("/cache")
+
+
+def test_what_is_in_the_making_is_listed_below(folder: Path, capsys: pytest.CaptureFixture[str]):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = {"name": "train", "ops": 1234, "estimate": 40.0, "for": os.getpid()}
+    store = Store(folder)
+    with store.locked("program", "12" * 32, here), store.locked("program", "34" * 32, {"name": "b", "for": ended.pid}):
+        _, (_, _, _, head, first, second, _) = show(capsys, "--dir", folder)
+    mine = str(os.getpid())
+    assert head.split() == ["in", "the", "making", "kind", "program", "ops", "since", "by", "process", "for"]
+    assert first.split() == ["121212121212", "program", "train", "1,234", "0", "s", "of", "40", "s", mine, mine]
+    assert second.split() == ["343434343434", "program", "b", "0", "s", mine, f"{ended.pid},", "ended"]
 
 
 def test_verify_removes_what_is_damaged(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,11 +10,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.interrupts import Interrupted, interruptible
+from lazytpu.options import options
+from lazytpu.runtime.compiling import elsewhere
+from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
@@ -26,7 +30,8 @@ class Job:
 
     It computes the slots `live` of its plan and takes the memory of the inputs `donated`. `what` names it. `late` says
     that a cut went on without it. `meanwhile` is the same program in parts, if it was taken apart and they are
-    compiled: `usable` is set from then on, and also when the whole is done.
+    compiled: `usable` is set from then on, and also when the whole is done. `ticket` is that of the helper process, if
+    it compiles the program.
     """
 
     __slots__ = (
@@ -40,6 +45,7 @@ class Job:
         "meanwhile",
         "number",
         "thread",
+        "ticket",
         "usable",
         "what",
     )
@@ -56,12 +62,17 @@ class Job:
         self.error: BaseException | None = None
         self.late = False
         self.thread: threading.Thread | None = None
+        self.ticket: Ticket | None = None
 
     def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
         """Whether its program will compute these slots, and take the memory of no inputs but these."""
         if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
             return False  # an interrupt came before its thread began
         return needed.issubset(self.live) and self.donated <= free
+
+    def handed(self, ticket: Ticket) -> None:
+        """The helper process compiles it."""
+        self.ticket = ticket
 
     @property
     def seconds(self) -> float:
@@ -140,10 +151,16 @@ class Background:
 
     def close(self, end: float) -> bool:
         """At the end of the process: begin nothing more, and wait for what is being compiled until `end`
-        (time.monotonic()). Returns whether all of it is done."""
+        (time.monotonic()), except in the helper process, which goes on. Returns whether all of it is done."""
         self._closed = True
         self.progress.close()
-        jobs = self.unfinished()
+        left = elsewhere.leave() if options.compile_after_exit else []
+        if left:
+            say(
+                f"not compiled yet: {', '.join(ticket.name for ticket in left)}; a helper process goes on for at most "
+                f"{options.compile_after_exit:g} s, for the next run (LAZYTPU_COMPILE_AFTER_EXIT)"
+            )
+        jobs = [job for job in self.unfinished() if job.ticket not in left]
         if jobs:
             say(f"waiting for {len(jobs)} programs to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
@@ -161,7 +178,7 @@ class Background:
                 job.meanwhile = self.parts(prepared)
                 if job.meanwhile is not None:
                     job.usable.set()
-            job.compiled = self.build(prepared)
+            job.compiled = self.build(replace(prepared, handed=job.handed))
         except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
             job.error = again(error)
         finally:

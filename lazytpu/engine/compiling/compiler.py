@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from lazytpu.collection import no_collection
+from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.target import target, untunable
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
@@ -25,6 +26,7 @@ from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
+from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.trace.recorder import Trace
@@ -41,7 +43,8 @@ class Prepared:
     is left is to compile `translated.module`, on any thread.
 
     `content` is the digest that the index finds the trace by; `making` is told what becomes of it. With `parts_only`
-    the parts are compiled, and not the whole.
+    the parts are compiled, and not the whole. A program that may be compiled in the helper process has `handed`, which
+    is told its ticket there.
     """
 
     number: int
@@ -52,6 +55,7 @@ class Prepared:
     translated: Translated | None = None
     ready: Compiled | None = None
     parts_only: bool = False
+    handed: Callable[[Ticket], None] | None = None
 
     @property
     def binding(self) -> Binding:
@@ -166,8 +170,7 @@ class Compiler:
             program = self._program(prepared, prepared.translated.module, prepared.name)
         prepared.making.made("shared", binding.donated)
         assert program.key is not None
-        if prepared.content is not None:
-            lookup.note(prepared.content, program.key, binding, prepared.name, len(prepared.records))
+        self._note(prepared, program.key)
         return Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
 
     def parts(self, prepared: Prepared) -> Compiled | None:
@@ -221,7 +224,10 @@ class Compiler:
             del self._building[key]
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, part: bool) -> Program:
-        obtained = programs.obtain(module, key, name=name)
+        if prepared.handed is None:
+            obtained = programs.obtain(module, key, name=name)
+        else:
+            obtained = handing.obtain(module, key, name=name, handed=partial(self._handed, prepared, key, part))
         if obtained.compiled:
             self.metrics.compiled(obtained.milliseconds)
         if not part:
@@ -229,6 +235,18 @@ class Compiler:
         tell = debug.compiled if obtained.compiled else debug.loaded
         tell(prepared.number, name, len(prepared.records), obtained.milliseconds)
         return obtained.program
+
+    def _handed(self, prepared: Prepared, key: str, part: bool, ticket: Ticket) -> None:
+        """The helper has a program: should this process end before it, the next one finds it by its trace."""
+        assert prepared.handed is not None
+        prepared.handed(ticket)
+        if not part:
+            self._note(prepared, key, coming=True)
+
+    def _note(self, prepared: Prepared, key: str, *, coming: bool = False) -> None:
+        if prepared.content is not None:
+            records = len(prepared.records)
+            lookup.note(prepared.content, key, prepared.binding, prepared.name, records, coming=coming)
 
 
 def _dump(folder: Path, prepared: Prepared, translated: Translated, origin: str) -> None:

@@ -47,10 +47,10 @@ def recall(
     return program, binding
 
 
-def note(content: str, program: str, binding: Binding, name: str, records: int) -> None:
-    """Write down which program a trace has, if that program is on disk. `program` is its key."""
+def note(content: str, program: str, binding: Binding, name: str, records: int, *, coming: bool = False) -> None:
+    """Write down which program a trace has, if that program is on disk, or `coming`. `program` is its key."""
     key = trace_key(content)
-    if store().has(programs.KIND, program) and store().writable() and not store().has(KIND, key):
+    if (coming or store().has(programs.KIND, program)) and store().writable() and not store().has(KIND, key):
         store().put(KIND, key, index.encode(program, binding), describe(name, records, program))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lazytpu.options import options
 from lazytpu.runtime.cache.files import Listed
+from lazytpu.runtime.cache.making import Making
 from lazytpu.runtime.cache.store import Store, store
 
 
@@ -36,6 +37,10 @@ class Cache:
     def entries(self, kind: str | None = None) -> list[Listed]:
         """What is in it (of one kind), the one not used for longest first."""
         return self._store.entries(kind)
+
+    def making(self) -> list[Making]:
+        """What processes are making for it now, such as programs that they compile, the one that began first first."""
+        return self._store.making()
 
     def clear(self) -> int:
         """Remove everything, and say how many entries that were. Programs in use stay in memory. Raises OSError."""

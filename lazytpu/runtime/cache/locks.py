@@ -16,8 +16,9 @@ from pathlib import Path
 FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
 
 
-def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False) -> int | None:
-    """Takes the lock that the file `path` stands for; the file is there only while someone has it.
+def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False, note: str = "") -> int | None:
+    """Takes the lock that the file `path` stands for; the file is there only while someone has it. It says who, and
+    the `note`.
 
     Returns what `release` wants, or None without the lock: when `enough()` became true while someone else held it, or
     when `patience` seconds were not enough.
@@ -32,7 +33,8 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
         try:
             if try_lock(opened):
                 if _is(path, opened):
-                    os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+                    os.ftruncate(opened, 0)  # that of a dead process said something else
+                    os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n{note}".encode(), 0)
                     return opened
                 # The one who held it has removed the file in between: the next opening makes a new one.
                 os.close(opened)
@@ -73,9 +75,19 @@ def remove_if_free(path: Path) -> None:
 def holder(path: Path) -> str:
     """Who holds a lock, for messages: "process 4711 on host"."""
     try:
-        return path.read_text().strip() or "a process"
+        return path.read_text().partition("\n")[0] or "a process"
     except OSError:
         return "a process that is done by now"
+
+
+def is_held(opened: int) -> bool:
+    """Whether someone has the lock of an open file. Who tries to take it at this moment has to try again."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(opened, fcntl.LOCK_UN)
+    return False
 
 
 def try_lock(opened: int) -> bool:

@@ -103,7 +103,7 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
     start = time.perf_counter()
     program = load(key, name=name, device=device)
     if program is None:
-        with store().locked(KIND, key):
+        with store().locked(KIND, key, {"name": name}):
             # Again, since the process that had the lock has it compiled by now.
             program = load(key, name=name, device=device) if store().has(KIND, key) else None
             if program is None:
@@ -135,8 +135,9 @@ class _Loaded:
     size: int
 
 
-def load(key: str, *, name: str | None = None, device: int = 0) -> Program | None:
+def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool = False) -> Program | None:
     """The program of that key from disk, or None. `name` is for messages; without one it is what it was stored with.
+    One that was just `compiled` for this process, by another, counts as a miss.
 
     One that does not load here is removed, with a warning.
     """
@@ -147,7 +148,7 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
         return None
     if ahead is not None:
         ahead.used(key, loaded.size)
-    TRAFFIC.note(hit=True)
+    TRAFFIC.note(hit=not compiled)
     return Program(loaded.executable, loaded.signature, name=name or loaded.name, device=device, key=key)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from lazytpu.options import options
-from lazytpu.runtime.cache import files, folder, ledger, locks
+from lazytpu.runtime.cache import files, folder, ledger, locks, making
 from lazytpu.runtime.cache.access import Access, CacheWarning, said, warn
 from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
 from lazytpu.runtime.cache.files import Listed
+from lazytpu.runtime.cache.making import Making
 
 __all__ = ["CacheStats", "CacheWarning", "Listed", "Store", "store"]
 
@@ -110,8 +111,9 @@ class Store:
         return self._access.writable()
 
     @contextmanager
-    def locked(self, kind: str, key: str) -> Iterator[bool]:
+    def locked(self, kind: str, key: str, about: Mapping[str, Any] | None = None) -> Iterator[bool]:
         """Holds the lock of one name against other processes and threads; gives True. Look again with `get` inside.
+        Until it is given back, `making` lists the name with `about`, which is JSON.
 
         Gives False, without the lock, when there is an entry by now, when `patience` seconds were not enough (with a
         warning), or when there can be no lock: then do it oneself. A holder that dies loses the lock at once.
@@ -124,7 +126,7 @@ class Store:
         path, start = self.root / folder.LOCKS / name, time.monotonic()
         there = self._path(name).exists
         try:
-            held = locks.acquire(path, self.patience, enough=there)
+            held = locks.acquire(path, self.patience, enough=there, note=making.note(about or {}))
         except OSError as error:
             self._access.give_up(error)
             yield False
@@ -165,6 +167,10 @@ class Store:
         assert self.root is not None
         listed = [files.listed(entries) for entries in ledger.walk(self.root)]
         return [entry for entry in listed if kind in (None, entry.kind)]
+
+    def making(self) -> list[Making]:
+        """What processes are making now, the one that began first first."""
+        return making.listed(self.root) if self.root and self._access.readable() else []
 
     def size(self) -> int:
         """Bytes of all entries."""

@@ -1,0 +1,51 @@
+"""What the helper does with one module: compile it into the cache on disk, where the process that asked finds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from lazytpu.runtime import client, host_functions, topologies
+from lazytpu.runtime.cache import programs
+from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.mlir import count_ops, ir
+from lazytpu.runtime.module_options import options_of
+from lazytpu.runtime.signature import signature
+
+
+class Unfit(RuntimeError):
+    """This process cannot make the program that was asked for; the one that asks has to do it itself."""
+
+
+def provide(module: ir.Module, key: str, *, name: str, functions: list[str], about: Mapping[str, Any]) -> float | None:
+    """Put the program of a module under its key on disk; how many milliseconds compiling took, None when it was there.
+    While another process compiles it, that one is waited for. `functions` are those of the process that the program
+    calls, and `about` goes into the list of what is in the making.
+
+    Raises CompileError when XLA refuses the module, and Unfit: here the program would have another key, as in another
+    environment, or it cannot be stored.
+    """
+    if not host_functions.available(functions):
+        raise Unfit(f"it calls {', '.join(functions)}, and the process that compiles has not all of them")
+    here = programs.program_key(module)
+    if here != key:
+        raise Unfit(f"the process that compiles would find it as {here[:16]}, and not as {key[:16]}")
+    described = {"name": name, "ops": count_ops(module), **about}
+    with store().locked(programs.KIND, key, described):
+        if store().has(programs.KIND, key):
+            return None
+        start = time.perf_counter()
+        payload = _compiled(module, name)
+        elapsed = 1e3 * (time.perf_counter() - start)
+        entry = programs.describe(name, signature(module), functions, elapsed)
+        if payload is None or not store().put(programs.KIND, key, payload, entry):
+            raise Unfit(f"it could not be written to {store().root}")
+        return elapsed
+
+
+def _compiled(module: ir.Module, name: str) -> bytes | None:
+    if client.AIM:
+        return topologies.compile_ahead(module, name=name, options=programs.OPTIONS)
+    options = {**options_of(module), **programs.OPTIONS}
+    return client.serialize(client.compile_module(module, name=name, options=options))

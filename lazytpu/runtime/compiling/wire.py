@@ -1,0 +1,46 @@
+"""What a process and its helper say to each other: JSON and bytes over a socket. Nothing is ever unpickled.
+
+A message is the lengths of its two parts (4 bytes each, little-endian), a header in JSON, and a payload.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+_LENGTHS = struct.Struct("<II")
+
+Message = tuple[dict[str, Any], bytes]
+
+
+def send(connection: socket.socket, header: Mapping[str, Any], payload: bytes = b"") -> None:
+    """Send a message. Raises OSError when the other side has ended."""
+    text = json.dumps(header).encode()
+    # No signal: a script may let SIGPIPE end its process, as those do that write into `head`.
+    connection.sendall(_LENGTHS.pack(len(text), len(payload)) + text + payload, socket.MSG_NOSIGNAL)
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """The next message, once all of it is there; None when the other side has ended."""
+    lengths = _read(connection, _LENGTHS.size)
+    if lengths is None:
+        return None
+    header, payload = (_read(connection, length) for length in _LENGTHS.unpack(lengths))
+    return None if header is None or payload is None else (json.loads(header), payload)
+
+
+def _read(connection: socket.socket, count: int) -> bytes | None:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        try:
+            got = connection.recv_into(view)
+        except ConnectionResetError:  # it ended with messages unread
+            return None
+        if got == 0:
+            return None
+        view = view[got:]
+    return bytes(data)

@@ -1,0 +1,116 @@
+"""Programs that take long are compiled in the helper process; without one, in this."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.engine.compiling import handing
+from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.compiling import elsewhere
+from tests import zygote
+
+
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Every program is worth a helper, and the helper is the test's own."""
+    mine = elsewhere._Helpers()
+    monkeypatch.setattr(elsewhere, "_helpers", mine)
+    monkeypatch.setattr(handing, "LEAST", 0.0)
+    with lazytpu.options(compile_after_exit=0):
+        yield mine
+        mine.leave()
+
+
+def step(x: torch.Tensor, ops: int = 20) -> torch.Tensor:
+    chosen = random.Random(ops)
+    for _ in range(ops):
+        x = chosen.choice([torch.sin, torch.tanh, torch.cos, torch.sigmoid, torch.neg])(x)
+    return x.sum(0)
+
+
+def until(happened: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 60
+    while not (found := happened()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize(("ops", "worth"), [(1599, False), (1600, True)])
+def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, ops: int, worth: bool):
+    monkeypatch.setattr(handing, "LEAST", 8.0)
+    assert handing.worth_a_helper(ops) is worth
+
+
+def test_a_step_waits_for_the_helpers_program(all_are_large: Any):
+    x = torch.rand(3, 61).to("tpu")
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    got = step(x).cpu()
+    after = lazytpu.metrics()
+    torch.testing.assert_close(got, step(x.cpu()))
+    assert all_are_large.current is not None
+    assert (after["compiles"] - before["compiles"], after["stepwise"] - before["stepwise"]) == (1, 0)
+    assert after["cache_misses"] - before["cache_misses"] == 1
+
+
+def test_a_helper_that_dies_is_made_up_for(all_are_large: Any):
+    x = torch.rand(3, 67).to("tpu")
+    lazytpu.sync()
+    with lazytpu.options(background_compile=0.001):
+        step(x, 400).tolist()
+        (making,) = until(store().making)
+        os.kill(int(making.by.split()[1]), signal.SIGKILL)
+    with lazytpu.options(background_compile=120):
+        torch.testing.assert_close(step(x, 400).cpu(), step(x.cpu(), 400))
+    assert all_are_large.losses == 1 and all_are_large.current is None
+    assert store().verify() == []
+
+
+def test_waiting_modes_compile_here(all_are_large: Any):
+    x = torch.rand(3, 71).to("tpu")
+    with lazytpu.mode("lazy"):
+        step(x, 5).cpu()
+    with lazytpu.options(background_compile=0):
+        step(x, 6).cpu()
+    assert all_are_large.current is None
+
+
+END = """
+import os, random, signal, sys
+import torch, lazytpu
+from lazytpu.engine.compiling import handing
+from tests.engine.compiling.test_handing import step
+x = torch.full((3, 7), 0.5).to("tpu")
+lazytpu.options.debug = int(sys.argv[1])
+(x + 1).sum().item()
+handing.LEAST = 0.0
+lazytpu.options.background_compile = 0.001 if sys.argv[2] == "first" else 100
+y = step(x, 500)
+lazytpu.mark_step()
+if sys.argv[2] == "first":
+    while not lazytpu.cache.making():
+        pass
+print(lazytpu.metrics()["cache_misses"], lazytpu.metrics()["compiles"])
+"""
+
+
+def test_what_a_script_has_begun_is_there_for_the_next(monkeypatch: pytest.MonkeyPatch):
+    """It ends at once, says where its program goes on, and the next run compiles, and translates, nothing."""
+    monkeypatch.setenv("LAZYTPU_BACKGROUND_COMPILE", "100")
+    done = zygote.run(["-c", END, "1", "first"])
+    assert done.returncode == 0, done.stderr
+    assert "not compiled yet: " in done.stderr and "goes on for at most 60 s" in done.stderr
+    assert "waiting for" not in done.stderr
+    until(lambda: store().making() == [])
+    quiet = zygote.run(["-c", END, "0", "second"])
+    assert (quiet.stderr, quiet.stdout.split()[0]) == ("", "0")
