@@ -93,6 +93,8 @@ class Background:
             self._wait(job, patience, op_by_op)
         if not job.done.is_set():
             job.late = True
+            if job.meanwhile is None:
+                job.making.entry.way = "op by op"
             return job, False
         if job in plan.jobs:
             plan.jobs.remove(job)
@@ -101,7 +103,10 @@ class Background:
         return (job if job.compiled is None else job.compiled), hit
 
     def _wait(self, job: Job, patience: float, op_by_op: Callable[[], float]) -> None:
-        if not _wait(job.usable, min(patience, QUIET) - job.seconds):
+        if _wait(job.usable, min(patience, QUIET) - job.seconds):
+            if not job.done.is_set() and job.seconds > QUIET:
+                self.progress.show()
+        else:
             self.progress.show()
             if not _wait(job.usable, patience - job.seconds):
                 _wait(job.usable, wait_on(job.seconds, job.expected, job.load * op_by_op()) - job.seconds)
@@ -124,6 +129,7 @@ class Background:
             if self._closed or not job.rests:
                 return
             job.rests = False
+        job.began = time.perf_counter()
         self._jobs[job] = None
         self._on_thread(job, self._second)
 

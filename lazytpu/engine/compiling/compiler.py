@@ -259,11 +259,12 @@ class Compiler:
             del self._building[key]
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
-        obtained = programs.obtain(module, key, name=name)
+        with self.estimator.alone() as alone:
+            obtained = programs.obtain(module, key, name=name)
         if obtained.compiled:
             again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
             self.metrics.compiled(obtained.milliseconds, again)
-            if which != "part" and not again and prepared.translated is not None:
+            if which != "part" and not again and alone() and prepared.translated is not None:
                 work = prepared.translated.work
                 cost = work.quick if which == "quick" else work.full
                 self.estimator.measured(which, cost, prepared.load, 1e-3 * obtained.milliseconds)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -55,13 +57,30 @@ class Estimator:
 
     def __init__(self) -> None:
         self.speeds = Speeds()
+        self._at_work = 0
+        self._begun = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def alone(self) -> Iterator[Callable[[], bool]]:
+        """Around a compilation: gives what says afterwards whether there was no other at the same time. Two share XLA's
+        threads, so what they take is no measure of the machine."""
+        with self._lock:
+            others, self._at_work = self._at_work, self._at_work + 1
+            self._begun += 1
+            begun = self._begun
+        try:
+            yield lambda: not others and self._begun == begun
+        finally:
+            with self._lock:
+                self._at_work -= 1
 
     def seconds(self, way: str, work: float, load: float) -> float:
         """What the compiler takes for `work` CPU seconds of the reference; `way` is "whole" or "quick"."""
         return work * load * self.speeds.ratio(way, FIRST[client.platform()])
 
     def measured(self, way: str, work: float, load: float, seconds: float) -> None:
-        """A compilation of that took so many seconds, when nothing else of this process ran."""
+        """A compilation of that took so many seconds, `alone` and with a step waiting for it."""
         if work >= LEAST:
             self.speeds.measured(way, seconds / (work * load))
 

@@ -23,8 +23,8 @@ class Job:
     """
 
     __slots__ = (
-        "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "meanwhile", "number",
-        "prepared", "reason", "rests", "thread", "usable", "way", "what",
+        "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making", "meanwhile",
+        "number", "prepared", "reason", "rests", "thread", "usable", "way", "what",
     )  # fmt: skip
 
     def __init__(self, prepared: Prepared, choice: Choice):
@@ -35,6 +35,7 @@ class Job:
         self.live, self.donated = prepared.binding.live, prepared.binding.donated
         self.number = prepared.number
         self.what = f"program {prepared.number} {prepared.name} ({len(prepared.records):,} recorded ops)"
+        self.making = prepared.making
         self.reason = prepared.making.entry.text
         self.began = time.perf_counter()
         self.done = threading.Event()
