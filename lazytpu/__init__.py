@@ -193,9 +193,9 @@ def tpu_report(
 
 
 def metrics() -> dict[str, Any]:
-    """Counters since the start: `steps`, `hits`, `misses`, `stepwise` (steps run op by op, see
-    docs/background-compilation.md), `compiles` (XLA compilations), `cache_hits` (programs read from disk) and
-    `cache_misses` (programs that were not there, and were compiled), `records` (ops), wall milliseconds `trace_ms`
+    """Counters since the start: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (steps
+    run op by op, in parts, and with less optimisation, see docs/background-compilation.md), `compiles` (programs that
+    XLA compiled), `cache_hits` (programs read from disk) and `cache_misses` (programs that were not there, and were compiled), `records` (ops), wall milliseconds `trace_ms`
     (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the
     CPU, see `options.cpu_fallback`), `constant_reads` (host reads of constants, which need no data of the device, see
     docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of

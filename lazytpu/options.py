@@ -72,14 +72,16 @@ class Options:
     cpu_fallback: bool
     """Run ops that no rule expresses on the CPU (LAZYTPU_CPU_FALLBACK), instead of raising NotImplementedError."""
     background_compile: float
-    """Seconds that a step in fused mode waits for its program to be compiled (LAZYTPU_BACKGROUND_COMPILE) before it
-    runs op by op while the compilation continues; 0 compiles before the first use, without a thread."""
+    """Seconds that a step in fused mode waits for a program (LAZYTPU_BACKGROUND_COMPILE) before it runs op by op, if
+    that is sooner, while the compilation continues; 0 compiles the whole program before its first use, without a
+    thread."""
     compile_after_exit: float
     """Seconds that a helper process goes on compiling for the cache on disk when this one has ended
     (LAZYTPU_COMPILE_AFTER_EXIT); 0 ends it with this one. It holds for programs that are compiled from then on."""
     clusters: str
     """Compile large steps in parts, and equal parts once (LAZYTPU_CLUSTERS): "meanwhile" runs the parts until the whole
-    step is compiled in the background, "only" never compiles the whole step; "off" compiles whole steps only."""
+    step is compiled in the background, "auto" where that is sooner by an estimate; "only" never compiles the whole
+    step, "off" compiles whole steps only."""
     platform: str | None
     """The platform of XLA (LAZYTPU_PLATFORM); None is jax's default. Read when the first tensor is created."""
     memory_limit: int

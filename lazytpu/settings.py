@@ -125,8 +125,8 @@ _ALL = (
         "background_compile",
         15.0,
         "seconds, 0 or more; inf",
-        "how long a step of fused mode waits for its program to be compiled before it runs op by op; 0 compiles before "
-        "the first use, without a thread",
+        "how long a step of fused mode waits for a program before it runs op by op, if that is sooner; 0 compiles the "
+        "whole program before its first use, without a thread",
         readers.seconds,
     ),
     Setting(
@@ -138,11 +138,11 @@ _ALL = (
     ),
     Setting(
         "clusters",
-        "off",
-        "off, meanwhile or only",
-        "compile large steps in parts, equal parts once: to run until the whole step is compiled in the background, or "
-        "instead of it",
-        readers.one_of("off", "meanwhile", "only"),
+        "auto",
+        "auto, off, meanwhile or only",
+        "compile large steps in parts, equal parts once: to run until the whole step is compiled in the background, "
+        "always (meanwhile) or where that is sooner (auto); or instead of it",
+        readers.one_of("auto", "off", "meanwhile", "only"),
     ),
     Setting(
         "platform",

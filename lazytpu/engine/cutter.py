@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lazytpu.engine.compiling.background import Background, Job
+from lazytpu.engine.compiling.background import Background
 from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
@@ -37,7 +38,7 @@ class Cutter:
         self.traces = traces
         self.metrics: Metrics = compiler.metrics
         self.inflight = compiler.queue.inflight
-        self.background = Background(compiler.build, compiler.parts)
+        self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line
@@ -68,7 +69,7 @@ class Cutter:
         hit = program is not None
         try:
             if needed and program is None:
-                program, hit = self._select(plan, trace, live, dead)
+                program, hit = self._select(plan, trace, held, dead)
             metrics.records += state.edges
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
             self._waited = metrics.wait_ms
@@ -122,9 +123,10 @@ class Cutter:
         return known
 
     def _select(
-        self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
+        self, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> tuple[Compiled | Job, bool]:
         """The program to run, or the job of one that is not compiled yet, and whether it was there already."""
+        live = tuple([slot for slot, _ in held])
         program: Compiled | Job | None = fitting(plan, live, dead)
         hit = program is not None
         if program is None:
@@ -133,7 +135,12 @@ class Cutter:
                 program = self.compiler.compile(trace, live, dead)
             else:
                 program, hit = self.background.program(
-                    plan, live, dead, patience, lambda: self.compiler.prepare(trace, live, dead)
+                    plan,
+                    live,
+                    dead,
+                    patience,
+                    lambda: self.compiler.prepare(trace, live, dead),
+                    lambda: self.stepwise.seconds(plan, trace, live, dead),
                 )
         if not isinstance(program, Job):
             plan.programs[live, dead] = program
@@ -158,11 +165,15 @@ class Cutter:
     def _run_meanwhile(
         self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> None:
-        """Run a trace whose program is being compiled: in parts if they are compiled, else op by op. If the program
-        could not be compiled, this raises why, with the trace's results computed, as those of the steps before it."""
+        """Run a trace whose program is being compiled: by a quick one or in parts if these are compiled, else op by op.
+        If the program could not be compiled, this raises why, with the trace's results computed, as those of the steps
+        before it."""
         if job.meanwhile is not None:
             self._run(job.meanwhile, trace, held)
-            self.metrics.clustered += 1
+            if job.way == "quick":
+                self.metrics.quick += 1
+            else:
+                self.metrics.clustered += 1
         else:
             self.stepwise.run(plan, trace, held, dead)
             self.metrics.stepwise += 1

@@ -17,7 +17,8 @@ class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
     `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not, and `stepwise` of
-    these ran op by op, and `clustered` in parts, while it was compiled in the background; `compiles` XLA compilations;
+    these ran op by op, `clustered` in parts, and `quick` by a program with less optimisation, while it was compiled in
+    the background; `compiles` programs that XLA compiled, quickly and then in full counting once;
     `records` what was recorded: ops, and graphs of `torch.compile`, each of which counts once; `trace_ms` the host's
     time between cuts (the script's Python and recording), without waiting; `launch_ms` in cuts that hit; `miss_ms` in
     cuts that did not (import, passes, lowering, compiling); `wait_ms` the host waited for the device; `device_ms` the
@@ -30,6 +31,7 @@ class Metrics:
     misses: int = 0
     stepwise: int = 0
     clustered: int = 0
+    quick: int = 0
     compiles: int = 0
     records: int = 0
     trace_ms: float = 0.0
@@ -60,10 +62,10 @@ class Metrics:
         """A host read was answered without the device."""
         self.constant_reads += 1
 
-    def compiled(self, milliseconds: float) -> None:
-        """XLA compiled a program, on this thread, in so much wall time."""
+    def compiled(self, milliseconds: float, again: bool) -> None:
+        """XLA compiled a program, on this thread, in so much wall time; `again` with more optimisation than before."""
         with _COMPILED:
-            self.compiles += 1
+            self.compiles += not again
             self.compile_ms += milliseconds
 
     @contextmanager

@@ -11,6 +11,7 @@ import pytest
 
 import lazytpu
 from lazytpu import wiring
+from lazytpu.engine.compiling import choice
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     engine = wiring.start()
     gate = Gate(engine.background.build)
     monkeypatch.setattr(engine.background, "build", gate.build)
+    monkeypatch.setattr(choice, "SHORT", 1e9)  # seconds of compiling ops: no step is too long for that
     with lazytpu.options(background_compile=0.001):
         yield gate
     gate.open()

@@ -1,99 +1,66 @@
-"""Compilation on threads of its own: a step whose program takes long to compile runs op by op until it is there.
+"""Compilation on threads of its own: a step whose program takes long goes on in a shorter way until it is there.
 
-A cut that misses waits for its program as long as `options.background_compile` says, so small programs are simply
-compiled. What takes longer goes on compiling while the script goes on, and the first cut after that uses it. With
-`options.clusters` at "meanwhile" a large step is first compiled in parts, which run until then.
+A cut that misses chooses by estimates (`choice`): it waits for its program, or for the same compiled quickly or in
+parts, or runs op by op. It waits as long as `options.background_compile` says. Where it went on with something else,
+the whole program is compiled behind it, and the first cut after that uses it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from lazytpu.engine.compiling.choice import Choice, Costs, choose, wait_on
 from lazytpu.engine.compiling.compiler import Prepared
+from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.options import options
 from lazytpu.runtime.compiling import elsewhere
-from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
 AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
+BEHIND = 1  # the same of whole programs for steps that run already: others must not wait for these
+
+Build = Callable[[Prepared], Compiled]
 
 
-class Job:
-    """A program that a thread compiles. Once `done`, it is `compiled`, or `error` says why not.
-
-    It computes the slots `live` of its plan and takes the memory of the inputs `donated`. `what` names it. `late` says
-    that a cut went on without it. `meanwhile` is the same program in parts, if it was taken apart and they are
-    compiled: `usable` is set from then on, and also when the whole is done. `ticket` is that of the helper process, if
-    it compiles the program.
-    """
-
-    __slots__ = (
-        "began",
-        "compiled",
-        "donated",
-        "done",
-        "error",
-        "late",
-        "live",
-        "meanwhile",
-        "number",
-        "thread",
-        "ticket",
-        "usable",
-        "what",
-    )
-
-    def __init__(self, prepared: Prepared):
-        self.live, self.donated = prepared.binding.live, prepared.binding.donated
-        self.number = prepared.number
-        self.what = f"program {prepared.number} {prepared.name} ({len(prepared.records):,} recorded ops)"
-        self.began = time.perf_counter()
-        self.done = threading.Event()
-        self.usable = threading.Event()
-        self.meanwhile: Compiled | None = None
-        self.compiled: Compiled | None = None
-        self.error: BaseException | None = None
-        self.late = False
-        self.thread: threading.Thread | None = None
-        self.ticket: Ticket | None = None
-
-    def fits(self, needed: frozenset[int], free: frozenset[int]) -> bool:
-        """Whether its program will compute these slots, and take the memory of no inputs but these."""
-        if not self.done.is_set() and (self.thread is None or self.thread.ident is None):
-            return False  # an interrupt came before its thread began
-        return needed.issubset(self.live) and self.donated <= free
-
-    def handed(self, ticket: Ticket) -> None:
-        """The helper process compiles it."""
-        self.ticket = ticket
-
-    @property
-    def seconds(self) -> float:
-        """How long ago it was asked for."""
-        return time.perf_counter() - self.began
+class CompileWarning(UserWarning):
+    """The whole program of a step could not be compiled; it goes on with the one that it has."""
 
 
 class Background:
-    """The programs that are being compiled. `build` compiles one on any thread, and raises what went wrong; `parts`
-    compiles one in parts, if it was taken apart."""
+    """The programs that are being compiled.
 
-    def __init__(self, build: Callable[[Prepared], Compiled], parts: Callable[[Prepared], Compiled | None]):
+    `build` compiles one on any thread, and raises what went wrong; `quick` does it with less optimisation, and `parts`
+    in parts, None if it was not taken apart. `costs` estimates them.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        quick: Build,
+        parts: Callable[[Prepared], Compiled | None],
+        costs: Callable[[Prepared], Costs],
+    ):
         self.build = build
+        self.quick = quick
         self.parts = parts
+        self.costs = costs
         self.progress = Progress(self.unfinished)
         self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
         self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._behind = threading.BoundedSemaphore(BEHIND)
+        self._waking = threading.Lock()
         self._closed = False
 
     def unfinished(self) -> list[Job]:
-        """What is not compiled yet, oldest first."""
+        """What is being compiled, oldest first."""
         return list(self._jobs)
 
     def program(
@@ -103,13 +70,16 @@ class Background:
         dead: Collection[int],
         patience: float,
         prepare: Callable[[], Prepared],
+        op_by_op: Callable[[], float],
     ) -> tuple[Compiled | Job, bool]:
         """The program of a plan that computes at least the slots `live` and takes the memory of at most the inputs
-        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet.
+        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet; `op_by_op`
+        estimates how many seconds it takes to run without one.
 
-        If it is not compiled `patience` seconds after it began, or its parts are compiled before it, this returns its
-        job instead. If it cannot be compiled, the error is raised; but if a cut got the job before, the next cut gets
-        it again, with `error` set. The cut after that tries anew.
+        If there is something else to run, `meanwhile` of its job or its ops, this returns the job instead: after at
+        most `patience` seconds, unless the ops would take longer than the wait. If it cannot be compiled, the error is
+        raised; but if a cut got the job before, the next cut gets it again, with `error` set. The cut after that tries
+        anew.
         """
         needed, free = frozenset(live), frozenset(dead)
         job = next((job for job in list(plan.jobs) if job.fits(needed, free)), None)
@@ -118,10 +88,16 @@ class Background:
             prepared = prepare()
             if prepared.ready is not None:
                 return prepared.ready, False
-            job = self._start(plan, prepared)
-        self._wait(job, patience)
+            choice = choose(self.costs(prepared), lambda: prepared.load * op_by_op())
+            job = self._start(plan, prepared, choice)
+        elif job.rests:
+            self._wake(job)
+        if job.way != "op by op":
+            self._wait(job, patience, op_by_op)
         if not job.done.is_set():
             job.late = True
+            if job.meanwhile is None:
+                job.making.entry.way = "op by op"
             return job, False
         if job in plan.jobs:
             plan.jobs.remove(job)
@@ -129,25 +105,45 @@ class Background:
             raise again(job.error)
         return (job if job.compiled is None else job.compiled), hit
 
-    def _wait(self, job: Job, patience: float) -> None:
-        if not _wait(job.usable, min(patience, QUIET) - job.seconds):
+    def _wait(self, job: Job, patience: float, op_by_op: Callable[[], float]) -> None:
+        if _wait(job.usable, min(patience, QUIET) - job.seconds):
+            if not job.done.is_set() and job.seconds > QUIET:
+                self.progress.show()
+        else:
             self.progress.show()
-            _wait(job.usable, patience - job.seconds)
+            if not _wait(job.usable, patience - job.seconds):
+                _wait(job.usable, wait_on(job.seconds, job.expected, job.load * op_by_op()) - job.seconds)
 
-    def _start(self, plan: CutPlan, prepared: Prepared) -> Job:
+    def _start(self, plan: CutPlan, prepared: Prepared, choice: Choice) -> Job:
         """Begin to compile for a plan. When no thread can start, as at the end of the process, it is compiled here."""
-        job = Job(prepared)
+        job = Job(prepared, choice)
+        prepared.making.chose(choice.way, choice.seconds)
         self._jobs[job] = None
         if self._closed:
-            self._compile(job, prepared)
+            self._compile(job)
         else:
-            job.thread = threading.Thread(target=self._work, args=(job, prepared), name="lazytpu compiler", daemon=True)
             plan.jobs.append(job)  # first: after an interrupt of start() the thread runs
-            try:
-                job.thread.start()
-            except RuntimeError:  # the system has no more threads
-                self._compile(job, prepared)
+            self._on_thread(job, self._first)
         return job
+
+    def _wake(self, job: Job) -> None:
+        """Compile the whole of a program that a second step runs in another form."""
+        with self._waking:
+            if self._closed or not job.rests:
+                return
+            job.rests = False
+        job.began = time.perf_counter()
+        self._jobs[job] = None
+        self._on_thread(job, self._second)
+
+    def _on_thread(self, job: Job, work: Callable[[Job], None]) -> None:
+        thread = threading.Thread(target=work, args=(job,), name="lazytpu compiler", daemon=True)
+        if job.thread is None:
+            job.thread = thread
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._compile(job)
 
     def close(self, end: float) -> bool:
         """At the end of the process: begin nothing more, and wait for what is being compiled until `end`
@@ -165,29 +161,72 @@ class Background:
             say(f"waiting for {len(jobs)} programs to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
-    def _work(self, job: Job, prepared: Prepared) -> None:
+    # -- on the threads
+
+    def _first(self, job: Job) -> None:
+        """What a step waits for: the way that was chosen, and the whole program where that fails."""
         with self._slots:
             if self._closed:
                 self._finish(job)  # it has not begun, so it is not worth waiting for
-            else:
-                self._compile(job, prepared)
+            elif not self._shorter(job):
+                self._compile(job)
 
-    def _compile(self, job: Job, prepared: Prepared) -> None:
+    def _second(self, job: Job) -> None:
+        with self._behind:
+            if self._closed:
+                self._finish(job)
+            else:
+                self._compile(job)
+
+    def _shorter(self, job: Job) -> bool:
+        """Compile a program quickly or in parts, and let it rest. Returns whether that is what was chosen, and went
+        well: what is wrong with the program is told when the whole of it fails."""
+        prepared = job.prepared
+        assert prepared is not None
         try:
-            if not prepared.parts_only:
-                job.meanwhile = self.parts(prepared)
-                if job.meanwhile is not None:
-                    job.usable.set()
-            job.compiled = self.build(replace(prepared, handed=job.handed))
+            job.meanwhile = {"quick": self.quick, "parts": self.parts}.get(job.way, _nothing)(prepared)
+        except BaseException as error:  # noqa: BLE001
+            say(f"{job.what} could not be compiled the {job.way} way, and is as a whole: {error}")
+        if job.meanwhile is None:
+            return False
+        self._jobs.pop(job, None)
+        job.rests = True
+        job.usable.set()
+        return True
+
+    def _compile(self, job: Job) -> None:
+        prepared = job.prepared
+        assert prepared is not None
+        try:
+            job.compiled = self.build(replace(prepared, handed=job.handed, behind=job.meanwhile is not None))
         except BaseException as error:  # noqa: BLE001  (raised at the cut that wants the program)
-            job.error = again(error)
+            if job.meanwhile is None:
+                job.error = again(error)
+            else:
+                job.compiled = job.meanwhile
+                _tell(job, error)
         finally:
             self._finish(job)
 
     def _finish(self, job: Job) -> None:
         self._jobs.pop(job, None)
+        job.prepared = None
         job.done.set()
         job.usable.set()
+
+
+def _nothing(prepared: Prepared) -> None:
+    return None
+
+
+def _tell(job: Job, error: BaseException) -> None:
+    how = "less optimisation" if job.way == "quick" else "its parts"
+    try:
+        warnings.warn(
+            f"{job.what} goes on with {how}, as XLA could not compile it: {error}", CompileWarning, stacklevel=1
+        )
+    except CompileWarning:  # where warnings are errors; no cut may fail because of this one
+        say(str(error))
 
 
 @interruptible

@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from lazytpu.engine.compiling.estimate import work
 from lazytpu.ir.constants import DenseConstantOp
 from lazytpu.ir.types import array_dtype, dtype_of, numel, shape_of
 from lazytpu.lowering.emit import emit
@@ -31,11 +32,13 @@ DONE = "done"
 
 @dataclass(frozen=True, slots=True)
 class Clustered:
-    """A step in parts, before they are compiled: the StableHLO of each distinct part, and how they are called."""
+    """A step in parts, before they are compiled: the StableHLO of each distinct part, how they are called, and the CPU
+    seconds by `estimate` that compiling all distinct ones takes."""
 
     modules: tuple[ir.Module, ...]
     names: tuple[str, ...]
     plan: Plan
+    work: float
 
     def chain(self, compile: Callable[[ir.Module, str], Program], name: str) -> Chain:
         """The chain; `compile` makes the program of a module, with the name that it is to have."""
@@ -64,7 +67,10 @@ def clustered(module: ModuleOp, whole: ir.Module, *, verify: bool) -> Clustered 
         of_whole = signature(whole)
     names = [part.sym_name.data for part in parts]
     return Clustered(
-        tuple(emit(module, name=name, entry=name) for name in names), tuple(names), plan_of(main, parts, of_whole)
+        tuple(emit(module, name=name, entry=name) for name in names),
+        tuple(names),
+        plan_of(main, parts, of_whole),
+        sum(work(part).full for part in parts),
     )
 
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
+from lazytpu.engine.compiling.choice import Costs
+from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
 from lazytpu.engine.compiling.target import target, untunable
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
@@ -34,7 +37,11 @@ from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
 
 if TYPE_CHECKING:
+    from lazytpu.engine.compiling.estimate import Work
     from lazytpu.engine.compiling.translate import Translated
+
+Which = Literal["whole", "quick", "part"]
+"""What of a step is compiled: all of it, all of it with less optimisation, or a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +49,10 @@ class Prepared:
     """Program `number` of the process. It is either `ready`, since the index knew the trace, or `translated`, and what
     is left is to compile `translated.module`, on any thread.
 
-    `content` is the digest that the index finds the trace by; `making` is told what becomes of it. With `parts_only`
-    the parts are compiled, and not the whole. A program that may be compiled in the helper process has `handed`, which
-    is told its ticket there.
+    `content` is the digest that the index finds the trace by; `making` is told what becomes of it. `load` says how busy
+    the machine was when it was translated (`costs.Busy`). With `parts_only` the parts are compiled, and not the whole.
+    One that may be compiled in the helper process has `handed`, which is told its ticket there; one that is `behind`
+    has no step that waits for it.
     """
 
     number: int
@@ -55,7 +63,9 @@ class Prepared:
     translated: Translated | None = None
     ready: Compiled | None = None
     parts_only: bool = False
+    load: float = 1.0
     handed: Callable[[Ticket], None] | None = None
+    behind: bool = False
 
     @property
     def binding(self) -> Binding:
@@ -81,6 +91,7 @@ class Compiler:
         self.model_names = model_names
         self.metrics = metrics
         self.queue = queue
+        self.estimator = Estimator()
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.recompiles = Recompiles(slot_names)
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
@@ -114,7 +125,7 @@ class Compiler:
         tuned = any(record.tuned for record in records) and untunable() is None
         origin = about(self.model_names(trace.epoch) if trace.epoch else [], str(made_for))
 
-        def translated(parts: bool = False) -> Translated:
+        def translated(parts: Callable[[Work], bool] | None = None) -> Translated:
             from lazytpu.engine.compiling.translate import translate  # here: it loads xDSL and every rule
 
             return translate(
@@ -140,16 +151,26 @@ class Compiler:
                 ready = Compiled.of(*recalled, records, name, self.queue)
                 making.made("index", ready.binding.donated)
                 return Prepared(number, name, records, content, making, ready=ready)
-        meanwhile = options.clusters == "meanwhile" and trace.mode == "fused" and options.background_compile > 0
         parts_only = options.clusters == "only"
-        result = translated(meanwhile or parts_only)
+        busy = Busy()
+        result = translated(self._takes_apart(trace.mode, busy))
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
         making.entry.notes = tuple(note for record in result.passes for note in record.notes)
         parts_only = parts_only and result.parts is not None
-        prepared = Prepared(number, name, records, content, making, translated=result, parts_only=parts_only)
+        prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:
             _dump(options.dump, prepared, result, origin.text())
         return prepared
+
+    def _takes_apart(self, mode: str, busy: Busy) -> Callable[[Work], bool] | None:
+        """Says of a step in that mode whether to take it apart, given what compiling it costs."""
+        if options.clusters == "only":
+            return lambda work: True
+        if options.clusters == "off" or mode != "fused" or not options.background_compile:
+            return None
+        if options.clusters == "meanwhile":
+            return lambda work: True
+        return lambda work: self.estimator.takes_apart(work, busy.load)
 
     def build(self, prepared: Prepared) -> Compiled:
         """The compiled program. Runs on any thread; a program that another thread is compiling is waited for.
@@ -167,11 +188,30 @@ class Compiler:
             return chained
         binding = prepared.binding
         with prepared.making:
-            program = self._program(prepared, prepared.translated.module, prepared.name)
+            program = self._program(prepared, prepared.translated.module, prepared.name, "whole")
         prepared.making.made("shared", binding.donated)
         assert program.key is not None
         self._note(prepared, program.key)
         return Compiled.of(program, binding, prepared.records, prepared.name, self.queue)
+
+    def costs(self, prepared: Prepared) -> Costs:
+        """Estimates of the ways to a program that is translated."""
+        assert prepared.translated is not None
+        if prepared.parts_only:
+            return Costs(0.0)  # there is nothing to choose
+        costs = self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
+        forced = options.clusters == "meanwhile" and prepared.translated.parts is not None
+        return Costs(inf, inf, costs.parts) if forced else costs
+
+    def quick(self, prepared: Prepared) -> Compiled:
+        """The same program, compiled in less time with less optimisation. The index does not know it: a later process
+        finds it on disk when it has translated the trace.
+
+        Raises CompileError.
+        """
+        assert prepared.translated is not None
+        program = self._program(prepared, quick_module(prepared.translated.module), prepared.name, "quick")
+        return Compiled.of(program, prepared.binding, prepared.records, prepared.name, self.queue)
 
     def parts(self, prepared: Prepared) -> Compiled | None:
         """The same program in clusters that run one after the other; None when it was not taken apart. The index does
@@ -182,7 +222,7 @@ class Compiler:
         translated = prepared.translated
         if translated is None or translated.parts is None:
             return None
-        chain = translated.parts.chain(partial(self._program, prepared, part=True), prepared.name)
+        chain = translated.parts.chain(partial(self._program, prepared, which="part"), prepared.name)
         binding = translated.binding
         first = len(binding.packs)  # from positions of the program's arguments to inputs of the trace
         donated = frozenset(binding.inputs[i - first] for i in chain.signature.donated)
@@ -195,7 +235,7 @@ class Compiler:
             self.programs[key] = program
         return program
 
-    def _program(self, prepared: Prepared, module: ir.Module, name: str, *, part: bool = False) -> Program:
+    def _program(self, prepared: Prepared, module: ir.Module, name: str, which: Which) -> Program:
         key = programs.program_key(module)
         while True:
             program = self.programs.get(key)
@@ -212,7 +252,7 @@ class Compiler:
         try:
             program = self.programs.get(key)  # another thread may just be done
             if program is None:
-                program = self._obtain(prepared, module, key, name, part)
+                program = self._obtain(prepared, module, key, name, which)
             self.programs[key] = program
             mine.set_result(program)
             return program
@@ -223,25 +263,32 @@ class Compiler:
             mine.cancel()  # nothing to cancel unless an interrupt came
             del self._building[key]
 
-    def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, part: bool) -> Program:
-        if prepared.handed is None:
-            obtained = programs.obtain(module, key, name=name)
-        else:
-            obtained = handing.obtain(module, key, name=name, handed=partial(self._handed, prepared, key, part))
+    def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
+        work = None if prepared.translated is None else prepared.translated.work
+        with self.estimator.alone() as alone:
+            if work is None or which != "whole" or prepared.handed is None:
+                obtained = programs.obtain(module, key, name=name)
+            else:
+                seconds = self.estimator.seconds("whole", work.full, prepared.load)
+                handed = partial(self._handed, prepared, key)
+                obtained = handing.obtain(module, key, seconds, behind=prepared.behind, name=name, handed=handed)
         if obtained.compiled:
-            self.metrics.compiled(obtained.milliseconds)
-        if not part:
+            again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
+            self.metrics.compiled(obtained.milliseconds, again)
+            if which != "part" and not again and alone() and work is not None:
+                cost = work.quick if which == "quick" else work.full
+                self.estimator.measured(which, cost, prepared.load, 1e-3 * obtained.milliseconds)
+        if which != "part":
             prepared.making.made("compiled" if obtained.compiled else "disk", prepared.binding.donated)
         tell = debug.compiled if obtained.compiled else debug.loaded
         tell(prepared.number, name, len(prepared.records), obtained.milliseconds)
         return obtained.program
 
-    def _handed(self, prepared: Prepared, key: str, part: bool, ticket: Ticket) -> None:
+    def _handed(self, prepared: Prepared, key: str, ticket: Ticket) -> None:
         """The helper has a program: should this process end before it, the next one finds it by its trace."""
         assert prepared.handed is not None
         prepared.handed(ticket)
-        if not part:
-            self._note(prepared, key, coming=True)
+        self._note(prepared, key, coming=True)
 
     def _note(self, prepared: Prepared, key: str, *, coming: bool = False) -> None:
         if prepared.content is not None:

@@ -10,26 +10,25 @@ from lazytpu.runtime.cache.programs import Obtained
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling import elsewhere
 from lazytpu.runtime.compiling.elsewhere import HelperLost, Ticket
-from lazytpu.runtime.mlir import count_ops, ir
+from lazytpu.runtime.mlir import ir
 
-SECONDS_PER_OP = 0.005
-"What XLA:CPU takes to compile an op of a program (docs/background-compilation.md)."
 LEAST = 8.0
 "Seconds of compiling that make a helper worth its start, and what its program costs to store and to load."
+BEHIND = 2.0
+"The same of a program that no step waits for: the start costs it nothing, and the script has the interpreter."
 
 
-def worth_a_helper(ops: int) -> bool:
-    """Whether a program of so many ops is compiled in the helper process."""
-    return ops * SECONDS_PER_OP >= LEAST
-
-
-def obtain(module: ir.Module, key: str, *, name: str, handed: Callable[[Ticket], None]) -> Obtained:
-    """The program of a module, as `programs.obtain` gives it. If it takes long, the helper compiles it, and `handed` is
-    told the ticket; if the helper is lost, it is compiled here.
+def obtain(
+    module: ir.Module, key: str, seconds: float, *, behind: bool, name: str, handed: Callable[[Ticket], None]
+) -> Obtained:
+    """The program of a module, as `programs.obtain` gives it. If compiling it takes long, by an estimate in `seconds`,
+    the helper does it, and `handed` is told the ticket; if the helper is lost, it is compiled here. `behind` says that
+    no step waits for it.
 
     Raises CompileError.
     """
-    if worth_a_helper(count_ops(module)) and not store().has(programs.KIND, key) and elsewhere.available(module):
+    long = seconds >= (BEHIND if behind else LEAST)
+    if long and not store().has(programs.KIND, key) and elsewhere.available(module):
         ticket = elsewhere.compile(module, key, name=name)
         handed(ticket)
         try:

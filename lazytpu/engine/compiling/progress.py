@@ -1,25 +1,34 @@
-"""One line on standard error that says what is being compiled, for how long, and how much is left."""
+"""One line on standard error that says what is being compiled and why, how long it takes, and what runs until then."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from math import inf
+from textwrap import shorten
 from typing import Any, Protocol
 
 from lazytpu.options import options
 
 QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
+REASON = 120  # letters of the reason, at the end: a terminal that is not as wide cuts them off
 
 
 class Compilation(Protocol):
-    """A program that is being compiled: `number` tells it from others, `what` describes it, and `meanwhile` is the
-    program that runs in its place, None when ops run one by one."""
+    """A program that is being compiled: `number` tells it from others, `what` describes it, `reason` says why it is
+    made. It should be there `expected` seconds after it was begun. `meanwhile` is the program that runs in its place,
+    one of its parts or a quick one by the `way` that was chosen; without one, ops run one by one, if a step is `late`,
+    and else the script waits."""
 
     number: int
     what: str
+    reason: str
+    expected: float
     meanwhile: Any
+    way: str
+    late: bool
 
     @property
     def seconds(self) -> float:
@@ -44,7 +53,7 @@ class Progress:
             for job in self.jobs() if options.debug >= 1 else ():
                 if job.number not in self._said:
                     self._said.add(job.number)
-                    say(f"compiling {job.what}; meanwhile {_running(job)}")
+                    say(_sentence(job))
             return
         with self._lock:
             if self._thread is None and not self._stop.is_set():
@@ -76,13 +85,24 @@ class Progress:
 
 
 def describe(jobs: Sequence[Compilation]) -> str:
-    """The line for the programs that are not compiled yet, oldest first."""
+    """The line for the programs that are being compiled, the oldest of those first that the script waits for."""
+    first = min(jobs, key=lambda job: job.late)
     left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
-    return f"lazytpu: compiling {jobs[0].what}, {jobs[0].seconds:.0f} s{left}; meanwhile {_running(jobs[0])}"
+    return f"lazytpu: {_sentence(first, left)}"
+
+
+def _sentence(job: Compilation, left: str = "") -> str:
+    time = f"{job.seconds:.0f} s so far"
+    if job.meanwhile is None and job.seconds < job.expected < inf:
+        time = f"about {job.expected:.0f} s, {time}"
+    reason = f" (because: {shorten(job.reason, REASON, placeholder=' …')})" if job.reason else ""
+    return f"compiling {job.what}, {time}{left}; {_running(job)}{reason}"
 
 
 def _running(job: Compilation) -> str:
-    return "ops run one by one" if job.meanwhile is None else "it runs in parts"
+    if job.meanwhile is not None:
+        return f"meanwhile it runs {'with less optimisation' if job.way == 'quick' else 'in parts'}"
+    return "meanwhile ops run one by one" if job.late else "the script waits"
 
 
 def say(message: str) -> None:

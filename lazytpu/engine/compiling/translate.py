@@ -3,7 +3,7 @@ index does not need."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
@@ -12,6 +12,7 @@ from xdsl.dialects.func import FuncOp
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
+from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
@@ -30,8 +31,8 @@ from lazytpu.trace.trie import Record
 class Translated:
     """A trace as XLA takes it (`module`), and how its program is bound to it.
 
-    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`. `parts` is the
-    same program in clusters, when they were asked for and pay.
+    `text` is the module in the `lazytpu` dialect after the passes, `stablehlo` the text of `module`, and `work` what
+    compiling it costs. `parts` is the same program in clusters, when they were asked for and pay.
     """
 
     module: ir.Module
@@ -39,6 +40,7 @@ class Translated:
     text: str
     stablehlo: str
     passes: tuple[PassRecord, ...]
+    work: Work
     imported: str | None = None
     "The module as it came to the passes, when it is to be dumped."
     parts: Clustered | None = None
@@ -58,16 +60,16 @@ def translate(
     bounds_check: bool,
     target: Target,
     platform: str | None = None,
-    parts: bool = False,
+    parts: Callable[[Work], bool] | None = None,
     memory_limit: int = 0,
     tuned: bool = False,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
-    when that is not where programs of this process do. With `parts` the program is also taken apart.
-    `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the passes are those that
-    pay for this program. Raises ImportFailure, PassError or LoweringError.
+    when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
+    compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
+    passes are those that pay for this program. Raises ImportFailure, PassError or LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
     before = print_module(imported.module) if options.dump else None
@@ -85,7 +87,9 @@ def translate(
     used, aliased = drop_unused_arguments(imported.module)
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
-    in_parts = clustered(imported.module, module, verify=options.verify) if parts else None
+    cost = work(imported.module)
+    apart = parts is not None and parts(cost)
+    in_parts = clustered(imported.module, module, verify=options.verify) if apart else None
     binding = Binding(
         packer=imported.packer,
         packs=tuple(i for i in used if i < packs),
@@ -100,6 +104,7 @@ def translate(
         text=text,
         stablehlo=stablehlo_text(module),
         passes=tuple(history),
+        work=cost,
         imported=before,
         parts=in_parts,
     )

@@ -47,6 +47,11 @@ class Made:
     "What passes decided by estimates, such as loops that were rolled."
     milliseconds: float = 0.0
     "Wall time until it was there: import, passes, lowering and XLA."
+    way: str = "whole"
+    """What the step went on with: the "whole" program, which it waited for; the same compiled with less optimisation,
+    "quick", or in "parts", until the whole is there; its ops, "op by op"."""
+    estimate: float = 0.0
+    "Milliseconds that XLA was expected to take until then; 0 where nothing was to be chosen."
 
     def explain(self, reason: Reason, recompile: int) -> None:
         """Fill in the reason."""
@@ -64,6 +69,10 @@ class Made:
         }
         did = how.get(self.source, f"taken from {_FROM.get(self.source, self.source)}")
         took = f", {self.milliseconds:,.0f} ms" if self.milliseconds else ""
+        if took and self.source == "compiled" and self.estimate >= 1e3:
+            took += f", {self.estimate:,.0f} of XLA expected"
+        if self.way != "whole":
+            did += f", ran {_WAYS[self.way]} first,"
         return f"#{self.number} {self.name} ({self.records:,} ops{took}) {did} because: {self.reason()}"
 
     def reason(self) -> str:
@@ -71,6 +80,7 @@ class Made:
         return "\n".join([self.text, *(f"      {line}" for line in (*self.diff, *self.notes))])
 
 
+_WAYS = {"quick": "with less optimisation", "parts": "in parts", "op by op": "op by op"}
 _FROM = {
     "disk": "the disk cache, and made",
     "index": "the trace index, and made",

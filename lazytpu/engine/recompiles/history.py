@@ -183,6 +183,10 @@ class Making:
     known: EarlierProgram | None = None
     start: float = field(default_factory=time.perf_counter)
 
+    def chose(self, way: str, seconds: float) -> None:
+        """The step goes on this way, and should be able to after so many seconds."""
+        self.entry.way, self.entry.estimate = way, 1e3 * seconds
+
     def made(self, source: str, donated: frozenset[int]) -> None:
         """It is there: from `source` ("compiled", "disk", "index", "shared"), and takes the memory of `donated`. The
         first that says so knows."""

@@ -23,6 +23,11 @@ def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int])
     return None if extended() else index.content(records, live, dead, settings())
 
 
+def known(content: str) -> bool:
+    """Whether the program of a trace is on disk, as far as a name says."""
+    return store().has(KIND, trace_key(content))
+
+
 def recall(
     content: str, state: State, live: tuple[int, ...], dead: tuple[int, ...], load: Callable[[str], Program | None]
 ) -> tuple[Program, Binding] | None:

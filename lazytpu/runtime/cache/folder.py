@@ -8,6 +8,7 @@ from pathlib import Path
 
 DEFAULT = Path("~/.cache/lazytpu")
 ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG = "entries", "locks", "temporary", "ledger", "CACHEDIR.TAG"
+SPEEDS = "speeds"  # how fast this machine compiles: see `lazytpu.runtime.cache.speeds`
 PRIVATE = 0o700
 
 # What backup programs look for (https://bford.info/cachedir): a folder whose content can be made again.
@@ -48,7 +49,7 @@ def check(root: Path) -> str | None:
     mode = stat.S_IMODE(status.st_mode)
     if mode & ~PRIVATE == 0:
         return None
-    others = {entry.name for entry in os.scandir(root)} - {ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG}
+    others = {entry.name for entry in os.scandir(root)} - {ENTRIES, LOCKS, TEMPORARY, LEDGER, TAG, SPEEDS}
     if others:
         raise UnsafeFolder(
             f"{root} is open to others (mode {mode:04o}), and more than the cache is in it ({sorted(others)[0]}): "

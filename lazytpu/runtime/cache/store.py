@@ -158,6 +158,28 @@ class Store:
             what = f"it is not used; removing it failed ({error.strerror})"
         warn(f"the cached {kind} {key[:16]} in {self.root} is damaged or foreign: {reason}; {what}")
 
+    # -- beside the entries
+
+    def read_beside(self, name: str) -> bytes | None:
+        """What `write_beside` wrote; None when there is nothing that can be read."""
+        if not self._access.readable():
+            return None
+        assert self.root is not None
+        try:
+            return files.read(self.root / name)
+        except (OSError, BadEntry):
+            return None
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        """Write a small file of the folder that is no entry, whole or not at all. One that cannot be written is not."""
+        if not self.writable():
+            return
+        assert self.root is not None
+        try:
+            files.write(self.root / folder.TEMPORARY, self.root / name, [data])
+        except OSError as error:
+            self._access.give_up(error)
+
     # -- looking after it
 
     def entries(self, kind: str | None = None) -> list[Listed]:
@@ -195,7 +217,8 @@ class Store:
         for entry in entries:
             entry.path.unlink(missing_ok=True)
         ledger.sweep(self.root)
-        (self.root / folder.LEDGER).unlink(missing_ok=True)
+        for name in (folder.LEDGER, folder.SPEEDS):
+            (self.root / name).unlink(missing_ok=True)
         return len(entries)
 
     def evict(self, limit: int) -> int:

@@ -169,14 +169,39 @@ class Terminal(io.StringIO):
 
 def jobs(*seconds: float) -> list[SimpleNamespace]:
     return [
-        SimpleNamespace(number=i, what=f"program {i} train (1,359 recorded ops)", seconds=s, meanwhile=None)
+        SimpleNamespace(
+            number=i,
+            what=f"program {i} train (1,359 recorded ops)",
+            seconds=s,
+            meanwhile=None,
+            expected=20.0,
+            late=False,
+            way="whole",
+            reason="argument 1 of `mm` was f32[8]",
+        )
         for i, s in enumerate(seconds)
     ]
 
 
-def test_the_line_says_what_how_long_and_how_many() -> None:
+def test_the_line_says_what_how_long_why_and_how_many() -> None:
     line = describe(jobs(12.3, 4.5, 3.0))
-    assert "program 0 train (1,359 recorded ops), 12 s, 2 more to go" in line
+    assert "program 0 train (1,359 recorded ops), about 20 s, 12 s so far, 2 more to go; the script waits" in line
+    assert "because: argument 1 of `mm` was f32[8]" in line
+
+
+def test_the_line_says_nothing_of_an_estimate_that_was_wrong() -> None:
+    assert ", 31 s so far;" in describe(jobs(31.0))
+
+
+def test_the_line_is_about_what_the_script_waits_for_and_what_runs_until_then() -> None:
+    first, second = jobs(12.0, 4.0)
+    first.late = True
+    assert "program 1" in describe([first, second])
+    assert "meanwhile ops run one by one" in describe([first])
+    first.meanwhile, first.way = object(), "quick"
+    assert ", 12 s so far; meanwhile it runs with less optimisation" in describe([first])
+    first.way = "parts"
+    assert "meanwhile it runs in parts" in describe([first])
 
 
 def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

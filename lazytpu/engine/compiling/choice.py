@@ -1,0 +1,64 @@
+"""How a step goes on that has no program yet: which way to its end is the shortest, by estimates of seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+Way = Literal["whole", "quick", "parts", "op by op"]
+
+SAVED = 1.0
+"Seconds that another way must be shorter than waiting for the whole program: what it compiles comes on top of that."
+SHARE = 0.7
+"And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
+SHORT = 1.0
+"Seconds of compiling ops one by one that are never too many."
+TINY = 0.03
+"CPU seconds until the program of one op is there: import, passes, emission, XLA."
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds until a program is there: the `whole` one, the same with less optimisation (`quick`), its `parts`.
+    Infinite for what there cannot be."""
+
+    whole: float
+    quick: float = inf
+    parts: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way to go on, and in how many seconds it should be open. `seconds` of "op by op" is what the whole program
+    takes, which is compiled meanwhile."""
+
+    way: Way
+    seconds: float
+
+
+def choose(costs: Costs, op_by_op: Callable[[], float]) -> Choice:
+    """The shortest way. Of two that are about as long, the one that runs faster afterwards. `op_by_op` says what
+    running the ops one by one would take; it is asked only where that could matter, as it looks at each op."""
+    best = Choice("whole", costs.whole)
+    if _shorter(costs.parts, best.seconds):
+        best = Choice("parts", costs.parts)
+    if _shorter(costs.quick, best.seconds):
+        best = Choice("quick", costs.quick)
+    if best.seconds > SAVED and _shorter(op_by_op(), best.seconds):
+        return Choice("op by op", costs.whole)
+    return best
+
+
+def _shorter(seconds: float, than: float) -> bool:
+    return seconds < SHARE * than and than - seconds > SAVED
+
+
+def wait_on(waited: float, expected: float, op_by_op: float) -> float:
+    """Until how many seconds of waiting to go on with it, when a step has `waited` as long as the user's setting says
+    for what was `expected` to take so long. Compiling hundreds of ops one by one takes longer than the rest of the
+    wait, and makes that longer; so it is begun when it takes less than what is left, or a fourth of what has passed."""
+    if op_by_op <= max(SHORT, expected - waited):
+        return waited
+    return max(waited, 4 * op_by_op)

@@ -1,0 +1,39 @@
+"""Which way a step goes that has no program yet, by estimates alone."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from lazytpu.engine.compiling.choice import SAVED, SHORT, Choice, Costs, choose, wait_on
+
+
+@pytest.mark.parametrize(
+    ("costs", "op_by_op", "expected"),
+    [
+        (Costs(0.5, 0.1, 0.1), 0.0, Choice("whole", 0.5)),  # nothing is worth a second program here
+        (Costs(2.0, 1.5), 9.0, Choice("whole", 2.0)),  # saves less than a second
+        (Costs(20.0, 16.0), 90.0, Choice("whole", 20.0)),  # saves less than a third
+        (Costs(3.0, 1.0), 9.0, Choice("quick", 1.0)),
+        (Costs(30.0, inf, 4.0), 90.0, Choice("parts", 4.0)),  # where the compiler has no quick way
+        (Costs(30.0, 8.0, 9.0), 90.0, Choice("parts", 9.0)),  # about as soon, and faster from then on
+        (Costs(30.0, 2.0, 9.0), 90.0, Choice("quick", 2.0)),
+        (Costs(30.0, 8.0, inf), 1.0, Choice("op by op", 30.0)),  # most ops have programs
+        (Costs(30.0, 8.0), 7.5, Choice("quick", 8.0)),
+        (Costs(inf, inf, 5.0), 90.0, Choice("parts", 5.0)),  # clusters="meanwhile"
+    ],
+)
+def test_the_shortest_way_is_chosen(costs: Costs, op_by_op: float, expected: Choice) -> None:
+    assert choose(costs, lambda: op_by_op) == expected
+
+
+def test_ops_are_not_looked_at_where_waiting_is_short() -> None:
+    assert choose(Costs(SAVED / 2), lambda: pytest.fail("asked")) == Choice("whole", SAVED / 2)
+
+
+def test_after_the_users_limit_a_step_runs_op_by_op_if_that_is_sooner() -> None:
+    assert wait_on(15.0, 60.0, 20.0) == 15.0, "40 more seconds for the program, 20 for the ops"
+    assert wait_on(15.0, 20.0, SHORT) == 15.0, "a few ops"
+    assert wait_on(15.0, 20.0, 12.0) == 48.0, "the program is near: it gets four times what the ops would take"
+    assert wait_on(60.0, 20.0, 12.0) == 60.0, "the estimate was wrong, and enough was waited"

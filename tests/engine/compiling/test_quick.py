@@ -1,0 +1,240 @@
+"""Steps that run by a program compiled with less optimisation until the whole one is there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu import wiring
+from lazytpu.engine.compiling import costs
+from lazytpu.engine.compiling.background import CompileWarning
+from lazytpu.engine.compiling.choice import Costs
+from lazytpu.engine.compiling.estimate import Work
+from lazytpu.runtime.cache.programs import KIND
+from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.errors import CompileError
+from tests.engine.conftest import Gate
+
+KEYS = ("steps", "hits", "quick", "stepwise", "compiles")
+
+
+def counted(before: dict[str, Any]) -> dict[str, int]:
+    now = lazytpu.metrics()
+    return {key: now[key] - before[key] for key in KEYS}
+
+
+def step(x: torch.Tensor) -> torch.Tensor:
+    return (x.cos() * 1.7 + x).square().sum(0)
+
+
+def until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def forget_traces() -> None:
+    wiring.start().traces.forget_programs()
+
+
+@pytest.fixture
+def slow(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """The whole program would take long, by an estimate, and waits for the gate; the quick one takes what it takes."""
+    monkeypatch.setattr(wiring.start().background, "costs", lambda prepared: Costs(50.0, 1.0))
+    with lazytpu.options(background_compile=100):
+        yield gate
+
+
+def test_the_quick_program_runs_until_the_whole_is_there(slow: Gate) -> None:
+    x = torch.rand(3, 71).to("tpu")
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    results = [step(x).cpu()]
+    assert slow.asked == [], "one step is no reason to compile it again"
+    results += [step(x).cpu() for _ in range(2)]
+    until(lambda: bool(slow.asked))
+    assert counted(before) == {"steps": 3, "hits": 0, "quick": 3, "stepwise": 0, "compiles": 1}
+    slow.open()
+    results += [step(x).cpu() for _ in range(2)]
+    assert counted(before) == {"steps": 5, "hits": 2, "quick": 3, "stepwise": 0, "compiles": 1}
+    assert len(slow.asked) == 1
+    for result in results:
+        torch.testing.assert_close(result, step(x.cpu()))
+    made = lazytpu.explain()[-1]
+    assert (made.way, made.estimate, made.source) == ("quick", 1000.0, "compiled")
+    assert "ran with less optimisation first" in str(made)
+
+
+def test_training_goes_on_from_the_quick_program_in_the_whole(slow: Gate) -> None:
+    """Donated weights and an optimizer's states pass from one to the other."""
+
+    def train(device: str, between: Callable[[int], None]) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 6)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        x = torch.rand(5, 6).to(device)
+        for i in range(6):
+            optimizer.zero_grad()
+            (model(x) - x).square().mean().backward()
+            optimizer.step()
+            between(i)
+        return [p.detach().cpu() for p in model.parameters()]
+
+    before = lazytpu.metrics()
+    got = train("tpu", lambda i: slow.open() if i == 3 else None)
+    assert counted(before)["quick"] >= 2 and counted(before)["hits"] >= 1
+    for mine, reference in zip(got, train("cpu", lambda i: None), strict=True):
+        torch.testing.assert_close(mine, reference)
+
+
+def test_a_second_process_starts_with_the_quick_program_on_disk(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = wiring.start()
+    x = torch.rand(3, 73).to("tpu")
+    step(x).tolist()
+    assert [entry.kind for entry in store().entries()].count(KIND) >= 1
+    engine.compiler.programs.clear()
+    forget_traces()
+    monkeypatch.setattr(engine.background, "costs", engine.compiler.costs)
+    monkeypatch.setattr(costs.Estimator, "seconds", lambda self, way, work, load: 50.0 if way == "whole" else 40.0)
+    before = lazytpu.metrics()
+    torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
+    assert counted(before) == {"steps": 1, "hits": 0, "quick": 1, "stepwise": 0, "compiles": 0}
+
+
+def test_a_second_process_finds_the_whole_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = wiring.start()
+    x = torch.rand(3, 79).to("tpu")
+    step(x).tolist()
+    step(x).tolist()
+    slow.open()
+    expected = step(x).cpu()
+    engine.compiler.programs.clear()
+    forget_traces()
+    before = lazytpu.metrics()
+    assert torch.equal(step(x).cpu(), expected)
+    assert counted(before) == {"steps": 1, "hits": 0, "quick": 0, "stepwise": 0, "compiles": 0}
+
+
+def test_where_the_quick_way_fails_the_whole_program_is_compiled(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    background = wiring.start().background
+
+    def failing(prepared: Any) -> Any:
+        raise CompileError("step", "INTERNAL: no luck")
+
+    monkeypatch.setattr(background, "quick", failing)
+    slow.open()
+    x = torch.rand(3, 83).to("tpu")
+    before = lazytpu.metrics()
+    torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
+    assert counted(before)["quick"] == 0
+
+
+def test_where_the_whole_program_fails_the_quick_one_goes_on_and_it_is_told_once(slow: Gate) -> None:
+    x = torch.rand(3, 89).to("tpu")
+    step(x).tolist()
+    slow.error = CompileError("step", "INTERNAL: no luck")
+    step(x).tolist()
+    until(lambda: bool(slow.asked))
+    with pytest.warns(CompileWarning, match=r"goes on with less optimisation.*no luck"):
+        slow.open()
+    before = lazytpu.metrics()
+    for _ in range(3):
+        torch.testing.assert_close(step(x).cpu(), step(x.cpu()))
+    assert counted(before) == {"steps": 3, "hits": 3, "quick": 0, "stepwise": 0, "compiles": 0}
+    assert len(slow.asked) == 1
+
+
+def test_two_threads_wake_a_program_once(slow: Gate) -> None:
+    x = torch.rand(3, 97).to("tpu")
+    step(x).tolist()
+    threads = [threading.Thread(target=lambda: step(x).tolist()) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    until(lambda: bool(slow.asked))
+    slow.open()
+    assert len(slow.asked) == 1
+
+
+def test_a_step_does_not_wait_for_programs_that_others_run_without(slow: Gate) -> None:
+    """The whole program of a running step waits at the gate; another step is compiled quickly beside it."""
+    x = torch.rand(3, 101).to("tpu")
+    for _ in range(2):
+        step(x).tolist()
+    until(lambda: bool(slow.asked))
+    torch.testing.assert_close(x.sin().sum(1).cpu(), x.cpu().sin().sum(1))
+
+
+def test_ops_run_one_by_one_at_once_where_they_have_programs(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = wiring.start()
+    monkeypatch.setattr(engine.background, "costs", lambda prepared: Costs(50.0))
+    x = torch.rand(3, 103).to("tpu")
+    lazytpu.sync()
+    step(x).tolist()  # as the estimate is 50 s, and few ops are unknown
+    with lazytpu.options(background_compile=100):
+        before, start = lazytpu.metrics(), time.monotonic()
+        step(x).tolist()
+        assert time.monotonic() - start < 20
+    assert counted(before) == {"steps": 1, "hits": 0, "quick": 0, "stepwise": 1, "compiles": 0}
+    assert lazytpu.explain()[-1].way == "op by op"
+
+
+def test_hundreds_of_ops_are_not_compiled_while_their_program_is(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of a millisecond passes, and the step waits on: its ops would take longer."""
+    from lazytpu.engine.compiling import choice
+
+    monkeypatch.setattr(choice, "SHORT", 0.0)
+    engine = wiring.start()
+    monkeypatch.setattr(engine.cutter.stepwise, "seconds", lambda *_: 60.0)
+    x = torch.rand(3, 107).to("tpu")
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(step(x).cpu()))
+    thread.start()
+    until(lambda: bool(gate.asked))
+    gate.open()
+    thread.join(60)
+    torch.testing.assert_close(results[0], step(x.cpu()))
+    assert counted(before)["stepwise"] == 0
+
+
+def test_known_ops_cost_nothing(gate: Gate) -> None:
+    engine = wiring.start()
+    x = torch.rand(3, 109).to("tpu")
+    lazytpu.sync()
+    seconds, asked = engine.cutter.stepwise.seconds, []
+    engine.cutter.stepwise.seconds = lambda *args: asked.append(seconds(*args)) or asked[-1]  # type: ignore[method-assign]
+    try:
+        for _ in range(2):
+            step(x).tolist()
+    finally:
+        del engine.cutter.stepwise.seconds
+    assert asked[0] > 0 and asked[-1] == 0
+
+
+def test_determinism_means_the_same_program_in_each_run() -> None:
+    estimator = costs.Estimator()
+    assert estimator.quick(Work(10.0, 1.0), 1.0) < inf
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert estimator.quick(Work(10.0, 1.0), 1.0) == inf
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_zero_compiles_the_whole_program_at_once(slow: Gate) -> None:
+    x = torch.rand(3, 113).to("tpu")
+    before = lazytpu.metrics()
+    with lazytpu.options(background_compile=0):
+        step(x).tolist()
+    assert counted(before)["quick"] == 0 and slow.asked == []
