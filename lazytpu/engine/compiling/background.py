@@ -156,7 +156,10 @@ class Background:
                 f"not compiled yet: {', '.join(ticket.name for ticket in left)}; a helper process goes on for at most "
                 f"{options.compile_after_exit:g} s, for the next run (LAZYTPU_COMPILE_AFTER_EXIT)"
             )
-        jobs = [job for job in self.unfinished() if job.ticket not in left]
+        for job in self.unfinished():
+            if job.ticket in left:
+                del self._jobs[job]  # nothing becomes of it here
+        jobs = self.unfinished()
         if jobs:
             say(f"waiting for {len(jobs)} programs to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)

@@ -21,8 +21,8 @@ from typing import Any
 
 IDLE = 60.0
 "Seconds without work after which it offers to end: it holds 200 MB, and starting costs less than a second."
-NICE = 10
-"Its priority once nobody waits for it any more. Before, it does what a thread of its parent would."
+NICE = 5
+"Its priority once its parent has ended. Before, it does what a thread of its parent would; the next may wait for it."
 
 
 def detach() -> socket.socket:

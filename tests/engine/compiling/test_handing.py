@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from lazytpu.engine.compiling import handing
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling import elsewhere
 from tests import zygote
+from tests.runtime.compiling.modules import helpers_of
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,25 @@ def until(happened: Callable[[], Any]) -> Any:
     return found
 
 
+@contextmanager
+def held() -> Iterator[list[str]]:
+    """Inside, this process has the locks of the programs that it hands over, so that they wait. Gives their keys."""
+    keys: list[str] = []
+    compile = elsewhere.compile
+    with ExitStack() as locks:
+
+        def blocked(module: Any, key: str, **options: Any) -> elsewhere.Ticket:
+            locks.enter_context(store().locked("program", key))
+            keys.append(key)
+            return compile(module, key, **options)
+
+        elsewhere.compile = blocked
+        try:
+            yield keys
+        finally:
+            elsewhere.compile = compile
+
+
 @pytest.mark.parametrize(("ops", "worth"), [(1599, False), (1600, True)])
 def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, ops: int, worth: bool):
     monkeypatch.setattr(handing, "LEAST", 8.0)
@@ -66,10 +87,13 @@ def test_a_step_waits_for_the_helpers_program(all_are_large: Any):
 def test_a_helper_that_dies_is_made_up_for(all_are_large: Any):
     x = torch.rand(3, 67).to("tpu")
     lazytpu.sync()
-    with lazytpu.options(background_compile=0.001):
+    with lazytpu.options(background_compile=0.001), held() as keys:
         step(x, 400).tolist()
-        (making,) = until(store().making)
-        os.kill(int(making.by.split()[1]), signal.SIGKILL)
+        until(lambda: all_are_large.tickets)
+        (helper,) = until(lambda: helpers_of(os.getpid()))
+        os.kill(helper, signal.SIGKILL)
+        until(lambda: not all_are_large.tickets)
+    assert len(keys) == 1
     with lazytpu.options(background_compile=120):
         torch.testing.assert_close(step(x, 400).cpu(), step(x.cpu(), 400))
     assert all_are_large.losses == 1 and all_are_large.current is None
@@ -86,21 +110,23 @@ def test_waiting_modes_compile_here(all_are_large: Any):
 
 
 END = """
-import os, random, signal, sys
+import sys
 import torch, lazytpu
 from lazytpu.engine.compiling import handing
-from tests.engine.compiling.test_handing import step
+from lazytpu.runtime.compiling import elsewhere
+from tests.engine.compiling.test_handing import held, step
 x = torch.full((3, 7), 0.5).to("tpu")
 lazytpu.options.debug = int(sys.argv[1])
 (x + 1).sum().item()
 handing.LEAST = 0.0
 lazytpu.options.background_compile = 0.001 if sys.argv[2] == "first" else 100
-y = step(x, 500)
+holding = held()
+keys = holding.__enter__()  # to the end of the process
+y = step(x, 100)
 lazytpu.mark_step()
-if sys.argv[2] == "first":
-    while not lazytpu.cache.making():
-        pass
-print(lazytpu.metrics()["cache_misses"], lazytpu.metrics()["compiles"])
+while sys.argv[2] == "first" and not elsewhere._helpers.tickets:
+    pass
+print(lazytpu.metrics()["cache_misses"], *keys)
 """
 
 
@@ -111,6 +137,7 @@ def test_what_a_script_has_begun_is_there_for_the_next(monkeypatch: pytest.Monke
     assert done.returncode == 0, done.stderr
     assert "not compiled yet: " in done.stderr and "goes on for at most 60 s" in done.stderr
     assert "waiting for" not in done.stderr
-    until(lambda: store().making() == [])
+    key = done.stdout.split()[1]
+    until(lambda: store().has("program", key))
     quiet = zygote.run(["-c", END, "0", "second"])
-    assert (quiet.stderr, quiet.stdout.split()[0]) == ("", "0")
+    assert (quiet.stderr, quiet.stdout.split()) == ("", ["0"])

@@ -1,8 +1,12 @@
-"""Modules that XLA compiles at once, in seconds, or for longer than any test lasts."""
+"""Modules that XLA compiles at once, in seconds, or for longer than any test lasts, and who compiles them."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from lazytpu.runtime import client
+from lazytpu.runtime.compiling.helper import CHILD
 from lazytpu.runtime.mlir import ir
 
 KIND = "tensor<64xf32>"
@@ -36,3 +40,17 @@ def endless() -> ir.Module:
 def parse(text: str) -> ir.Module:
     with client.mlir_context():
         return ir.Module.parse(text)
+
+
+def helpers_of(parent: int) -> list[int]:
+    """The numbers of the helper processes of a process that run, also if that has ended."""
+    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _serves(folder, parent)]
+
+
+def _serves(folder: Path, parent: int) -> bool:
+    try:
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+        ancestor = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return words[1:3] == [os.fsencode(CHILD), str(parent).encode()] and ancestor != parent

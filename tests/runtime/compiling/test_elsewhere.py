@@ -24,7 +24,7 @@ from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from tests.runtime.cache.test_programs import QR
-from tests.runtime.compiling.modules import chain, endless, parse
+from tests.runtime.compiling.modules import chain, endless, helpers_of, parse
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -52,10 +52,11 @@ def until(happened: Callable[[], Any]) -> Any:
 
 
 def compiling() -> int:
-    """The process that compiles, once it does."""
+    """The process that compiles for this one, once it does."""
     (making,) = until(store().making)
-    assert making.about["for"] == os.getpid()
-    return int(making.by.split()[1])
+    (helper,) = helpers_of(os.getpid())
+    assert (making.about["for"], making.by.split()[1]) == (os.getpid(), str(helper))
+    return helper
 
 
 def test_a_program_is_as_one_compiled_here():
