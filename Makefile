@@ -53,7 +53,7 @@ help:
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'
 	@echo 'make format       let ruff sort imports and mend what it can'
-	@echo 'make bench        what recording, cuts, the cache and memory cost, in one table, about 10 minutes (ARGS=--quick)'
+	@echo 'make bench        what recording, cuts, the cache, memory and the first minute cost, in one table, about 20 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
 	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
 	@echo 'make coverage     docs/conformance.md and .json from what make conformance and make tpu-column found'

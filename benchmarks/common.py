@@ -44,12 +44,16 @@ def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def finish(name: str, rows: Sequence[Row], args: argparse.Namespace) -> int:
-    """Show the rows, and write them to `args.json`. The exit status: 1 when a target is missed, unless quick."""
+def finish(name: str, rows: Sequence[Row], args: argparse.Namespace, *, wide: bool = False) -> int:
+    """Show the rows, and write them to `args.json`. The exit status: 1 when a target is missed, unless quick.
+
+    `wide` is for measures of the form "thing: column": on a page they get a table of their own, with these columns."""
     Console().print(table([(name, row) for row in rows]))
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         found = {"benchmark": name, "quick": args.quick, "machine": machine(), "rows": [asdict(row) for row in rows]}
+        if wide:
+            found["wide"] = True
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if args.quick or all(row.met for row in rows) else 1
 

@@ -20,7 +20,7 @@ from common import Row, figure, table, target
 from rich.console import Console
 
 BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
-ORDER = ("recording", "compiled", "cuts", "strict", "overlap", "cache", "control_flow", "memory")
+ORDER = ("recording", "compiled", "cuts", "strict", "overlap", "cache", "control_flow", "memory", "first_minute")
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
@@ -35,14 +35,28 @@ def load(folder: Path) -> list[dict[str, Any]]:
 def markdown(results: Sequence[dict[str, Any]]) -> str:
     """The table for the docs."""
     lines = ["| benchmark | measure | figure | target | |", "|---|---|---:|---:|---|"]
-    for result in results:
+    for result in (result for result in results if not result.get("wide")):
         for row in (Row(**row) for row in result["rows"]):
             verdict = "" if row.target is None else "met" if row.met else "**missed**"
             lines.append(f"| {result['benchmark']} | {row.measure} | {figure(row)} | {target(row)} | {verdict} |")
+    for result in (result for result in results if result.get("wide")):
+        lines += ["", *_wide(result)]
     about = results[0]["machine"]
     lines += ["", f"{about['cpu']}, {about['cores']} cores; Python {about['python']}, torch {about['torch']}, "]
     lines[-1] += f"jaxlib {about['jaxlib']}; {about['date']}."
     return "\n".join(lines)
+
+
+def _wide(result: dict[str, Any]) -> list[str]:
+    """The table of a benchmark whose measures are "thing: column". What misses its target is bold."""
+    cells: dict[str, dict[str, str]] = {}
+    columns: dict[str, None] = {}
+    for row in (Row(**row) for row in result["rows"]):
+        thing, _, column = row.measure.partition(": ")
+        cells.setdefault(thing, {})[column] = figure(row) if row.met else f"**{figure(row)}**"
+        columns[column] = None
+    lines = [f"| {result['benchmark']} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+    return lines + [f"| {thing} | {' | '.join(row.get(c, '') for c in columns)} |" for thing, row in cells.items()]
 
 
 def write(page: Path, text: str) -> None:

@@ -11,6 +11,7 @@ from tests import zygote
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 SHARED = ("common", "table", "workloads")
+NEWCOMERS = sorted(path.stem for path in (FOLDER / "newcomers").glob("*.py") if path.stem != "clock")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
 
 
@@ -35,6 +36,23 @@ def test_it_runs_alone_and_writes_its_figures(name: str, tmp_path: Path) -> None
         assert figures["rows"][0]["value"] == 8, "one program for each path"
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "bert" else ()) for name in NEWCOMERS]
+)
+def test_the_scripts_of_newcomers_time_their_steps(name: str) -> None:
+    """On the CPU, where they need no program; importing transformers takes seconds."""
+    found = json.loads(run(f"benchmarks/newcomers/{name}.py", "cpu", "3").splitlines()[-1])
+    ends = found["ends"]
+    assert len(ends) == 3 and 0 < ends[0] < ends[1] < ends[2] <= found["whole"]
+    assert found["compiles"] == found["cache_hits"] == 0
+
+
+def test_the_benchmark_of_the_first_minute_runs_all_of_them() -> None:
+    assert run("benchmarks/first_minute.py", "--only", "none,such", status=2) == ""
+    text = (FOLDER / "first_minute.py").read_text()
+    assert all(f'"{name}"' in text for name in NEWCOMERS)
+
+
 def results(folder: Path, value: float, quick: bool = False) -> None:
     """The file of a benchmark with one figure, whose target is 2."""
     row = {"measure": "cut", "value": value, "unit": "µs", "target": 2.0, "least": False}
@@ -53,6 +71,22 @@ def test_the_table_goes_between_the_markers_of_a_page(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith(f"before\n{begin}\n| benchmark |") and text.endswith("<!-- end of figures -->\nafter\n")
     assert "| cuts | cut | 1.50 µs | ≤ 2 µs | met |" in text and "old" not in text
+
+
+def test_a_wide_benchmark_is_a_table_of_its_own(tmp_path: Path) -> None:
+    results(tmp_path, 1.5)
+    figures = json.loads((tmp_path / "cuts.json").read_text())
+    rows = [("lstm: cold", 3.0, None), ("lstm: warm", 2.5, 2.0), ("gan: warm", 1.5, 2.0)]
+    figures |= {"benchmark": "first_minute", "wide": True}
+    figures["rows"] = [{"measure": m, "value": v, "unit": "s", "target": t, "least": False} for m, v, t in rows]
+    (tmp_path / "first_minute.json").write_text(json.dumps(figures))
+    page = tmp_path / "page.md"
+    begin = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->"
+    page.write_text(f"{begin}\n<!-- end of figures -->")
+    run("benchmarks/table.py", str(tmp_path), "--write", str(page), status=1)
+    text = page.read_text()
+    assert "| cuts | cut | 1.50 µs | ≤ 2 µs | met |\n\n| first_minute | cold | warm |\n|---|---:|---:|\n" in text
+    assert "| lstm | 3 s | **2.50 s** |\n| gan |  | 1.50 s |\n\na CPU" in text
 
 
 def test_a_missed_target_is_shown(tmp_path: Path) -> None:
