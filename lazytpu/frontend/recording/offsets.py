@@ -87,9 +87,7 @@ class VaryingOffset(Exception):
         return found
 
 
-def check_offsets(
-    r: Recorder, parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]
-) -> None:
+def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
     """Raise VaryingOffset when the op that comes next reads views whose offsets vary."""
     reads = list(_reads(arguments, key, args))
     if not reads:
