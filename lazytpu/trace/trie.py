@@ -41,7 +41,8 @@ class Record:
 
     `in_backward` says whether a backward pass recorded it. `in_step` says whether it belongs to a step of a model or
     follows a record of one, in contrast to the preparation of data or weights. `in_graph` says whether autograd keeps
-    it for a backward pass, and `call` the kind of model whose call recorded it. `tuned` says whether the passes for its program are to be chosen for it.
+    it for a backward pass, and `call` the kind of model whose call recorded it. `tuned` says whether the passes for its
+    program are to be chosen for it.
     """
 
     op: Any
@@ -82,12 +83,12 @@ class State:
     expands to the records of its ops. `depth` counts records, `edges` what was recorded to come here.
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
-    is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
-    begin one here, before which the trace is cut. `in_graph` says whether autograd kept a record up to here when it was
-    made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
-    offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
-    whether a record up to here has no result. `constants` says for the slots that were read here how each is computed
-    from constants, None if it is not (see constants.py).
+    is one. `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
+    the trace is cut here, as before one that begins a step, and the causes of these cuts. `in_graph` says whether
+    autograd kept a record up to here when it was made, and `in_backward` whether a backward pass made one. `copies` are
+    the keys here that read views at varying offsets, and `boxed` the slots of such tensors up to here (see
+    lazytpu/frontend/recording/offsets.py). `checks` says whether a record up to here has no result. `constants` says
+    for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -150,7 +151,7 @@ class State:
         self.in_backward: bool = (parent is not None and parent.in_backward) or any(
             r.in_backward for r in self.recorded
         )
-        self.starts: set[tuple[Any, ...]] | tuple[()] = ()
+        self.starts: Mapping[tuple[Any, ...], str] = {}
         self.copies: set[tuple[Any, ...]] | tuple[()] = ()
         self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)

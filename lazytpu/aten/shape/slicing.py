@@ -1,4 +1,4 @@
-"""Writing slices: the backward of select, slice and diagonal, and their scatter variants."""
+"""Writing slices: the backward of select, slice and diagonal, and their scatter variants. Parts at run-time starts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
 from lazytpu.aten.registry import rule
-from lazytpu.aten.views.steps import INDEX
 from lazytpu.aten.views.access import Base, View, write
+from lazytpu.aten.views.steps import INDEX
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:

@@ -28,7 +28,13 @@ from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
 from lazytpu.frontend.recording.one_by_one import OneByOne, check_lists, record_each
-from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts, note_branch, note_idle, note_start
+from lazytpu.frontend.recording.required_cuts import (
+    CutRequired,
+    check_required_cuts,
+    note_branch,
+    note_idle,
+    note_start,
+)
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
@@ -109,7 +115,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         call, again = called_again(r, parent)
         if again:
             note_start(parent, key, AGAIN)
-    check_offsets(r, parent, k.arguments, key, args)
+    check_offsets(parent, k.arguments, key, args)
     if fused and parent.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
         if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:
             note_branch(parent, key)

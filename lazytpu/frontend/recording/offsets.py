@@ -1,8 +1,8 @@
-"""Views at an index that varies: `x[i]` with a Python int is a view, whose offset is part of the program until it varies.
+"""Views at an index that varies: `x[i]` with an int is a view, whose offset is part of the program until it varies.
 
-In `for t in range(100): y = y * a[t]` each round would be a record of its own, as `a[t]` is another view each time. When
-a state of the trie sees an op again that reads one tensor at another offset, it reads a copy instead from then on: a
-box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later in that trace, so do other views of this
+In `for t in range(100): y = y * a[t]` each round would be a record of its own, since `a[t]` is another view each time.
+When a state of the trie sees an op again that reads one tensor at another offset, it reads a copy instead from then on:
+a box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later in that trace, so do other views of this
 tensor. Checked on misses only: an op that reads a box is recorded as two, after a look-up that fails.
 
 Boxes are what integers and slices without a step cut out of a contiguous tensor: other views stay part of the program,
@@ -87,7 +87,7 @@ class VaryingOffset(Exception):
         return found
 
 
-def check_offsets(r: Recorder, parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
+def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> None:
     """Raise VaryingOffset when the op that comes next reads views whose offsets vary."""
     reads = list(_reads(arguments, key, args))
     if not reads:

@@ -33,7 +33,7 @@ def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> Non
     if fused and parent.ends is not None:
         raise CutRequired(parent.ends)
     if fused and key in parent.starts:
-        raise CutRequired(BEGIN)
+        raise CutRequired(parent.starts[key])
     if parent.depth >= options.trace_limit:
         _warn_full(parent.depth)
         raise CutRequired(LIMIT)
@@ -43,7 +43,7 @@ def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
     """A step begins with the record of `key`: raise CutRequired if anything was recorded before it, now and in later
     traces."""
     if parent.depth:
-        parent.starts = {*parent.starts, key}
+        parent.starts = {**parent.starts, key: cause}
         raise CutRequired(cause)
 
 
@@ -52,7 +52,7 @@ def note_branch(parent: State, key: tuple[Any, ...]) -> None:
     now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
     a program from now on, if no trace ended there yet."""
     if parent.next or (parent.plan is not None and parent.plan.known):
-        parent.starts = {*parent.starts, key}
+        parent.starts = {**parent.starts, key: BRANCH}
         raise CutRequired(BRANCH)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -85,6 +86,7 @@ def test_gradients_pass_through_a_varying_index() -> None:
     for i in range(6):
         for y in (leaf, on_device):
             (y[i].exp() * y[5 - i]).sum().backward()
+    assert on_device.grad is not None
     torch.testing.assert_close(on_device.grad.cpu(), leaf.grad)
 
 
@@ -97,7 +99,7 @@ def test_gradients_pass_through_a_varying_index() -> None:
         ((3, 1, 2), [0, 1, 2], [3, 1, 2], [1, 1, 1]),
     ],
 )
-def test_boxes_of_a_tensor(index: object, dims: list[int], starts: list[int], sizes: list[int]) -> None:
+def test_boxes_of_a_tensor(index: Any, dims: list[int], starts: list[int], sizes: list[int]) -> None:
     shape = (4, 3, 5)
     view = torch.empty(shape)[index]
     assert box_of(Layout(torch.float32, shape, row_major(shape)), view) == (dims, starts, sizes)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import lazytpu
-from lazytpu.trace.cuts import BEGIN, BLOCK
+from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK
 
 pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
 
@@ -129,3 +129,107 @@ def test_a_loop_of_plain_ops_is_cut_where_it_repeats() -> None:
     assert compiles() <= before + 1, "the caller holds the y that it gave: one result more in the trace that made it"
     assert lazytpu.explain_cut()[-1].cause == BLOCK
     torch.testing.assert_close(y.cpu(), torch.full((4,), 2.0))
+
+
+class Net(nn.Module):
+    """Two layers; a read between them where `reads` says so."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.a, self.b, self.reads = nn.Linear(6, 5), nn.Linear(5, 3), reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.a(x).relu()
+        if self.reads and bool((x >= 0).all()):
+            x = x + 1.0
+        return self.b(x)
+
+
+def products(since: int) -> int:
+    """How many programs with a product of matrices were made."""
+    return sum("dot" in graph.text() for graph in lazytpu.graphs()[since:])
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_results_that_grow_do_not_compile_the_model_again(reads: bool, trained: bool) -> None:
+    torch.manual_seed(0)
+    on_cpu = Net(reads)
+    model = Net(reads).to("tpu")
+    model.load_state_dict(on_cpu.state_dict())
+    batches = [torch.rand(4, 6) for _ in range(7)]
+    if trained:  # its forward pass has the states that the evaluation goes through
+        model(batches[0].to("tpu")).sum().backward()
+        lazytpu.sync()
+    before = len(lazytpu.graphs())
+    results = []
+    for net, device in ((model, "tpu"), (on_cpu, "cpu")):
+        grown: Tensor | None = None
+        with torch.no_grad():
+            for x in batches:
+                y = net(x.to(device))
+                grown = y if grown is None else torch.cat([grown, y])
+        assert grown is not None
+        results.append(grown.cpu())
+    torch.testing.assert_close(*results)
+    assert products(before) <= (4 if reads else 2)
+
+
+def test_the_rounds_of_a_sampler_are_steps() -> None:
+    torch.manual_seed(0)
+    on_cpu = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6))
+    model = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6)).to("tpu")
+    model.load_state_dict(on_cpu.state_dict())
+    scales, start = torch.linspace(0.1, 0.9, 40), torch.rand(3, 6)
+    results, after = [], list[int]()
+    for net, device in ((on_cpu, "cpu"), (model, "tpu")):
+        x, alphas = start.to(device), scales.to(device)
+        with torch.no_grad():
+            for t in range(39, 0, -1):
+                x = (x * alphas[t - 1] + net(x) * (1 - alphas[t])).clamp(-1, 1)
+                after.append(compiles())
+        results.append(x.cpu())
+    torch.testing.assert_close(*results)
+    assert after[-1] == after[-35], "no program is made after the fourth round"
+
+
+def test_calls_without_an_op_between_them_are_steps_and_an_inner_loop_is_none() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(5):
+                x = x + self.inner(x).sum()
+            return x
+
+    model, x = Outer().to("tpu"), torch.ones(2, 6).to("tpu")
+    with torch.no_grad():
+        lazytpu.sync()
+        steps = lazytpu.metrics()["steps"]
+        for _ in range(4):
+            x = model(x)
+        lazytpu.sync()
+    assert lazytpu.metrics()["steps"] - steps == 4
+    assert [cut.cause for cut in lazytpu.explain_cut()[-4:-1]] == [AGAIN] * 3
+
+
+def test_a_training_step_that_calls_a_model_twice_is_one_program() -> None:
+    torch.manual_seed(0)
+    model, teacher = Net().to("tpu"), Net().to("tpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.rand(4, 6).to("tpu")
+    lazytpu.sync()
+    steps = lazytpu.metrics()["steps"]
+    for _ in range(3):
+        optimizer.zero_grad()
+        first = model(x)
+        with torch.no_grad():
+            target = teacher(x)
+        loss = (first - target).square().mean() + model(x * 2).abs().mean()
+        loss.backward()
+        optimizer.step()
+    lazytpu.sync()
+    assert lazytpu.metrics()["steps"] - steps == 3
+    assert loss.isfinite().item()
