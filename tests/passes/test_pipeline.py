@@ -101,7 +101,10 @@ def test_a_module_in_the_wrong_order_is_refused_before_the_first_pass() -> None:
 
 def test_records_say_what_each_pass_did() -> None:
     records = run_pipeline(small(), verify=False)
-    assert [record.name for record in records] == ["input", *for_target(CPU).split(",")]
+    assert [record.name for record in records] == [
+        "input",
+        *(text.partition("{")[0] for text in for_target(CPU).split(",")),
+    ]
     assert [record.number for record in records] == list(range(len(records)))
     assert all(record.total == len(records) - 1 for record in records)
     assert records[0].ops_before == records[0].ops_after == 5

@@ -12,10 +12,11 @@
 A Python loop in one step, over layers, time steps, iterations of a solver or of an inner optimisation, is recorded once
 for each iteration, and so is its backward pass. Compiled as it is, such a step takes minutes.
 
-The ops are searched for repetitions as in `cluster-fusion` (clusters/repeats.py), in the order in which they were
-recorded and without free ops (clusters/sorter.py). The iterations of a repetition are compared op by op
-(alignment.py), and those at the ends that do not fit in with the others are left out. building.py makes the loop, and
-whole_stacks.py what others read of it. Then the bodies of the loops are searched in turn.
+The ops are searched for repetitions as in `cluster-fusion` (clusters/repeats.py), without free ops
+(clusters/sorter.py), in the order in which they were recorded; where that leaves much, also in the order of need
+(order.py). The iterations of a repetition are compared op by op (alignment.py), and those at the ends that do not fit
+in with the others are left out. building.py makes the loop, and whole_stacks.py what others read of it. Then the bodies
+of the loops are searched in turn.
 
 Options: `platform`, the one whose costs decide (cost.py); `least`, the number of ops that a loop must spare; and
 `least-stacked`, how many more it must spare for each value of an iteration that the program has one by one and that
@@ -49,12 +50,15 @@ from lazytpu.passes.dce import erase_dead
 from lazytpu.passes.loops.alignment import Alignment, Misaligned
 from lazytpu.passes.loops.building import ROLLED, build
 from lazytpu.passes.loops.cost import RATES, Estimate, estimate
+from lazytpu.passes.loops.order import by_need, reorder
 from lazytpu.passes.loops.whole_stacks import hand_over
 
 LEAST = 400
 "The ops that a loop must spare."
 STACKED = 200
 "The ops that it must spare in addition for each value of an iteration that is stacked for it."
+MANY = 0.25
+"The part of a program that has to be left unrolled for another order of its ops to be tried."
 TRIES = 6
 "How often iterations at the ends are left out before a repetition is given up."
 
@@ -103,17 +107,13 @@ class Worth:
 
 def roll(block: Block, worth: Worth) -> None:
     """Roll what is worth it in a block, and in the loops that this makes."""
-    sorter = _LooseSorter(block)
-    found = stretches([sorter.signatures[op] for op in sorter.ops], max(1, worth.least))
-    stacks: set[SSAValue] = set()
-    for stretch in found:
-        stacks.update(_roll(block, sorter, stretch, worth))
-    if not stacks and not found:
+    stacks = _Roller(block, worth).roll()
+    if stacks is None:
         return
     hand_over(block, stacks)
     erase_dead(block, {})
     for op in list(block.ops):
-        if isinstance(op, WhileOp):
+        if isinstance(op, WhileOp) and ROLLED in op.attributes:
             roll(op.regions[1].block, worth)
 
 
@@ -130,49 +130,75 @@ class _LooseSorter(Sorter):
         return super().compared(op)
 
 
-def _roll(block: Block, sorter: Sorter, stretch: Stretch, worth: Worth) -> list[SSAValue]:
-    """Roll a stretch if that is worth it. Returns the stacks of results that its loop makes."""
-    ops = sorter.ops[stretch.start : stretch.end]
-    if any(map(communicates, ops)) or all(isinstance(op, VIEWS) for op in ops[: stretch.period]):
-        return []
-    iterations = [ops[i : i + stretch.period] for i in range(0, len(ops) - stretch.period + 1, stretch.period)]
-    for _ in range(TRIES):
-        if (len(iterations) - 1) * stretch.period < max(1, worth.least):
-            return []
-        moved, dependent = _between(iterations, sorter)
-        try:
-            alignment = Alignment(iterations, sorter.free, dependent)
-        except Misaligned as error:
-            if error.fitting is None:
-                return []
-            first, last = error.fitting
-            iterations = iterations[first:last]
-            continue
-        found = estimate(alignment, stretch.period, worth.platform)
-        if not alignment.used or not worth(found):
-            return []
-        anchor = iterations[0][0]
+class _Roller:
+    """Rolls the stretches of a block."""
+
+    def __init__(self, block: Block, worth: Worth):
+        self.block, self.worth = block, worth
+        self.sorter = _LooseSorter(block)
+        self.order = list(block.ops)[:-1]
+        self.ops, self.found = self.sorter.ops, self._stretches(self.sorter.ops)
+        self.is_moved = False
+        "Whether the ops are to be in another order than they are in."
+        rest = len(self.ops) - sum(stretch.spared for stretch in self.found)
+        if rest >= max(worth.least, MANY * len(self.ops), 1) and not any(map(communicates, self.order)):
+            order = by_need(block)
+            ops = [op for op in order if op not in self.sorter.free]
+            found = self._stretches(ops)
+            if rest > len(ops) - sum(stretch.spared for stretch in found):
+                self.order, self.ops, self.found, self.is_moved = order, ops, found, True
+        self.place = {op: i for i, op in enumerate(self.order)}
+
+    def _stretches(self, ops: Sequence[Operation]) -> list[Stretch]:
+        return stretches([self.sorter.signatures[op] for op in ops], max(1, self.worth.least))
+
+    def roll(self) -> set[SSAValue] | None:
+        """Roll all stretches that are worth it. Returns the stacks of results of the loops; None without any loop."""
+        made = [stacks for stretch in self.found if (stacks := self._roll(stretch)) is not None]
+        return {stack for stacks in made for stack in stacks} if made else None
+
+    def _roll(self, stretch: Stretch) -> list[SSAValue] | None:
+        ops, period = self.ops[stretch.start : stretch.end], stretch.period
+        if any(map(communicates, ops)) or all(isinstance(op, VIEWS) for op in ops[:period]):
+            return None
+        iterations = [ops[i : i + period] for i in range(0, len(ops) - period + 1, period)]
+        for _ in range(TRIES):
+            if (len(iterations) - 1) * period < max(1, self.worth.least):
+                return None
+            moved, dependent = self._between(iterations)
+            try:
+                alignment = Alignment(iterations, self.sorter.free, dependent)
+            except Misaligned as error:
+                if error.fitting is None:
+                    return None
+                first, last = error.fitting
+                iterations = iterations[first:last]
+                continue
+            found = estimate(alignment, period, self.worth.platform)
+            if not alignment.used or not self.worth(found):
+                return None
+            return self._build(alignment, moved, f"rolled {len(iterations)} x {period} ops into a loop: {found}")
+        return None
+
+    def _build(self, alignment: Alignment, moved: Sequence[Operation], note: str) -> list[SSAValue]:
+        if self.is_moved:
+            reorder(self.block, self.order)
+            self.is_moved = False
+        anchor = alignment.iterations[0][0]
         for op in moved:
             op.detach()
-            block.insert_op_before(op, anchor)
-        note = f"rolled {len(iterations)} x {stretch.period} ops into a loop: {found}"
-        return build(alignment, Builder(block, anchor), note)
-    return []
+            self.block.insert_op_before(op, anchor)
+        return build(alignment, Builder(self.block, anchor), note)
 
-
-def _between(iterations: Sequence[Sequence[Operation]], sorter: Sorter) -> tuple[list[Operation], set[Operation]]:
-    """The free ops among iterations: those that depend on none of them, and those that do."""
-    own = {op for ops in iterations for op in ops}
-    independent: list[Operation] = []
-    dependent: set[Operation] = set()
-    op, last = iterations[0][0], iterations[-1][-1]
-    while op is not last:
-        if op in sorter.free:
-            if any(operand.owner in own or operand.owner in dependent for operand in op.operands):
-                dependent.add(op)
-            else:
-                independent.append(op)
-        following = op.next_op
-        assert following is not None
-        op = following
-    return independent, dependent
+    def _between(self, iterations: Sequence[Sequence[Operation]]) -> tuple[list[Operation], set[Operation]]:
+        """The free ops among iterations: those that depend on none of them, and those that do."""
+        own = {op for ops in iterations for op in ops}
+        independent: list[Operation] = []
+        dependent: set[Operation] = set()
+        for op in self.order[self.place[iterations[0][0]] : self.place[iterations[-1][-1]]]:
+            if op in self.sorter.free:
+                if any(operand.owner in own or operand.owner in dependent for operand in op.operands):
+                    dependent.add(op)
+                else:
+                    independent.append(op)
+        return independent, dependent

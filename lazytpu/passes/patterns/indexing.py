@@ -80,7 +80,9 @@ class SliceOfUpdate(Pattern):
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: SliceOp, rewriter: PatternRewriter, /) -> None:
         x = op.operands[0]
-        starts, limits, strides = ints(op.starts), ints(op.limits), ints(op.strides)
+        starts: Sequence[int] = ints(op.starts)
+        limits: Sequence[int] = ints(op.limits)
+        strides = ints(op.strides)
         if any(a == b for a, b in zip(starts, limits, strict=True)):
             return
         while (inner := defined_by(x, DynamicUpdateSliceOp)) is not None:
