@@ -84,11 +84,12 @@ class State:
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
-    the trace is cut here, as before one that begins a step, and the causes of these cuts. `in_graph` says whether
-    autograd kept a record up to here when it was made, and `in_backward` whether a backward pass made one. `copies` are
-    the keys here that read views at varying offsets, and `boxed` the slots of such tensors up to here (see
-    lazytpu/frontend/recording/offsets.py). `checks` says whether a record up to here has no result. `constants` says
-    for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
+    the trace is cut here, as before one that begins a step, and the causes of these cuts; `branches` counts those made
+    because an evaluation goes on in another way. `in_graph` says whether autograd kept a record up to here when it was
+    made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
+    offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
+    whether a record up to here has no result. `constants` says for the slots that were read here how each is computed
+    from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -97,6 +98,7 @@ class State:
     __slots__ = (
         "__weakref__",
         "boxed",
+        "branches",
         "checks",
         "constants",
         "copies",
@@ -152,6 +154,7 @@ class State:
             r.in_backward for r in self.recorded
         )
         self.starts: Mapping[tuple[Any, ...], str] = {}
+        self.branches: Mapping[tuple[Any, ...], int] = {}
         self.copies: set[tuple[Any, ...]] | tuple[()] = ()
         self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)

@@ -51,6 +51,12 @@ INDEX = Hint(
     "(a Python index that changes)",
     "index with a tensor on tpu (x[i] with i a 0-d or 1-d integer tensor, or index_select): no new program for each i",
 )
+GENERAL_INDEX = Hint(
+    "general-index",
+    "(a Python index that changes: from now on it is an argument of the program)",
+    "none needed: no value of it compiles again",
+    expected=True,
+)
 STRIDES = Hint("strides", "(other strides)", "call .contiguous() where it is made, so that it is the same every time")
 SWITCHED = Hint("", "", "set it once, before the first step")
 OTHER_TENSOR = Hint(
@@ -148,6 +154,8 @@ def of_path(
 ) -> Hint:
     """The hint for records that differ: `gone` those of the nearest program, `come` those of the trace `new`; the last
     `same_after` records of both are alike."""
+    if come and str(come[0].op) == "lazytpu.box.default":
+        return GENERAL_INDEX
     both = [*gone, *come]
     if both and all(_in_optimizer(r) for r in both):
         takes_state = any(r.admitted for r in come)  # that the first step made

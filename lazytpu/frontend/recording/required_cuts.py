@@ -13,6 +13,9 @@ from lazytpu.trace.trie import Ended, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
 
+# A cut and a launch take about 0.3 ms, to compile a record 5 ms: so often it is cheaper to cut than to compile anew.
+BRANCHES_PER_RECORD = 16
+
 
 class CutRequired(Exception):
     """The trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see this."""
@@ -32,7 +35,7 @@ def check_required_cuts(parent: State, key: tuple[Any, ...], fused: bool) -> Non
         raise CutRequired(STEP)
     if fused and parent.ends is not None:
         raise CutRequired(parent.ends)
-    if fused and key in parent.starts:
+    if fused and key in parent.starts and not _is_worn(parent, key):
         raise CutRequired(parent.starts[key])
     if parent.depth >= options.trace_limit:
         _warn_full(parent.depth)
@@ -51,9 +54,22 @@ def note_branch(parent: State, key: tuple[Any, ...]) -> None:
     """The results of an evaluated model are used in another way than before, as by a `cat` of results that grow: cut,
     now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
     a program from now on, if no trace ended there yet."""
-    if parent.next or (parent.plan is not None and parent.plan.known):
+    if key not in parent.branches and (parent.next or (parent.plan is not None and parent.plan.known)):
+        parent.branches = {**parent.branches, key: 0}
         parent.starts = {**parent.starts, key: BRANCH}
         raise CutRequired(BRANCH)
+
+
+def _is_worn(parent: State, key: tuple[Any, ...]) -> bool:
+    """Whether a trace went on after a branch so often that a program of both parts pays. It is cut there no more."""
+    taken = parent.branches.get(key)
+    if taken is None:
+        return False
+    parent.branches = {**parent.branches, key: taken + 1}
+    if taken < BRANCHES_PER_RECORD * parent.depth:
+        return False
+    parent.starts = {other: cause for other, cause in parent.starts.items() if other != key}
+    return True
 
 
 def note_idle(state: State) -> None:

@@ -66,7 +66,10 @@ def test_strides_and_an_index_that_changes() -> None:
 
     x = on_tpu(6, 4)
     explanation_of(step, x[1])
-    index = explanation_of(step, x[2])
+    general = explanation_of(step, x[2])
+    assert general.hint == "general-index"
+    explanation_of(step, x.flatten()[1:7])
+    index = explanation_of(step, x.flatten()[2:8])
     assert (index.code, index.hint) == ("layout", "changing-index")
     assert "index with a tensor" in index.fix
 

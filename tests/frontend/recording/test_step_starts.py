@@ -233,3 +233,22 @@ def test_a_training_step_that_calls_a_model_twice_is_one_program() -> None:
     lazytpu.sync()
     assert lazytpu.metrics()["steps"] - steps == 3
     assert loss.isfinite().item()
+
+
+def test_a_use_that_comes_often_becomes_one_program_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lazytpu.frontend.recording.required_cuts.BRANCHES_PER_RECORD", 1)
+    torch.manual_seed(0)
+    on_cpu = Net()
+    model = Net().to("tpu")
+    model.load_state_dict(on_cpu.state_dict())
+    x, counts = torch.rand(3, 6), list[int]()
+    on_device = x.to("tpu")
+    with torch.no_grad():
+        model(on_device).abs().sum().item()
+        for _ in range(12):
+            steps = lazytpu.metrics()["steps"]
+            result = model(on_device).exp().sum()
+            torch.testing.assert_close(result.cpu(), on_cpu(x).exp().sum())
+            counts.append(lazytpu.metrics()["steps"] - steps)
+    assert counts[0] == counts[1] == 2
+    assert counts[-1] == 1
