@@ -16,7 +16,21 @@ SHARE = 0.7
 SHORT = 1.0
 "Seconds of compiling ops one by one that are never too many."
 TINY = 0.03
-"CPU seconds until the program of one op is there: import, passes, emission, XLA."
+"CPU seconds until the program of one small op is there: import, passes, emission, XLA."
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The ops of a step that have no program yet, in memory or on disk: how many different ones, and how large a
+    `share` of its ops that is."""
+
+    count: int
+    share: float
+
+    def seconds(self, whole: float, load: float) -> float:
+        """What compiling them one by one takes. Some are large, as one op on each of a hundred tensors; together they
+        are the program that takes `whole` seconds."""
+        return TINY * load * self.count + (self.share * whole if self.share else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

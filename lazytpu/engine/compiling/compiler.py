@@ -194,9 +194,10 @@ class Compiler:
         assert prepared.translated is not None
         if prepared.parts_only:
             return Costs(0.0)  # there is nothing to choose
-        costs = self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
-        forced = options.clusters == "meanwhile" and prepared.translated.parts is not None
-        return Costs(inf, inf, costs.parts) if forced else costs
+        parts = prepared.translated.parts
+        if parts is not None and options.clusters == "meanwhile":
+            return Costs(inf, inf, self.estimator.seconds(parts.work, prepared.load))
+        return self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
 
     def quick(self, prepared: Prepared) -> Compiled:
         """The same program, compiled in less time with less optimisation. The index does not know it: a later process
@@ -259,6 +260,7 @@ class Compiler:
             del self._building[key]
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
+        start = time.process_time()
         with self.estimator.alone() as alone:
             obtained = programs.obtain(module, key, name=name)
         if obtained.compiled:
@@ -267,7 +269,7 @@ class Compiler:
             if which != "part" and not again and alone() and prepared.translated is not None:
                 work = prepared.translated.work
                 cost = work.quick if which == "quick" else work.full
-                self.estimator.measured(which, cost, prepared.load, 1e-3 * obtained.milliseconds)
+                self.estimator.measured(cost, time.process_time() - start)
         if which != "part":
             prepared.making.made("compiled" if obtained.compiled else "disk", prepared.binding.donated)
         tell = debug.compiled if obtained.compiled else debug.loaded
