@@ -9,8 +9,9 @@ from typing import Literal
 
 Way = Literal["whole", "quick", "parts", "op by op"]
 
-SAVED = 1.0
-"Seconds that another way must be shorter than waiting for the whole program: what it compiles comes on top of that."
+SAVED = 2.0
+"""Seconds that another way must be shorter than waiting for the whole program. What it compiles comes on top of that,
+its steps may be two to twenty times slower, and they share the cores with the compiler until the whole is there."""
 SHARE = 0.7
 "And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
 SHORT = 1.0

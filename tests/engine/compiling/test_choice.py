@@ -13,9 +13,9 @@ from lazytpu.engine.compiling.choice import SAVED, SHORT, TINY, Choice, Costs, U
     ("costs", "op_by_op", "expected"),
     [
         (Costs(0.5, 0.1, 0.1), 0.0, Choice("whole", 0.5)),  # nothing is worth a second program here
-        (Costs(2.0, 1.5), 9.0, Choice("whole", 2.0)),  # saves less than a second
+        (Costs(2.5, 1.0), 9.0, Choice("whole", 2.5)),  # saves less than two seconds
         (Costs(20.0, 16.0), 90.0, Choice("whole", 20.0)),  # saves less than a third
-        (Costs(3.0, 1.0), 9.0, Choice("quick", 1.0)),
+        (Costs(4.0, 1.0), 9.0, Choice("quick", 1.0)),
         (Costs(30.0, inf, 4.0), 90.0, Choice("parts", 4.0)),  # where the compiler has no quick way
         (Costs(30.0, 8.0, 9.0), 90.0, Choice("parts", 9.0)),  # about as soon, and faster from then on
         (Costs(30.0, 2.0, 9.0), 90.0, Choice("quick", 2.0)),
