@@ -193,13 +193,13 @@ def tpu_report(
 
 
 def metrics() -> dict[str, Any]:
-    """Counters since the start: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (steps
-    run op by op, in parts, and with less optimisation, see docs/background-compilation.md), `compiles` (programs that
-    XLA compiled), `cache_hits` (programs read from disk) and `cache_misses` (programs that were not there, and were compiled), `records` (ops), wall milliseconds `trace_ms`
-    (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`, `device_ms`, `cpu_fallbacks` (ops run on the
-    CPU, see `options.cpu_fallback`), `constant_reads` (host reads of constants, which need no data of the device, see
-    docs/modes.md), and bytes of device memory `live_bytes` and `peak_bytes` (the peak includes the temporaries of
-    programs)."""
+    """Counters since the start: `steps`, `hits`, `misses`, `stepwise`, `clustered` and `quick` (steps run op by op, in
+    parts, and with less optimisation, see docs/background-compilation.md), `compiles` (programs that XLA compiled),
+    `cache_hits` (programs read from disk) and `cache_misses` (programs that were not there, and were compiled),
+    `records` (ops), wall milliseconds `trace_ms` (host, between cuts), `launch_ms`, `miss_ms`, `compile_ms`, `wait_ms`,
+    `device_ms`, `cpu_fallbacks` (ops run on the CPU, see `options.cpu_fallback`), `constant_reads` (host reads of
+    constants, which need no data of the device, see docs/modes.md), and bytes of device memory `live_bytes` and
+    `peak_bytes` (the peak includes the temporaries of programs)."""
     from lazytpu.aten.views.gather_count import gathers
     from lazytpu.runtime.buffer import MEMORY
     from lazytpu.runtime.cache.programs import TRAFFIC

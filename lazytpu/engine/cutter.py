@@ -140,7 +140,7 @@ class Cutter:
                     dead,
                     patience,
                     lambda: self.compiler.prepare(trace, live, dead),
-                    lambda: self.stepwise.seconds(plan, trace, live, dead),
+                    lambda: self.stepwise.unknown(plan, trace, live, dead),
                 )
         if not isinstance(program, Job):
             plan.programs[live, dead] = program

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from lazytpu.engine.compiling.choice import Choice, Costs, choose, wait_on
+from lazytpu.engine.compiling.choice import Choice, Costs, Unknown, choose, wait_on
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
@@ -70,11 +70,11 @@ class Background:
         dead: Collection[int],
         patience: float,
         prepare: Callable[[], Prepared],
-        op_by_op: Callable[[], float],
+        unknown: Callable[[], Unknown],
     ) -> tuple[Compiled | Job, bool]:
         """The program of a plan that computes at least the slots `live` and takes the memory of at most the inputs
-        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet; `op_by_op`
-        estimates how many seconds it takes to run without one.
+        `dead`, and whether it was compiled before now. `prepare` is called when no job compiles one yet; `unknown`
+        says which ops would have to be compiled to run without one.
 
         If there is something else to run, `meanwhile` of its job or its ops, this returns the job instead: after at
         most `patience` seconds, unless the ops would take longer than the wait. If it cannot be compiled, the error is
@@ -88,12 +88,15 @@ class Background:
             prepared = prepare()
             if prepared.ready is not None:
                 return prepared.ready, False
-            choice = choose(self.costs(prepared), lambda: prepared.load * op_by_op())
-            job = self._start(plan, prepared, choice)
+            costs = self.costs(prepared)
+            choice = choose(costs, lambda: unknown().seconds(costs.whole, prepared.load))
+            job = self._start(plan, prepared, choice, costs.whole)
         elif job.rests:
             self._wake(job)
-        if job.way != "op by op":
-            self._wait(job, patience, op_by_op)
+        if job.way != "op by op" and not job.late:
+            self._wait(job, patience, unknown)
+        elif job.seconds > QUIET and not job.done.is_set():
+            self.progress.show()
         if not job.done.is_set():
             job.late = True
             if job.meanwhile is None:
@@ -105,18 +108,16 @@ class Background:
             raise again(job.error)
         return (job if job.compiled is None else job.compiled), hit
 
-    def _wait(self, job: Job, patience: float, op_by_op: Callable[[], float]) -> None:
-        if _wait(job.usable, min(patience, QUIET) - job.seconds):
-            if not job.done.is_set() and job.seconds > QUIET:
-                self.progress.show()
-        else:
+    def _wait(self, job: Job, patience: float, unknown: Callable[[], Unknown]) -> None:
+        if not _wait(job.usable, min(patience, QUIET) - job.seconds):
             self.progress.show()
             if not _wait(job.usable, patience - job.seconds):
-                _wait(job.usable, wait_on(job.seconds, job.expected, job.load * op_by_op()) - job.seconds)
+                op_by_op = unknown().seconds(job.whole, job.load)
+                _wait(job.usable, wait_on(job.seconds, job.expected, op_by_op) - job.seconds)
 
-    def _start(self, plan: CutPlan, prepared: Prepared, choice: Choice) -> Job:
+    def _start(self, plan: CutPlan, prepared: Prepared, choice: Choice, whole: float) -> Job:
         """Begin to compile for a plan. When no thread can start, as at the end of the process, it is compiled here."""
-        job = Job(prepared, choice)
+        job = Job(prepared, choice, whole)
         prepared.making.chose(choice.way, choice.seconds)
         self._jobs[job] = None
         if self._closed:

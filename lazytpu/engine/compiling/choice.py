@@ -9,14 +9,29 @@ from typing import Literal
 
 Way = Literal["whole", "quick", "parts", "op by op"]
 
-SAVED = 1.0
-"Seconds that another way must be shorter than waiting for the whole program: what it compiles comes on top of that."
+SAVED = 2.0
+"""Seconds that another way must be shorter than waiting for the whole program. What it compiles comes on top of that,
+its steps may be two to twenty times slower, and they share the cores with the compiler until the whole is there."""
 SHARE = 0.7
 "And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
 SHORT = 1.0
 "Seconds of compiling ops one by one that are never too many."
 TINY = 0.03
-"CPU seconds until the program of one op is there: import, passes, emission, XLA."
+"CPU seconds until the program of one small op is there: import, passes, emission, XLA."
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The ops of a step that have no program yet, in memory or on disk: how many different ones, and how large a
+    `share` of its ops that is."""
+
+    count: int
+    share: float
+
+    def seconds(self, whole: float, load: float) -> float:
+        """What compiling them one by one takes. Some are large, as one op on each of a hundred tensors; together they
+        are the program that takes `whole` seconds."""
+        return TINY * load * self.count + (self.share * whole if self.share else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,9 +199,10 @@ class Compiler:
         assert prepared.translated is not None
         if prepared.parts_only:
             return Costs(0.0)  # there is nothing to choose
-        costs = self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
-        forced = options.clusters == "meanwhile" and prepared.translated.parts is not None
-        return Costs(inf, inf, costs.parts) if forced else costs
+        parts = prepared.translated.parts
+        if parts is not None and options.clusters == "meanwhile":
+            return Costs(inf, inf, self.estimator.seconds(parts.work, prepared.load))
+        return self.estimator.costs(prepared.translated, prepared.load, self.programs.__contains__)
 
     def quick(self, prepared: Prepared) -> Compiled:
         """The same program, compiled in less time with less optimisation. The index does not know it: a later process
@@ -265,28 +266,31 @@ class Compiler:
 
     def _obtain(self, prepared: Prepared, module: ir.Module, key: str, name: str, which: Which) -> Program:
         work = None if prepared.translated is None else prepared.translated.work
+        tickets: list[Ticket] = []
+        start = time.process_time()
         with self.estimator.alone() as alone:
             if work is None or which != "whole" or prepared.handed is None:
                 obtained = programs.obtain(module, key, name=name)
             else:
-                seconds = self.estimator.seconds("whole", work.full, prepared.load)
-                handed = partial(self._handed, prepared, key)
+                seconds = self.estimator.seconds(work.full, prepared.load)
+                handed = partial(self._handed, prepared, key, tickets)
                 obtained = handing.obtain(module, key, seconds, behind=prepared.behind, name=name, handed=handed)
         if obtained.compiled:
             again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
             self.metrics.compiled(obtained.milliseconds, again)
-            if which != "part" and not again and alone() and work is not None:
+            if which != "part" and not again and alone() and work is not None and not tickets:
                 cost = work.quick if which == "quick" else work.full
-                self.estimator.measured(which, cost, prepared.load, 1e-3 * obtained.milliseconds)
+                self.estimator.measured(cost, time.process_time() - start)
         if which != "part":
             prepared.making.made("compiled" if obtained.compiled else "disk", prepared.binding.donated)
         tell = debug.compiled if obtained.compiled else debug.loaded
         tell(prepared.number, name, len(prepared.records), obtained.milliseconds)
         return obtained.program
 
-    def _handed(self, prepared: Prepared, key: str, ticket: Ticket) -> None:
+    def _handed(self, prepared: Prepared, key: str, tickets: list[Ticket], ticket: Ticket) -> None:
         """The helper has a program: should this process end before it, the next one finds it by its trace."""
         assert prepared.handed is not None
+        tickets.append(ticket)
         prepared.handed(ticket)
         self._note(prepared, key, coming=True)
 

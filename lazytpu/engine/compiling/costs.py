@@ -15,7 +15,7 @@ import torch
 from lazytpu.engine.compiling.choice import SAVED, Costs
 from lazytpu.runtime import client
 from lazytpu.runtime.cache.programs import KIND, program_key
-from lazytpu.runtime.cache.speeds import Speeds
+from lazytpu.runtime.cache.speeds import Speed
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.module_options import Option, add_options
@@ -28,8 +28,8 @@ QUICK: dict[str, Option] = {"xla_backend_optimization_level": 0, "xla_cpu_use_fu
 """The options with which XLA:CPU compiles a program in a seventh to a half of the time. The compilers of other
 platforms have none that save as much (docs/background-compilation.md)."""
 
-FIRST = {"cpu": 0.6 if (os.cpu_count() or 1) > 1 else 1.0, "gpu": 2.0, "tpu": 4.0}
-"By platform, seconds for a CPU second of an estimate until one was measured. XLA:CPU works on several cores."
+SECONDS = {"cpu": 0.6 if (os.cpu_count() or 1) > 1 else 1.0, "gpu": 2.0, "tpu": 4.0}
+"By platform, seconds for a CPU second of XLA:CPU. It works on several cores, and other compilers have more to do."
 LEAST = 0.1
 "CPU seconds of an estimate from which on a measurement says something."
 LOADED = 0.05
@@ -56,7 +56,7 @@ class Estimator:
     """Estimates how long compilations take, and learns from those that are done."""
 
     def __init__(self) -> None:
-        self.speeds = Speeds()
+        self.speed = Speed()
         self._at_work = 0
         self._begun = 0
         self._lock = threading.Lock()
@@ -75,14 +75,15 @@ class Estimator:
             with self._lock:
                 self._at_work -= 1
 
-    def seconds(self, way: str, work: float, load: float) -> float:
-        """What the compiler takes for `work` CPU seconds of the reference; `way` is "whole" or "quick"."""
-        return work * load * self.speeds.ratio(way, FIRST[client.platform()])
+    def seconds(self, work: float, load: float) -> float:
+        """What the compiler takes for `work` CPU seconds of the estimate, on a machine as busy as that."""
+        return work * load * self.speed.ratio() * SECONDS[client.platform()]
 
-    def measured(self, way: str, work: float, load: float, seconds: float) -> None:
-        """A compilation of that took so many seconds, `alone` and with a step waiting for it."""
+    def measured(self, work: float, cpu: float) -> None:
+        """A compilation of that took so many CPU seconds, `alone`. They say more than the wall time of a machine that
+        does something else as well."""
         if work >= LEAST:
-            self.speeds.measured(way, seconds / (work * load))
+            self.speed.measured(cpu / work)
 
     def quick(self, work: Work, load: float) -> float:
         """Seconds until a program has run once that was compiled with less optimisation. Infinite where there is none:
@@ -90,22 +91,22 @@ class Estimator:
         (`torch.use_deterministic_algorithms`), since the two programs may round differently."""
         if client.platform() != "cpu" or torch.are_deterministic_algorithms_enabled():
             return inf
-        return self.seconds("quick", work.quick, load) + work.slower * load
+        return self.seconds(work.quick, load) + work.slower * load
 
     def takes_apart(self, work: Work, load: float) -> bool:
         """Whether it is worth finding the parts of a step whose module costs that, 0.13 ms an op."""
-        return min(self.seconds("whole", work.full, load), self.quick(work, load)) > LONG
+        return min(self.seconds(work.full, load), self.quick(work, load)) > LONG
 
     def costs(self, translated: Translated, load: float, known: Callable[[str], bool]) -> Costs:
         """Of each way to the program of a translated trace. A long one may be on disk, or `known` by its key."""
         work, parts = translated.work, translated.parts
-        whole, quick = self.seconds("whole", work.full, load), self.quick(work, load)
+        whole, quick = self.seconds(work.full, load), self.quick(work, load)
         if whole > SAVED:
             if _there(translated.module, known):
                 return Costs(LOADED)
             if quick < inf and _there(quick_module(translated.module), known):
                 quick = LOADED + work.slower * load
-        return Costs(whole, quick, inf if parts is None else self.seconds("whole", parts.work, load))
+        return Costs(whole, quick, inf if parts is None else self.seconds(parts.work, load))
 
 
 def quick_module(module: ir.Module) -> ir.Module:

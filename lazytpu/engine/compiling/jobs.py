@@ -16,8 +16,8 @@ class Job:
     why not.
 
     It computes the slots `live` of its plan and takes the memory of the inputs `donated`. `what` names it, `reason`
-    says why it is made, `expected` how many seconds a step will wait for it, on a machine whose `load` is that
-    (`costs.Busy`). `late` says that a cut went on without it.
+    says why it is made, `expected` how many seconds a step will wait for it, and `whole` for the whole program, on a
+    machine whose `load` is that (`costs.Busy`). `late` says that a cut went on without it.
 
     `meanwhile` is the same program compiled quickly or in parts, once that is there: `usable` is set from then on, and
     also when the whole is done. It `rests` until a second step wants it: only then the whole is worth compiling.
@@ -26,13 +26,14 @@ class Job:
 
     __slots__ = (
         "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making", "meanwhile",
-        "number", "prepared", "reason", "rests", "thread", "ticket", "usable", "way", "what",
+        "number", "prepared", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
     )  # fmt: skip
 
-    def __init__(self, prepared: Prepared, choice: Choice):
+    def __init__(self, prepared: Prepared, choice: Choice, whole: float):
         self.prepared: Prepared | None = prepared
         self.way = choice.way
         self.expected = choice.seconds
+        self.whole = whole
         self.load = prepared.load
         self.live, self.donated = prepared.binding.live, prepared.binding.donated
         self.number = prepared.number

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lazytpu.aten.errors import Check
-from lazytpu.engine.compiling.choice import TINY
+from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.trace_cache import lookup
@@ -57,15 +57,14 @@ class Stepwise:
         self.build = build
         self.keep_up = keep_up
 
-    def seconds(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> float:
-        """What `run` would spend on programs for ops that have none yet, in memory or on disk: CPU seconds. It looks
-        at each record, some 0.1 ms the first time that is asked for."""
+    def unknown(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Unknown:
+        """What of a trace `run` would have to compile first. It looks at each record, some 0.1 ms the first time that
+        is asked for."""
+        steps = self._steps(plan, trace, live, dead)
         unknown = {
-            (step.part.state, step.live, step.dead)
-            for step in self._steps(plan, trace, live, dead)
-            if not step.ready and not _has_program(step)
+            (step.part.state, step.live, step.dead) for step in steps if not step.ready and not _has_program(step)
         }
-        return TINY * len(unknown)
+        return Unknown(len(unknown), len(unknown) / max(1, len(steps)))
 
     def _steps(self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> list[RecordStep]:
         steps = plan.steps.get((live, dead))

@@ -6,16 +6,16 @@ from math import inf
 
 import pytest
 
-from lazytpu.engine.compiling.choice import SAVED, SHORT, Choice, Costs, choose, wait_on
+from lazytpu.engine.compiling.choice import SAVED, SHORT, TINY, Choice, Costs, Unknown, choose, wait_on
 
 
 @pytest.mark.parametrize(
     ("costs", "op_by_op", "expected"),
     [
         (Costs(0.5, 0.1, 0.1), 0.0, Choice("whole", 0.5)),  # nothing is worth a second program here
-        (Costs(2.0, 1.5), 9.0, Choice("whole", 2.0)),  # saves less than a second
+        (Costs(2.5, 1.0), 9.0, Choice("whole", 2.5)),  # saves less than two seconds
         (Costs(20.0, 16.0), 90.0, Choice("whole", 20.0)),  # saves less than a third
-        (Costs(3.0, 1.0), 9.0, Choice("quick", 1.0)),
+        (Costs(4.0, 1.0), 9.0, Choice("quick", 1.0)),
         (Costs(30.0, inf, 4.0), 90.0, Choice("parts", 4.0)),  # where the compiler has no quick way
         (Costs(30.0, 8.0, 9.0), 90.0, Choice("parts", 9.0)),  # about as soon, and faster from then on
         (Costs(30.0, 2.0, 9.0), 90.0, Choice("quick", 2.0)),
@@ -37,3 +37,9 @@ def test_after_the_users_limit_a_step_runs_op_by_op_if_that_is_sooner() -> None:
     assert wait_on(15.0, 20.0, SHORT) == 15.0, "a few ops"
     assert wait_on(15.0, 20.0, 12.0) == 48.0, "the program is near: it gets four times what the ops would take"
     assert wait_on(60.0, 20.0, 12.0) == 60.0, "the estimate was wrong, and enough was waited"
+
+
+def test_ops_one_by_one_are_compiled_as_well() -> None:
+    assert Unknown(100, 1.0).seconds(whole=8.0, load=2.0) == pytest.approx(200 * TINY + 8.0)
+    assert Unknown(1, 0.5).seconds(whole=8.0, load=1.0) == pytest.approx(TINY + 4.0)
+    assert Unknown(0, 0.0).seconds(whole=inf, load=1.0) == 0.0
