@@ -83,19 +83,20 @@ class SliceOfUpdate(Pattern):
         starts: Sequence[int] = ints(op.starts)
         limits: Sequence[int] = ints(op.limits)
         strides = ints(op.strides)
-        if any(a == b for a, b in zip(starts, limits, strict=True)):
+        lengths: list[int] = [limit - start for start, limit in zip(starts, limits, strict=True)]
+        if 0 in lengths:
             return
         while (inner := defined_by(x, DynamicUpdateSliceOp)) is not None:
             update = inner.operands[1]
             written = constant_starts(inner.operands[2:], shape_of(x), shape_of(update))
             if written is None:
                 break
-            ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
-            spans = list(zip(starts, limits, written, ends, strict=True))
+            ends = [begin + size for begin, size in zip(written, shape_of(update), strict=True)]
+            spans: list[tuple[int, int, int, int]] = list(zip(starts, limits, written, ends, strict=True))
             if all(begin <= start and limit <= end for start, limit, begin, end in spans):
                 x = update
-                starts = [start - begin for start, _, begin, _ in spans]
-                limits = [limit - begin for _, limit, begin, _ in spans]
+                starts = [span[0] - span[2] for span in spans]
+                limits = [start + size for start, size in zip(starts, lengths, strict=True)]
             elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
                 x = inner.operands[0]
             else:
