@@ -83,8 +83,7 @@ class SliceOfUpdate(Pattern):
         starts: Sequence[int] = ints(op.starts)
         limits: Sequence[int] = ints(op.limits)
         strides = ints(op.strides)
-        lengths: list[int] = [limit - start for start, limit in zip(starts, limits, strict=True)]
-        if 0 in lengths:
+        if any(a == b for a, b in zip(starts, limits, strict=True)):
             return
         while (inner := defined_by(x, DynamicUpdateSliceOp)) is not None:
             update = inner.operands[1]
@@ -95,8 +94,9 @@ class SliceOfUpdate(Pattern):
             spans: list[tuple[int, int, int, int]] = list(zip(starts, limits, written, ends, strict=True))
             if all(begin <= start and limit <= end for start, limit, begin, end in spans):
                 x = update
-                starts = [span[0] - span[2] for span in spans]
-                limits = [start + size for start, size in zip(starts, lengths, strict=True)]
+                inner_starts: list[int] = [start - begin for start, _, begin, _ in spans]
+                inner_limits: list[int] = [limit - begin for _, limit, begin, _ in spans]
+                starts, limits = inner_starts, inner_limits
             elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
                 x = inner.operands[0]
             else:
