@@ -18,10 +18,11 @@ The ops are searched for repetitions as in `cluster-fusion` (clusters/repeats.py
 in with the others are left out. building.py makes the loop, and whole_stacks.py what others read of it. Then the bodies
 of the loops are searched in turn.
 
-Options: `platform`, the one whose costs decide (cost.py); `least`, the number of ops that a loop must spare; and
-`least-stacked`, how many more it must spare for each value of an iteration that the program has one by one and that
-is stacked for the loop, such as a weight of a layer or a state of an optimizer. So a model of some dozen layers stays
-as it is, whose parts are better compiled by `cluster-fusion`. When `least` is given, it decides alone, without costs.
+Options: `platform`, the one whose costs decide (cost.py); `least`, the number of ops that the loops must spare
+together, and each of them a quarter of it; and `least-stacked`, how many more a loop must spare for each value of an
+iteration that the program has one by one and that is stacked for the loop, such as a weight of a layer or a state of an
+optimizer. So a model of some dozen layers stays as it is, whose parts are better compiled by `cluster-fusion`. When
+`least` is given, it decides alone, without costs.
 
 Needs: canonical form, without duplicates. Guarantees: the same operations on the same numbers, in the same order.
 Results differ in their last bits where XLA would have fused across iterations, or fuses an iteration of a loop in
@@ -54,7 +55,9 @@ from lazytpu.passes.loops.order import by_need, reorder
 from lazytpu.passes.loops.whole_stacks import hand_over
 
 LEAST = 400
-"The ops that a loop must spare."
+"The ops that the loops of a program must spare together."
+PART = 4
+"Each of them must spare at least this fraction (1/PART) of that."
 STACKED = 200
 "The ops that it must spare in addition for each value of an iteration that is stacked for it."
 MANY = 0.25
@@ -101,8 +104,12 @@ class Worth:
     has_to_pay: bool
 
     def __call__(self, found: Estimate) -> bool:
-        least = self.least + self.least_stacked * found.stacked
-        return found.spared >= max(1, least) and (found.pays or not self.has_to_pay)
+        return found.spared >= self.each + self.least_stacked * found.stacked and (found.pays or not self.has_to_pay)
+
+    @property
+    def each(self) -> int:
+        """The ops that each loop must spare, if nothing is stacked for it."""
+        return max(2, self.least // PART)
 
 
 def roll(block: Block, worth: Worth) -> None:
@@ -140,17 +147,18 @@ class _Roller:
         self.ops, self.found = self.sorter.ops, self._stretches(self.sorter.ops)
         self.is_moved = False
         "Whether the ops are to be in another order than they are in."
-        rest = len(self.ops) - sum(stretch.spared for stretch in self.found)
+        rest = len(self.ops) - _spared(self.found)
         if rest >= max(worth.least, MANY * len(self.ops), 1) and not any(map(communicates, self.order)):
             order = by_need(block)
             ops = [op for op in order if op not in self.sorter.free]
             found = self._stretches(ops)
-            if rest > len(ops) - sum(stretch.spared for stretch in found):
+            if rest > len(ops) - _spared(found):
                 self.order, self.ops, self.found, self.is_moved = order, ops, found, True
         self.place = {op: i for i, op in enumerate(self.order)}
 
     def _stretches(self, ops: Sequence[Operation]) -> list[Stretch]:
-        return stretches([self.sorter.signatures[op] for op in ops], max(1, self.worth.least))
+        found = stretches([self.sorter.signatures[op] for op in ops], self.worth.each)
+        return found if _spared(found) >= self.worth.least else []
 
     def roll(self) -> set[SSAValue] | None:
         """Roll all stretches that are worth it. Returns the stacks of results of the loops; None without any loop."""
@@ -163,7 +171,7 @@ class _Roller:
             return None
         iterations = [ops[i : i + period] for i in range(0, len(ops) - period + 1, period)]
         for _ in range(TRIES):
-            if (len(iterations) - 1) * period < max(1, self.worth.least):
+            if (len(iterations) - 1) * period < self.worth.each:
                 return None
             moved, dependent = self._between(iterations)
             try:
@@ -202,3 +210,7 @@ class _Roller:
                 else:
                     independent.append(op)
         return independent, dependent
+
+
+def _spared(found: Sequence[Stretch]) -> int:
+    return sum(stretch.spared for stretch in found)

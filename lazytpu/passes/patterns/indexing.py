@@ -90,12 +90,13 @@ class SliceOfUpdate(Pattern):
             written = constant_starts(inner.operands[2:], shape_of(x), shape_of(update))
             if written is None:
                 break
-            ends = [start + size for start, size in zip(written, shape_of(update), strict=True)]
-            spans = list(zip(starts, limits, written, ends, strict=True))
+            ends = [begin + size for begin, size in zip(written, shape_of(update), strict=True)]
+            spans: list[tuple[int, int, int, int]] = list(zip(starts, limits, written, ends, strict=True))
             if all(begin <= start and limit <= end for start, limit, begin, end in spans):
                 x = update
-                starts = [start - begin for start, _, begin, _ in spans]
-                limits = [limit - begin for _, limit, begin, _ in spans]
+                inner_starts: list[int] = [start - begin for start, _, begin, _ in spans]
+                inner_limits: list[int] = [limit - begin for _, limit, begin, _ in spans]
+                starts, limits = inner_starts, inner_limits
             elif any(limit <= begin or end <= start for start, limit, begin, end in spans):
                 x = inner.operands[0]
             else:
