@@ -66,10 +66,26 @@ def held() -> Iterator[list[str]]:
             elsewhere.compile = compile
 
 
-@pytest.mark.parametrize(("ops", "worth"), [(1599, False), (1600, True)])
-def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, ops: int, worth: bool):
+class Given:
+    """A ticket of a helper that is done."""
+
+    def result(self) -> str:
+        return "by the helper"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "behind", "by"),
+    [(7.9, False, "here"), (8.0, False, "by the helper"), (1.9, True, "here"), (2.0, True, "by the helper")],
+)
+def test_what_is_worth_a_helper(monkeypatch: pytest.MonkeyPatch, seconds: float, behind: bool, by: str):
     monkeypatch.setattr(handing, "LEAST", 8.0)
-    assert handing.worth_a_helper(ops) is worth
+    monkeypatch.setattr(elsewhere, "available", lambda module: True)
+    monkeypatch.setattr(elsewhere, "compile", lambda module, key, *, name: Given())
+    monkeypatch.setattr(handing.programs, "obtain", lambda module, key, *, name: "here")
+    tickets: list[Any] = []
+    module: Any = None
+    got: Any = handing.obtain(module, 64 * "0", seconds, behind=behind, name="step", handed=tickets.append)
+    assert got == by and len(tickets) == (by != "here")
 
 
 def test_a_step_waits_for_the_helpers_program(all_are_large: Any):
