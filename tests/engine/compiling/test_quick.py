@@ -49,6 +49,7 @@ def forget_traces() -> None:
 @pytest.fixture
 def slow(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """The whole program would take long, by an estimate, and waits for the gate; the quick one takes what it takes."""
+    until(lambda: not wiring.start().background.unfinished())  # those of other tests
     monkeypatch.setattr(wiring.start().background, "costs", lambda prepared: Costs(50.0, 1.0))
     with lazytpu.options(background_compile=100):
         yield gate

@@ -172,7 +172,7 @@ def test_results_that_grow_do_not_compile_the_model_again(reads: bool, trained: 
         assert grown is not None
         results.append(grown.cpu())
     torch.testing.assert_close(*results)
-    assert products(before) <= (4 if reads else 2)
+    assert products(before) <= (6 if reads else 3), "with the first two uses of its results, and without one"
 
 
 def test_the_rounds_of_a_sampler_are_steps() -> None:
@@ -245,6 +245,7 @@ def test_a_use_that_comes_often_becomes_one_program_with_the_model(monkeypatch: 
     on_device = x.to("tpu")
     with torch.no_grad():
         model(on_device).abs().sum().item()
+        model(on_device).neg().sum().item()
         for _ in range(12):
             steps = lazytpu.metrics()["steps"]
             result = model(on_device).exp().sum()
