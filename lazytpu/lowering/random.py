@@ -25,7 +25,9 @@ Words: TypeAlias = "tuple[ir.Value, ir.Value]"
 
 
 @lowers(ops.RandomBitsOp)
-def random_bits(e: Emission, op: ops.RandomBitsOp, seed: ir.Value, offset: ir.Value, *index: ir.Value) -> list[ir.Value]:
+def random_bits(
+    e: Emission, op: ops.RandomBitsOp, seed: ir.Value, offset: ir.Value, *index: ir.Value
+) -> list[ir.Value]:
     """A call of a private function that all random_bits of this shape and dtype share."""
     dtype, shape = dtype_of(op.result_type()), shape_of(op.result_type())
     symbol = e.function(

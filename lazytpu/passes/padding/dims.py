@@ -1,6 +1,6 @@
 """How the elements that are meant, the *true* ones, lie among those in memory; what is not true is padding.
 
-Of a dimension of size 32 the first n may be true. Merged with 4 rows before it, it is one dimension of 128, of which the
+Of a dimension of size 32 the first n may be true. Merged with 4 rows before it, it is one dimension of 128, of which
 element i is true if i rem 32 < n: so a dimension is a list of factors, each with its size in memory and its true size,
 and a merged dimension need not be taken apart to know its padding.
 """

@@ -83,14 +83,15 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
     for argument, own in zip(arguments, attributes, strict=True):
         text = own.get(SIZES)
         shape = shape_of(argument)
-        shared.values[argument] = Padded(parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape))
+        dims = parse_dims(text.data, shape) if isinstance(text, StringAttr) else static(shape)
+        shared.values[argument] = Padded(dims)
     walk = Walk(shared, block, pack, {**RULES, **REFUSED})
     walk.check_arguments(function, arguments)
     results = [shared.values[value].dims for value in walk.run()]
-    function.function_type = FunctionType.from_lists(
-        [argument.type for argument in block.args], function.function_type.outputs
-    )
-    function.arg_attrs = ArrayAttr([*map(DictionaryAttr, attributes), DictionaryAttr({"lazytpu.name": StringAttr(NAME)})])
+    inputs, outputs = [argument.type for argument in block.args], list(function.function_type.outputs)
+    function.function_type = FunctionType.from_lists(inputs, outputs)
+    attributes.append({"lazytpu.name": StringAttr(NAME)})
+    function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
     function.res_attrs = _with_sizes(function, results)
     module.attributes.pop(SYMBOLS)
     of_arguments = tuple(shared.values[argument].dims for argument in arguments)

@@ -85,7 +85,7 @@ class Walk:
         raise ValueError("the block has no end")
 
     def inside(self, block: Block, entering: Sequence[Padded]) -> list[Padded]:
-        """Walk the block of a region; the padding of what it yields. `enter_pack` then lets the pack into the region."""
+        """Walk the block of a region; the padding of what it yields. `enter_pack` then lets the pack into regions."""
         pack = block.insert_arg(self.pack.type, len(block.args))
         for argument, padded in zip(block.args, entering, strict=False):
             self.shared.values[argument] = padded
@@ -261,9 +261,7 @@ class Walk:
         self._inside[key] = made
         return made
 
-    def masked(
-        self, value: SSAValue, only: Iterable[int], fill: Number, dims: Sequence[Dim] | None = None
-    ) -> SSAValue:
+    def masked(self, value: SSAValue, only: Iterable[int], fill: Number, dims: Sequence[Dim] | None = None) -> SSAValue:
         """The value with `fill` in the padding along the dimensions `only`; `dims` are another arrangement of free
         ones."""
         padded = self.of(value)

@@ -160,7 +160,7 @@ def drawn(dtype: np.dtype, shape: Sequence[int], rng: np.random.Generator) -> np
     return rng.standard_normal(shape).astype(np.float64).astype(dtype)
 
 
-def padded(array: np.ndarray, dims: Sequence[Dim], rng: np.random.Generator, poisoned: bool = True) -> np.ndarray:
+def padded(array: np.ndarray, dims: Sequence[Dim], rng: np.random.Generator) -> np.ndarray:
     """An array of true elements in memory, with poison around."""
     full = poison(array.dtype, [dim.size for dim in dims], rng)
     full[tuple(slice(0, size) for size in array.shape)] = array
@@ -201,7 +201,8 @@ def same_at_every_size(
     check(module, "the padded module")
     program = run(module)
     names = list(symbols)
-    every = [dict(zip(names, n, strict=True)) for n in itertools.product(*(range(a, b + 1) for a, b in symbols.values()))]
+    ranges = [range(low, high + 1) for low, high in symbols.values()]
+    every = [dict(zip(names, at, strict=True)) for at in itertools.product(*ranges)]
     for at in every if sizes is None else sizes:
         rng = np.random.default_rng(sum(at.values()))
         exact = module_at(build, arguments, at)

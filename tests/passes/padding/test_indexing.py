@@ -105,7 +105,8 @@ def test_scatter_keeps_the_sign_of_zeros_where_padding_would_be_added() -> None:
     def zeros(i, array, rng):
         return np.zeros_like(array) if i == 1 else np.full_like(array, -0.0)
 
-    same_at_every_size(build, ["f32[4,2]", "i32[n]", "f32[n,2]"], values=zeros, sizes=[{"n": 0}, {"n": 2}], run=compiled)
+    sizes = [{"n": 0}, {"n": 2}]
+    same_at_every_size(build, ["f32[4,2]", "i32[n]", "f32[n,2]"], values=zeros, sizes=sizes, run=compiled)
 
 
 def test_scatter_add_of_windows_that_are_sized_over_a_table() -> None:
@@ -127,7 +128,8 @@ def starts(values):
 @pytest.mark.parametrize("dtype", ["i64", "i8"])
 def test_dynamic_slice(at: int, dtype: str) -> None:
     def build(b, x, i, j, n):
-        return [b.dynamic_slice(x, [j, i], (2, 1)), b.dynamic_slice(x, [j, i], (1, n)), b.dynamic_slice(x, [i, j], (1, n - 1))]
+        places = ([j, i], (2, 1)), ([j, i], (1, n)), ([i, j], (1, n - 1))
+        return [b.dynamic_slice(x, *place) for place in places]
 
     same_at_every_size(build, ["f32[3,n]", f"{dtype}[]", f"{dtype}[]"], ONE, values=starts([0, at, 1]), sizes=SOME)
 

@@ -73,7 +73,10 @@ def test_argreduce_lets_nan_win() -> None:
     def build(b, x, n):
         return b.argreduce("max", x, 1)
 
-    same_at_every_size(build, ["f32[3,n]"], ONE, values=lambda i, a, rng: np.where(rng.random(a.shape) < 0.4, np.nan, a))
+    def values(i, array, rng):
+        return np.where(rng.random(array.shape) < 0.4, np.nan, array)
+
+    same_at_every_size(build, ["f32[3,n]"], ONE, values=values)
 
 
 @pytest.mark.parametrize("kind", ["add", "mul", "max", "min"])
@@ -94,11 +97,11 @@ def test_cumulative_of_a_merged_dimension_and_of_a_constant() -> None:
 
 
 WINDOWS = {
-    "same": dict(window=(1, 3), strides=(1, 1), low=(0, 1), high=(0, 1)),
-    "steps": dict(window=(2, 3), strides=(1, 2), low=(0, 1), high=(0, 1)),
-    "dilated": dict(window=(1, 2), strides=(1, 1), low=(0, 1), high=(0, 1), window_dilations=(1, 2)),
-    "base": dict(window=(1, 2), strides=(1, 1), low=(0, 1), high=(0, 1), base_dilations=(1, 2)),
-    "other": dict(window=(2, 1), strides=(1, 1), low=(0, 0), high=(0, 0)),
+    "same": {"window": (1, 3), "strides": (1, 1), "low": (0, 1), "high": (0, 1)},
+    "steps": {"window": (2, 3), "strides": (1, 2), "low": (0, 1), "high": (0, 1)},
+    "dilated": {"window": (1, 2), "strides": (1, 1), "low": (0, 1), "high": (0, 1), "window_dilations": (1, 2)},
+    "base": {"window": (1, 2), "strides": (1, 1), "low": (0, 1), "high": (0, 1), "base_dilations": (1, 2)},
+    "other": {"window": (2, 1), "strides": (1, 1), "low": (0, 0), "high": (0, 0)},
 }
 
 
@@ -157,7 +160,14 @@ def test_dot_general_of_integers_masks_one_side() -> None:
 
 
 def convolve(b, x, w, **more):
-    plain = dict(strides=(1,), low=(1,), high=(1,), lhs_dilation=(1,), rhs_dilation=(1,), window_reversal=(0,))
+    plain = {
+        "strides": (1,),
+        "low": (1,),
+        "high": (1,),
+        "lhs_dilation": (1,),
+        "rhs_dilation": (1,),
+        "window_reversal": (0,),
+    }
     return b.convolution(x, w, **(plain | {"layout": "NC0,OI0,NC0"} | more))
 
 

@@ -41,12 +41,17 @@ def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
     if query.padded or key.padded:
         for index in range(4):
             w.mask_operand(op, index, [2], 0)
+    if query.padded and of.hidden == "nan" and (of.bias is not None or not _sees_itself(w, of, query, key)):
+        raise Refused(f"queries in the padding may see no key, which gives NaN; {DECOMPOSE}")
+    if query.padded and of.bias is not None and dtype_of(of.bias) != "i1":
+        w.mask_operand(op, 4, range(len(w.dims(of.bias))), 0)
     if key.padded:
         _hide(w, op, of, query, key, first=1)
     heads = [w.dims(x)[1] for x in (of.query, of.key)]
     q = (batch, heads[0], query, w.dims(of.query)[3])
     k, v = ((batch, heads[1], key, w.dims(x)[3]) for x in (of.key, of.value))
-    return [Padded(dims) for dims in (q, k, v)] + [Padded(w.dims(x)) for x in ([of.bias] if len(op.results) > 3 else []) if x]
+    bias = [w.dims(of.bias)] if of.bias is not None and len(op.results) > 3 else []
+    return [Padded(dims) for dims in (q, k, v, *bias)]
 
 
 def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:
@@ -71,7 +76,15 @@ def _check_bias(w: Walk, bias: SSAValue, scores: Sequence[Dim]) -> None:
             raise Refused("a sized dimension of a bias is repeated")
 
 
-def _hide(w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int) -> None:
+def _sees_itself(w: Walk, of: Attention, query: Dim, key: Dim) -> bool:
+    """Whether each query sees the key at its own position, and none behind: a true query no padding."""
+    ahead = key.total - query.total
+    return of.causal and of.offset is None and key.size >= query.size and ahead.range(w.shared.symbols)[0] >= 0
+
+
+def _hide(
+    w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
+) -> None:
     """Let no query see the padding of the keys: an i1 bias, unless each query sees only keys that are not behind it."""
     if not key.prefix:
         raise Refused(f"the keys of an attention are the merged dimension {key}")
@@ -79,9 +92,8 @@ def _hide(w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention,
         raise Refused(f"queries that see no key take the mean of all keys, padding included; {DECOMPOSE}")
     least = key.total.range(w.shared.symbols)[0]
     if of.hidden == "nan" and least < 1:
-        raise Refused(f"an attention over {key.total} keys, which may be none, gives 0, and one whose keys are hidden NaN")
-    ahead = key.total - query.total
-    if of.causal and of.offset is None and ahead.range(w.shared.symbols)[0] >= 0:
+        raise Refused(f"an attention over {key.total} keys, which may be none, is 0, and NaN where they are hidden")
+    if _sees_itself(w, of, query, key):
         return
     if of.bias is not None and dtype_of(of.bias) != "i1":
         raise Refused(f"a bias is added to the scores of sized keys; {DECOMPOSE}")

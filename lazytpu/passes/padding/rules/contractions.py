@@ -52,9 +52,7 @@ def convolution(w: Walk, op: TensorOp) -> Sequence[Padded]:
     whole = integer(op.batch_groups) > 1
     result[layout.output_batch] = sized(shape[layout.output_batch]) if whole else x[layout.input_batch]
     result[layout.output_feature] = kernel[layout.kernel_out]
-    for n, (i, k, o) in enumerate(
-        zip(layout.input_spatial, layout.kernel_spatial, layout.output_spatial, strict=True)
-    ):
+    for n, (i, k, o) in enumerate(zip(layout.input_spatial, layout.kernel_spatial, layout.output_spatial, strict=True)):
         if kernel[k].padded and (reversal[n] or not kernel[k].prefix):
             raise Refused(f"the window of a convolution is the sized dimension {kernel[k]}, reversed or merged")
         window = Window.of(kernel[k].total, strides[n], low[n], high[n], base[n], dilation[n])

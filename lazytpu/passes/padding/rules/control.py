@@ -30,7 +30,8 @@ def _either(x: Padded, y: Padded) -> Padded:
 
 def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, ops.WhileOp)
-    carried, invariants = [Padded(w.dims(x)) for x in op.entering[: op.count]], [w.of(x) for x in op.entering[op.count :]]
+    carried = [Padded(w.dims(x)) for x in op.entering[: op.count]]
+    invariants = [w.of(x) for x in op.entering[op.count :]]
     masks = w.shared.masks
     for _ in range(ATTEMPTS):
         yielded = w.inside(op.clone().regions[1].block, [*carried, *invariants])

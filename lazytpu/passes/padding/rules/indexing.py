@@ -9,8 +9,8 @@ from xdsl.ir import SSAValue
 from lazytpu.ir import indexing as ops
 from lazytpu.ir.base import FALSE, TensorOp, integer
 from lazytpu.ir.forms import Form
-from lazytpu.ir.types import bitwidth, dtype_of, ints, is_unsigned, shape_of
-from lazytpu.passes.padding.dims import Dim, Number, Refused, merged
+from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, is_unsigned, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused, merged, sized
 from lazytpu.passes.padding.walk import Padded, Rule, Walk, identity
 
 
@@ -60,7 +60,7 @@ def _last(w: Walk, dim: Dim, size: int, true: Form, indexed: bool, batching: boo
     if low < 0 and true.number is None:
         raise Refused(f"a slice of {true} elements of a dimension of {dim.total}")
     if indexed and high > dim.size - size:
-        raise Refused(f"a slice of {true} elements, at most {size}, has no room at the end of a dimension of {dim.size}")
+        raise Refused(f"a slice of {true} elements, at most {size}, has no room at the end of the {dim.size} in memory")
     return last
 
 
@@ -101,14 +101,13 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
     outer = [i for i in range(len(updates)) if i not in in_updates]
     batch = [j for j in range(len(indices)) if j != at]
     padded = {j: merged(indices[j], updates[i]) for j, i in zip(batch, outer, strict=True)}
-    _mask_window(w, op, [i for i in range(len(dims)) if i not in (*inserted, *batching)])
+    sliced = [i for i in range(len(dims)) if i not in (*inserted, *batching)]
+    windows = dict(zip(sliced, (updates[i] for i in in_updates), strict=True))
+    _mask_window(w, op, sliced)
     lasts: dict[int, Form] = {}
-    windows = dict(
-        zip([i for i in range(len(dims)) if i not in (*inserted, *batching)], (updates[i] for i in in_updates), strict=True)
-    )
     for i in mapped:
-        size, true = (windows[i].size, windows[i].total) if i in windows else (1, Form.of([((), 1)]))
-        last = _last(w, dims[i], size, true, True, False)
+        slice_ = windows.get(i, sized(1))
+        last = _last(w, dims[i], slice_.size, slice_.total, True, False)
         if last is not None:
             lasts[mapped.index(i)] = last
     outside = _left_out(w, op, at, padded, lasts)
@@ -138,8 +137,8 @@ def _mask_window(w: Walk, op: ops.ScatterOp, dims: Sequence[int]) -> None:
     if any(j in ints(op.scatter_dims_to_operand_dims) for j in dims):
         raise Refused("slices with padding are written at run-time starts along the padding")
     dtype = dtype_of(op.input)
-    fill: Number = -0.0 if op.kind.data == "add" and not dtype.lstrip("u").startswith("i") else identity(op.kind.data, dtype)
-    w.mask_operand(op, 2, under, fill)
+    keeps_sign = op.kind.data == "add" and is_float(dtype)  # -0.0 + 0.0 is 0.0
+    w.mask_operand(op, 2, under, -0.0 if keeps_sign else identity(op.kind.data, dtype))
 
 
 def _left_out(

@@ -1,4 +1,4 @@
-"""Random bits: each element is counted by its place among the true ones, so that streams are those of the exact size."""
+"""Random bits: elements are counted by their place among the true ones, so that streams are those of the exact size."""
 
 from __future__ import annotations
 
