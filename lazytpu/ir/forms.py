@@ -114,11 +114,10 @@ class Form:
 
     def __floordiv__(self, by: int) -> Form:
         """The quotient, rounded down; a quotient atom where `by` does not divide all coefficients."""
-        whole = self.divided(by)
-        if whole is not None:
-            return whole
         rest = Form.of((atoms, factor % by) for atoms, factor in self.terms)
-        return Form.of([((Quotient(rest, by),), 1), *((atoms, factor // by) for atoms, factor in self.terms)])
+        whole = Form.of((atoms, factor // by) for atoms, factor in self.terms)
+        # A number that is left over is less than `by`.
+        return whole if rest.number is not None else whole + Form.of([((Quotient(rest, by),), 1)])
 
     def divided(self, by: int) -> Form | None:
         """The form divided by a number; None unless it divides every coefficient."""

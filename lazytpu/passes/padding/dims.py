@@ -159,7 +159,7 @@ def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
             true = factor.true.divided(inner) if not rest else None
             if true is None:
                 before = " x ".join(map(str, dims))
-                raise Refused(f"a reshape from {before} to {list(shape)} cuts the sized part {factor}")
+                raise Refused(f"a reshape from {before} to {list(shape)} cuts a part of {factor} elements")
             got.append((Factor(left, true), free))
             todo.insert(0, (Factor(inner, form(inner)), free))
             left = 1

@@ -92,7 +92,8 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
     function.function_type = FunctionType.from_lists(inputs, outputs)
     attributes.append({"lazytpu.name": StringAttr(NAME)})
     function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
-    function.res_attrs = _with_sizes(function, results)
+    if any(dim.padded for dims in results for dim in dims):
+        function.res_attrs = _with_sizes(function, results)
     module.attributes.pop(SYMBOLS)
     of_arguments = tuple(shared.values[argument].dims for argument in arguments)
     return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks)

@@ -143,11 +143,10 @@ class Walk:
             for dim in padded.dims:
                 for factor in dim.factors:
                     self.check_size(factor.true, factor.size)
-        annotated = sizes_of(op).get("result", ())
-        for dim, true in zip(results[0].dims, annotated, strict=False) if results else ():
-            expected = form(dim.size) if true is None else true
-            if dim.total != expected:
-                raise Refused(f"a dimension of the result has {dim.total} elements; it is annotated with {expected}")
+        if "result" in sizes_of(op):
+            for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
+                if dim.total != expected:
+                    raise Refused(f"a dimension of the result has {dim.total} elements, and is annotated with {expected}")
 
     def check_size(self, true: Form, size: int) -> None:
         """Refuse a size that is negative, or more than there is in memory, at some sizes of the symbols."""
