@@ -69,6 +69,11 @@ class Dim:
         """Whether the true elements are the first ones, without gaps."""
         return len(self.factors) <= 1
 
+    @property
+    def settled(self) -> Dim:
+        """The dimension with this arrangement and no other, for elements that need no longer be equal."""
+        return Dim(self.factors)
+
     def text(self) -> str:
         """The dimension in an annotation (`lazytpu.ir.sizes`)."""
         if not self.padded:

@@ -146,7 +146,9 @@ class Walk:
         if "result" in sizes_of(op):
             for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
                 if dim.total != expected:
-                    raise Refused(f"a dimension of the result has {dim.total} elements, and is annotated with {expected}")
+                    raise Refused(
+                        f"a dimension of the result has {dim.total} elements, and is annotated with {expected}"
+                    )
 
     def check_size(self, true: Form, size: int) -> None:
         """Refuse a size that is negative, or more than there is in memory, at some sizes of the symbols."""

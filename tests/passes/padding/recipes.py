@@ -249,7 +249,9 @@ def loop(d, i, x):
     def body(b, step, carried, kept):
         return [b.max(b.neg(carried), kept), kept]
 
-    return Drawn(x.dtype, x.shape, lambda b, v, n: b.repeat(k, [b.constant(0, x.dtype, _at(x.shape, n)), v[i]], body)[0])
+    return Drawn(
+        x.dtype, x.shape, lambda b, v, n: b.repeat(k, [b.constant(0, x.dtype, _at(x.shape, n)), v[i]], body)[0]
+    )
 
 
 STEPS = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.passes.padding.sized import compiled, same_at_every_size
+from lazytpu.passes.padding.pad_sizes import pad_sizes
+from lazytpu.passes.padding.walk import Refusal
+from tests.passes.padding.sized import annotated, compiled, same_at_every_size
 
 ONE = {"n": (1, 5)}
 SOME = [{"n": 1}, {"n": 4}]
@@ -159,3 +161,39 @@ def test_dynamic_update_slice(name: str, at: int) -> None:
         return b.dynamic_update_slice(x, u, [j, i])
 
     same_at_every_size(build, [*UPDATES[name], "i32[]", "i32[]"], ONE, values=starts([0, 0, at, 1]), sizes=SOME)
+
+
+def test_what_is_written_into_a_constant_is_padded_as_the_updates_are() -> None:
+    """The constant fits any padding, and what comes of it no longer does."""
+
+    def build(b, x, n):
+        merged = b.reshape(x, (3 * n,))
+        zeros = b.constant(0, "f32", (2, 3 * n))
+        at = b.constant(1, "i32")
+        row = b.dynamic_update_slice(zeros, b.reshape(merged, (1, 3 * n)), [at, b.constant(0, "i32")])
+        added = write_rows(b, zeros, b.reshape(at, (1,)), b.reshape(merged, (1, 3 * n)), "add")
+        return [b.reduce("add", y, (1,)) for y in (row, added)]
+
+    same_at_every_size(build, ["f32[3,n]"], ONE, tolerance=1e-5, sizes=SOME, run=compiled)
+
+
+def test_rows_of_a_constant_written_along_the_padding_have_to_agree() -> None:
+    def build(b, x, i, n):
+        written = write_rows(b, b.constant(0, "f32", (3 * n,)), i, b.constant(1, "f32", (2,)), "set")
+        return b.add(written, b.reshape(x, (3 * n,)))
+
+    with pytest.raises(Refusal, match="other padding meet"):
+        pad_sizes(annotated(build, ["f32[3,n]", "i32[2]"], ONE))
+
+
+def test_batches_of_equal_indices() -> None:
+    def build(b, x, n):
+        merged = b.reshape(x, (3 * n, 2))
+        index = b.constant(1, "i32", (3 * n, 1, 1))
+        picked = b.gather(
+            merged, index, offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), index_vector_dim=2,
+            slice_sizes=(1, 1), operand_batching_dims=(0,), start_indices_batching_dims=(0,),
+        )  # fmt: skip
+        return b.reduce("add", picked, (0, 1))
+
+    same_at_every_size(build, ["f32[3,n,2]"], ONE, tolerance=1e-5, sizes=SOME)

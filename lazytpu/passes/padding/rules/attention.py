@@ -64,7 +64,7 @@ def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:
         raise Refused(f"dropout of an attention draws bits for sized scores; {DECOMPOSE}")
     if of.bias is not None:
         _check_bias(w, of.bias, (batch, q[1], q[2], key))
-    return batch, q[2], key
+    return batch.settled, q[2].settled, key.settled
 
 
 def _check_bias(w: Walk, bias: SSAValue, scores: Sequence[Dim]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lazytpu.ir import control as ops
 from lazytpu.ir.base import TensorOp
-from lazytpu.passes.padding.dims import Dim, Refused, merged_all
+from lazytpu.passes.padding.dims import Refused, merged_all
 from lazytpu.passes.padding.walk import Padded, Rule, Walk
 
 ATTEMPTS = 4
@@ -35,7 +35,8 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     masks = w.shared.masks
     for _ in range(ATTEMPTS):
         yielded = w.inside(op.clone().regions[1].block, [*carried, *invariants])
-        after = [Padded(merged_all([x.dims, _nowhere_free(y.dims)])) for x, y in zip(carried, yielded, strict=True)]
+        ends = [[dim.settled for dim in y.dims] for y in yielded]
+        after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:
             break
         carried = after
@@ -46,10 +47,6 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         w.inside(region.block, [*carried, *invariants])
     w.enter_pack(op)
     return carried
-
-
-def _nowhere_free(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    return tuple(Dim(dim.factors) for dim in dims)
 
 
 RULES: dict[type[TensorOp], Rule] = {ops.IfOp: if_, ops.WhileOp: while_}

@@ -20,8 +20,9 @@ def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:
     dims, indices = w.dims(op.operand), w.dims(op.start_indices)
     at, batching = integer(op.index_vector_dim), ints(op.operand_batching_dims)
     _check_vectors(indices, at)
-    for i, j in zip(batching, ints(op.start_indices_batching_dims), strict=True):
-        merged(dims[i], indices[j])
+    together = {
+        j: merged(dims[i], indices[j]) for i, j in zip(batching, ints(op.start_indices_batching_dims), strict=True)
+    }
     sizes = ints(op.slice_sizes)
     slices = w.forms(op, "slice_sizes", sizes)
     lasts: dict[int, Form] = {}
@@ -36,7 +37,7 @@ def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:
     if lasts:
         op.operands[1] = _at_most(w, op.start_indices, at, lasts)
         op.properties["indices_are_sorted"] = FALSE
-    batch = [dim for j, dim in enumerate(indices) if j != at]
+    batch = [together.get(j, dim) for j, dim in enumerate(indices) if j != at]
     offsets = ints(op.offset_dims)
     rank = len(shape_of(op.results[0]))
     return [Padded(tuple(window.pop(0) if i in offsets else batch.pop(0) for i in range(rank)))]
@@ -91,11 +92,9 @@ def _at_most(w: Walk, indices: SSAValue, at: int, lasts: Mapping[int, Form]) -> 
 def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """Updates of padding are sent out of bounds, where they are left out."""
     assert isinstance(op, ops.ScatterOp)
-    dims, indices, updates = w.dims(op.input), w.dims(op.indices), w.dims(op.updates)
+    dims, indices, updates = list(w.dims(op.input)), w.dims(op.indices), w.dims(op.updates)
     at, batching = integer(op.index_vector_dim), ints(op.input_batching_dims)
     _check_vectors(indices, at)
-    for i, j in zip(batching, ints(op.scatter_indices_batching_dims), strict=True):
-        merged(dims[i], indices[j])
     inserted, mapped = ints(op.inserted_window_dims), ints(op.scatter_dims_to_operand_dims)
     in_updates = ints(op.update_window_dims)
     outer = [i for i in range(len(updates)) if i not in in_updates]
@@ -103,7 +102,12 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
     padded = {j: merged(indices[j], updates[i]) for j, i in zip(batch, outer, strict=True)}
     sliced = [i for i in range(len(dims)) if i not in (*inserted, *batching)]
     windows = dict(zip(sliced, (updates[i] for i in in_updates), strict=True))
-    _mask_window(w, op, sliced)
+    for i, part in windows.items():  # an input of equal elements takes over how the slices are padded
+        if dims[i].free and part.size == dims[i].size and part.total == dims[i].total:
+            dims[i] = part
+    for i, j in zip(batching, ints(op.scatter_indices_batching_dims), strict=True):
+        dims[i] = merged(merged(dims[i], indices[j]), padded[j])
+    _mask_window(w, op, [dims[i] for i in sliced], any(i in mapped for i in sliced))
     lasts: dict[int, Form] = {}
     for i in mapped:
         slice_ = windows.get(i, sized(1))
@@ -119,22 +123,23 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
         op.operands[1] = b.select(outside, b.constant(never, dtype_of(wide), shape_of(wide)), wide)
         op.properties |= {"unique_indices": FALSE, "indices_are_sorted": FALSE}
         w.shared.masks += 1
-    return [Padded(dims)]
+    return [Padded(tuple(dim.settled for dim in dims))]
 
 
-def _mask_window(w: Walk, op: ops.ScatterOp, dims: Sequence[int]) -> None:
-    """Padding of an update's own dimensions that true elements of the input lie under gets what changes nothing."""
-    updates, inputs = w.dims(op.updates), w.dims(op.input)
-    under: list[int] = []
-    for i, j in zip(ints(op.update_window_dims), dims, strict=True):
-        alike = updates[i].size == inputs[j].size and updates[i].factors == inputs[j].factors
-        if updates[i].padded and not alike:
-            under.append(i)
+def _mask_window(w: Walk, op: ops.ScatterOp, sliced: Sequence[Dim], moved: bool) -> None:
+    """Padding of an update's own dimensions that true elements of the input, in its dimensions `sliced`, lie under gets
+    what changes nothing. `moved` are slices at run-time starts along these dimensions."""
+    updates = w.dims(op.updates)
+    under = [
+        i
+        for i, dim in zip(ints(op.update_window_dims), sliced, strict=True)
+        if updates[i].padded and updates[i].factors != dim.factors
+    ]
     if not under:
         return
     if op.kind.data == "set":
         raise Refused("a slice with padding is written over elements that stay where the padding is")
-    if any(j in ints(op.scatter_dims_to_operand_dims) for j in dims):
+    if moved:
         raise Refused("slices with padding are written at run-time starts along the padding")
     dtype = dtype_of(op.input)
     keeps_sign = op.kind.data == "add" and is_float(dtype)  # -0.0 + 0.0 is 0.0

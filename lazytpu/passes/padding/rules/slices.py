@@ -154,7 +154,10 @@ def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     """Where the update is padded, what was there stays: its padding would overwrite true elements."""
     assert isinstance(op, indexing.DynamicUpdateSliceOp)
-    b, dims, update = w.builder, w.dims(op.operand), w.dims(op.update)
+    b, update = w.builder, w.dims(op.update)
+    # An operand of equal elements takes over how an update of its size is padded.
+    pairs = zip(w.dims(op.operand), update, strict=True)
+    dims = [part if dim.free and (part.size, part.total) == (dim.size, dim.total) else dim for dim, part in pairs]
     rank = len(dims)
     window: list[Dim] = []
     inside: list[int] = []
@@ -172,6 +175,7 @@ def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         written = b.select(mask, written, b.dynamic_slice(value, starts, shape_of(written)))
         w.shared.masks += 1
     value = b.dynamic_update_slice(value, written, starts)
+    dims = tuple(dim.settled for dim in dims)
     w.replace(op, b.slice(value, [0] * rank, shape_of(op.operand)), Padded(dims))
     return None
 
