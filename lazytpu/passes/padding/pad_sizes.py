@@ -34,8 +34,9 @@ from xdsl.passes import ModulePass
 from lazytpu.ir.sizes import SIZES, SYMBOLS, symbols_of
 from lazytpu.ir.types import shape_of, tensor_type
 from lazytpu.passes.padding.dims import Dim, parse_dims, static
+from lazytpu.passes.padding.masks import Padded, Shared
 from lazytpu.passes.padding.rules import REFUSED, RULES
-from lazytpu.passes.padding.walk import Padded, Refusal, Shared, Walk
+from lazytpu.passes.padding.walk import Refusal, Walk
 
 NAME = "sizes"
 "The name of the new argument."

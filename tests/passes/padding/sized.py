@@ -141,10 +141,10 @@ def true_of(array: np.ndarray, dims: Sequence[Dim], sizes: Mapping[str, int]) ->
 
 
 def poison(dtype: np.dtype, shape: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """What padding holds: NaN and infinities, the extreme integers, either truth value."""
+    """What padding holds: NaN and infinities, extreme integers and small ones, which are indices, any truth value."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        return rng.choice(np.array([info.min, info.max, info.max // 2], dtype), shape)
+        return rng.choice(np.array([info.min, info.max, info.max // 2, 0, 1, 2], dtype), shape)
     if dtype.kind == "b":
         return rng.choice(np.array([True, False]), shape)
     return rng.choice([np.nan, np.nan, np.inf, -np.inf], shape).astype(dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lazytpu.passes.padding.dims import Dim, Refused, merged, parse_dim, parse_dims, reshaped, sized
 from lazytpu.ir.forms import symbol
+from lazytpu.passes.padding.dims import Dim, Refused, merged, parse_dim, parse_dims, reshaped, sized
 
 N = symbol("n")
 

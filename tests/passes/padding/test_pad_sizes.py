@@ -212,7 +212,11 @@ def test_a_refusal_in_a_loop_names_the_op_in_it() -> None:
 
 
 def test_wrong_annotations_are_found() -> None:
-    for sizes, reason in (("result: n", "annotated with n"), ("result: _ n", "annotated with 2 sizes; expected 1")):
+    for sizes, reason in (
+        ("result: n", "annotated with n"),
+        ("result: _ n", "annotated with 2 sizes; expected 1"),
+        ("result: m", "has the symbol m; those of the"),
+    ):
         before = module(
             '%x : tensor<8xf32> {lazytpu.sizes = "n"}, %y : tensor<8xf32>',
             "tensor<8xf32>",

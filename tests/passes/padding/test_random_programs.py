@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

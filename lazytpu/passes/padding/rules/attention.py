@@ -12,7 +12,8 @@ from lazytpu.ir.attention import Attention
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, merged, merged_all
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 DECOMPOSE = "run decompose-attention before the sizes are annotated"
 

@@ -9,7 +9,8 @@ from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.sizes import sizes_of
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, static
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:

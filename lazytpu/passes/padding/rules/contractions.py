@@ -10,7 +10,8 @@ from lazytpu.ir import contractions as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import INTEGERS, dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, merged, sized
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 from lazytpu.passes.padding.windows import Window, windowed
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from lazytpu.ir import control as ops
 from lazytpu.ir.base import TensorOp
 from lazytpu.passes.padding.dims import Refused, merged_all
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 ATTEMPTS = 4
 

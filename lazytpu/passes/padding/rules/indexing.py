@@ -11,7 +11,8 @@ from lazytpu.ir.base import FALSE, TensorOp, integer
 from lazytpu.ir.forms import Form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, is_float, is_unsigned, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, merged, sized
-from lazytpu.passes.padding.walk import Padded, Rule, Walk, identity
+from lazytpu.passes.padding.masks import Padded, identity
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def gather(w: Walk, op: TensorOp) -> Sequence[Padded]:

@@ -9,7 +9,8 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.padding.dims import Refused, merged_all, sized
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 KEEP_ZERO = frozenset(
     ("neg", "abs", "sign", "ceil", "floor", "round_nearest_even", "sqrt", "cbrt", "sin", "tan", "tanh", "erf", "expm1")

@@ -11,7 +11,8 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.forms import form
 from lazytpu.ir.types import dtype_of, numel, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def random_bits(w: Walk, op: TensorOp) -> Sequence[Padded] | None:

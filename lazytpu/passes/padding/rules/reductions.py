@@ -8,7 +8,8 @@ from lazytpu.ir import reductions as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.walk import Padded, Rule, Walk, identity
+from lazytpu.passes.padding.masks import Padded, identity
+from lazytpu.passes.padding.walk import Rule, Walk
 from lazytpu.passes.padding.windows import Window, windowed
 
 

@@ -8,7 +8,8 @@ from lazytpu.ir import collectives, jax_call, template
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.passes.padding.dims import Refused
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def in_template(w: Walk, op: TensorOp) -> Sequence[Padded]:

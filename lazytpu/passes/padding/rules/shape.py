@@ -8,7 +8,8 @@ from lazytpu.ir import shape as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import ints, numel, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, merged, reshaped, static
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def broadcast(w: Walk, op: TensorOp) -> Sequence[Padded]:

@@ -14,7 +14,8 @@ from lazytpu.ir.base import TensorOp
 from lazytpu.ir.forms import Form, form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.walk import Padded, Rule, Walk
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:

@@ -9,7 +9,8 @@ from lazytpu.ir import sorting as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import dtype_of, is_float
 from lazytpu.passes.padding.dims import Refused, merged_all, sized
-from lazytpu.passes.padding.walk import Padded, Rule, Walk, highest, lowest
+from lazytpu.passes.padding.masks import Padded, highest, lowest
+from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def sort(w: Walk, op: TensorOp) -> Sequence[Padded]:
