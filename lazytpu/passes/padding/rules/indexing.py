@@ -113,7 +113,7 @@ def scatter(w: Walk, op: TensorOp) -> Sequence[Padded]:
     for i in mapped:
         slice_ = windows.get(i, sized(1))
         last = _last(w, dims[i], slice_.size, slice_.total, True, False)
-        if last is not None:
+        if last is not None and slice_.size > 1:  # one element behind the true ones is written into padding
             lasts[mapped.index(i)] = last
     outside = _left_out(w, op, at, padded, lasts)
     if outside is not None:

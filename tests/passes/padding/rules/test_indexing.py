@@ -100,6 +100,23 @@ def test_scatter(name: str, kind: str) -> None:
     same_at_every_size(build, SCATTERS[name], ONE, values=distinct, sizes=SOME, run=compiled)
 
 
+@pytest.mark.parametrize("kind", ["set", "add"])
+def test_scatter_of_windows_that_would_end_in_the_padding(kind: str) -> None:
+    """They are left out whole, as at the exact size."""
+
+    def build(b, x, i, u, n):
+        return b.scatter(
+            x, i, u, kind=kind, update_window_dims=(1,), inserted_window_dims=(), scatter_dims_to_operand_dims=(0,),
+            index_vector_dim=1,
+        )  # fmt: skip
+
+    def near_the_end(i, array, rng):
+        return np.array([-1, 0, 3]).reshape(3, 1) if i == 1 else array
+
+    arguments = ["f32[n]", "i32[3,1]", "f32[3,2]"]
+    same_at_every_size(build, arguments, {"n": (2, 6)}, values=near_the_end, sizes=[{"n": 4}, {"n": 5}], run=compiled)
+
+
 def test_scatter_keeps_the_sign_of_zeros_where_padding_would_be_added() -> None:
     def build(b, x, i, u, n):
         return b.bitcast_convert(write_rows(b, x, i, u, "add"), "ui32")
