@@ -88,7 +88,8 @@ tests: $(TESTED)
 
 # One process: hypothesis draws the programs one after the other. Each goes through every pass alone and every pipeline.
 random-programs: $(TESTED)
-	OMP_NUM_THREADS=1 RANDOM_PROGRAMS=$(N) $(BIN)/python -m pytest tests/passes/test_semantics.py $(ARGS)
+	OMP_NUM_THREADS=1 RANDOM_PROGRAMS=$(N) $(BIN)/python -m pytest tests/passes/test_semantics.py \
+		tests/passes/padding/test_random_programs.py $(ARGS)
 
 interrupts: $(TESTED)
 	OMP_NUM_THREADS=1 INTERRUPTS=$(INTERRUPTS) $(BIN)/python -m pytest tests/interrupts/test_storm.py $(ARGS)

@@ -100,10 +100,20 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         It is called about 2 log2(length) times, and no loop is built."""
         return build_associative_scan(self, combine, xs)
 
-    def random_bits(self, seed: SSAValue, offset: SSAValue, shape: Sequence[int], dtype: str = "ui32") -> SSAValue:
-        """Random bits that depend only on (seed, offset) and the row-major index of each element."""
-        result = random.random_bits_type(type_of(seed), type_of(offset), shape, dtype)
-        return self.one(random.RandomBitsOp, (seed, offset), result)
+    def random_bits(
+        self,
+        seed: SSAValue,
+        offset: SSAValue,
+        shape: Sequence[int],
+        dtype: str = "ui32",
+        *,
+        index: SSAValue | None = None,
+    ) -> SSAValue:
+        """Random bits that depend only on (seed, offset) and the row-major index of each element, or its `index`."""
+        counted = () if index is None else (index,)
+        types = [type_of(x) for x in counted]
+        result = random.random_bits_type(type_of(seed), type_of(offset), shape, dtype, *types)
+        return self.one(random.RandomBitsOp, (seed, offset, *counted), result)
 
     def sort(self, xs: Sequence[SSAValue], dim: int, descending: bool = False) -> list[SSAValue]:
         """All of xs, reordered by the stable sort of the first along `dim`; NaN is the largest."""

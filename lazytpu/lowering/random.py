@@ -25,23 +25,28 @@ Words: TypeAlias = "tuple[ir.Value, ir.Value]"
 
 
 @lowers(ops.RandomBitsOp)
-def random_bits(e: Emission, op: ops.RandomBitsOp, seed: ir.Value, offset: ir.Value) -> list[ir.Value]:
+def random_bits(
+    e: Emission, op: ops.RandomBitsOp, seed: ir.Value, offset: ir.Value, *index: ir.Value
+) -> list[ir.Value]:
     """A call of a private function that all random_bits of this shape and dtype share."""
     dtype, shape = dtype_of(op.result_type()), shape_of(op.result_type())
     symbol = e.function(
-        ("random_bits", dtype, shape),
-        "_".join(["random_bits", dtype, *map(str, shape)]),
-        lambda name: _define(e, name, dtype, shape),
+        ("random_bits", dtype, shape, len(index)),
+        "_".join(["random_bits", *["at"][: len(index)], dtype, *map(str, shape)]),
+        lambda name: _define(e, name, dtype, shape, bool(index)),
     )
-    return e.call(symbol, [seed, offset], [e.result(op)])
+    return e.call(symbol, [seed, offset, *index], [e.result(op)])
 
 
-def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+def _define(e: Emission, name: str, dtype: str, shape: tuple[int, ...], indexed: bool) -> None:
     seed, result = e.tensor("ui64"), e.tensor(dtype, shape)
-    function = func.FuncOp(name, ir.FunctionType.get([seed, seed], [result]), visibility="private")
+    arguments = [seed, seed, e.tensor("ui32", shape)] if indexed else [seed, seed]
+    function = func.FuncOp(name, ir.FunctionType.get(arguments, [result]), visibility="private")
     block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        high, low = threefry(e, _key(e, *block.arguments), _row_major_index(e, shape), shape)
+        key = _key(e, block.arguments[0], block.arguments[1])
+        index = (e.constant(0, "ui32", shape), block.arguments[2]) if indexed else _row_major_index(e, shape)
+        high, low = threefry(e, key, index, shape)
         if dtype == "ui64":
             wide = [e.convert(word, "ui64") for word in (high, low)]
             bits = e.binary("or", e.binary("shift_left", wide[0], e.constant(32, "ui64", shape)), wide[1])

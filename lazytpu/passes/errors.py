@@ -15,6 +15,10 @@ class PassError(RuntimeError):
     """A pass failed, or left a module that does not verify."""
 
 
+class Unsupported(ValueError):
+    """A pass refuses a module, and says why: that is no bug of the pass."""
+
+
 def describe(op: Operation) -> str:
     """One line: "at the op `%0 = lazytpu.add ...` from train.py:41"."""
     if op.regions and not op.results:  # a function or a module

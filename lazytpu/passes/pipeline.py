@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from lazytpu.ir.dominance import misplaced
 from lazytpu.ir.text import context, print_module
-from lazytpu.passes.errors import PassError, describe, op_notes, without_notes
+from lazytpu.passes.errors import PassError, Unsupported, describe, op_notes, without_notes
 from lazytpu.passes.registry import for_target
 from lazytpu.passes.registry import passes as known_passes
 from lazytpu.passes.target import NAMES, Target
@@ -134,6 +134,8 @@ def apply(module_pass: ModulePass, ctx: Context, module: ModuleOp) -> None:
     """Run one pass. Any error is raised as a PassError that names the pass."""
     try:
         module_pass.apply(ctx, module)
+    except Unsupported as error:
+        raise PassError(f"pass {module_pass.name!r} refuses the module: {error}") from without_notes(error)
     except Exception as error:  # noqa: BLE001  (any error of a pass is reported with the pass's name)
         notes = "".join(f"\n  {note}" for note in op_notes(error))
         raise PassError(

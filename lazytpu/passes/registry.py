@@ -86,6 +86,7 @@ BUILT_IN: Mapping[str, RegisteredPass] = {
         _built_in("fusions/keep-compared", "final", targets=("cpu",)),
         _built_in("fusions/bound-fusions", "final", targets=("cpu",)),
         _built_in("mark-donation"),
+        _built_in("padding/pad-sizes"),
         _built_in("collectives/shard-reductions", "collectives", targets=("tpu",)),
         _built_in("collectives/overlap-collectives", "collectives", targets=("tpu",), target_options=("generation",)),
         _built_in("limit-memory"),

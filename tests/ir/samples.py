@@ -251,7 +251,8 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample(lambda b, x, u: b.dynamic_update_slice(x, u, _starts(b, 1, 0)), "f32[5,3]", "f32[2,2]")
     ],
     "random_bits": [
-        Sample(lambda b, s, o, d=d: b.random_bits(s, o, (2, 3), d), "ui64[]", "ui64[]") for d in ("ui32", "ui64")
+        *(Sample(lambda b, s, o, d=d: b.random_bits(s, o, (2, 3), d), "ui64[]", "ui64[]") for d in ("ui32", "ui64")),
+        Sample(lambda b, s, o, i: b.random_bits(s, o, (2, 3), index=i), "ui64[]", "ui64[]", "ui32[2,3]"),
     ],
     "sort": [
         Sample(lambda b, x: b.sort([x], 0), "f32[4]"),

@@ -61,7 +61,7 @@ LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.
-WALKTHROUGHS = [ROOT / "docs" / name for name in ("writing-a-pass.md", "export.md", "torch-compile.md")]
+WALKTHROUGHS = [ROOT / "docs" / name for name in ("writing-a-pass.md", "export.md", "torch-compile.md", "padding.md")]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:

@@ -63,7 +63,8 @@ def drawn(mask: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue] | None:
     bits = None if upper is None else defined_by(upper.lhs, RandomBitsOp)
     if scaled is None or broadcast is None or upper is None or bits is None or shape_of(broadcast.operands[0]) != ():
         return None
+    if bits.index is not None:
+        return None
     if dtype_of(broadcast.operands[0]) != "f32" or splat(scaled.rhs) != 2.0**-24 or splat(upper.rhs) != 8:
         return None
-    seed, offset = bits.operands
-    return broadcast.operands[0], seed, offset
+    return broadcast.operands[0], bits.seed, bits.offset

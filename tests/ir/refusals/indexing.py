@@ -74,6 +74,7 @@ REFUSED: list[Refusal] = [
     ("random_bits", "ui32[] ui64[]", "ui32[2]", {}, "seed must be tensor<ui64>; got tensor<ui32>"),
     ("random_bits", "ui64[] ui64[1]", "ui32[2]", {}, "offset must be tensor<ui64>; got tensor<1xui64>"),
     ("random_bits", "ui64[] ui64[]", "i32[2]", {}, "expected a result of dtype ui32, ui64; got i32"),
+    ("random_bits", "ui64[] ui64[] ui32[3]", "ui32[2]", {}, "index must be ui32 with the shape of the result, [2]"),
     ("sort", "", "", {"dim": 0}, "sort needs at least one operand"),
     ("sort", "f32[2] f32[3]", "f32[2] f32[3]", {"dim": 0}, "operands must have the same shape"),
     ("sort", "c64[2]", "c64[2]", {"dim": 0}, "expected a first operand of dtype"),

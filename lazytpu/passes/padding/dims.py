@@ -1,0 +1,198 @@
+"""How the elements that are meant, the *true* ones, lie among those in memory; what is not true is padding.
+
+Of a dimension of size 32 the first n may be true. Merged with 4 rows before it, it is one dimension of 128, of which
+element i is true if i rem 32 < n: so a dimension is a list of factors, each with its size in memory and its true size,
+and a merged dimension need not be taken apart to know its padding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lazytpu.ir.forms import Form, form, parse
+from lazytpu.ir.sizes import STATIC
+from lazytpu.passes.errors import Unsupported
+
+Number = bool | int | float | complex
+
+
+class Refused(Unsupported):
+    """There is no rule for this padding: the size stays part of the program. The message is the reason."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A part of a dimension: `size` elements in memory, of which the first `true` are meant."""
+
+    size: int
+    true: Form
+
+    @property
+    def padded(self) -> bool:
+        return self.true != form(self.size)
+
+    def __str__(self) -> str:
+        return f"{self.true}:{self.size}" if self.padded else str(self.size)
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A dimension as its factors, outermost first, in the form that `joined` gives. All elements along a `free` one are
+    equal, padding included, so that one arrangement of them is as good as another (constants, new dimensions of
+    broadcasts)."""
+
+    factors: tuple[Factor, ...]
+    free: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of elements in memory."""
+        return prod(factor.size for factor in self.factors)
+
+    @property
+    def total(self) -> Form:
+        """The number of true elements."""
+        total = form(1)
+        for factor in self.factors:
+            total = total * factor.true
+        return total
+
+    @property
+    def padded(self) -> bool:
+        return any(factor.padded for factor in self.factors)
+
+    @property
+    def prefix(self) -> bool:
+        """Whether the true elements are the first ones, without gaps."""
+        return len(self.factors) <= 1
+
+    @property
+    def settled(self) -> Dim:
+        """The dimension with this arrangement and no other, for elements that need no longer be equal."""
+        return Dim(self.factors)
+
+    def text(self) -> str:
+        """The dimension in an annotation (`lazytpu.ir.sizes`)."""
+        if not self.padded:
+            return STATIC
+        return str(self.total) if self.prefix else "|".join(map(str, self.factors))
+
+    def __str__(self) -> str:
+        return "|".join(map(str, self.factors)) or "1"
+
+
+def joined(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """Factors in normal form: one without padding is part of the one before it, (n:32, 4) is (4*n:128)."""
+    result: list[Factor] = []
+    for factor in factors:
+        if factor.padded or not result:
+            result.append(factor)
+        else:
+            last = result[-1]
+            result[-1] = Factor(last.size * factor.size, last.true * factor.size)
+    if len(result) > 1 and result[0] == Factor(1, form(1)):
+        result.pop(0)
+    return tuple(result)
+
+
+def sized(size: int, true: Form | int | None = None, free: bool = False) -> Dim:
+    """A dimension of one factor; all of it is true unless `true` says otherwise."""
+    return Dim((Factor(size, form(size if true is None else true)),), free)
+
+
+def static(shape: Iterable[int]) -> tuple[Dim, ...]:
+    """Dimensions without padding."""
+    return tuple(sized(size) for size in shape)
+
+
+def parse_dim(text: str, size: int) -> Dim:
+    """The dimension of `size` elements in memory of a text in an annotation. Raises ValueError for a malformed one."""
+    if text == STATIC:
+        return sized(size)
+    factors: list[Factor] = []
+    parts = text.split("|")
+    for part in parts:
+        true, colon, own = part.partition(":")
+        memory = int(own) if colon else size if len(parts) == 1 else int(true)
+        factors.append(Factor(memory, parse(true)))
+    dim = Dim(joined(factors))
+    if dim.size != size:
+        raise ValueError(f"the size {text!r} has {dim.size} elements in memory; the type has {size}")
+    return dim
+
+
+def merged(x: Dim, y: Dim) -> Dim:
+    """The dimension of a value computed from elements of both, one by one. Raises Refused unless both have the same
+    number of true elements, arranged alike."""
+    if x.size != y.size or x.total != y.total:
+        raise Refused(f"dimensions of different sizes meet: {x} and {y}")
+    if x.factors == y.factors:
+        return Dim(x.factors, x.free and y.free)
+    if x.free or y.free:
+        return y if x.free else x
+    raise Refused(f"dimensions of one size but with other padding meet: {x} and {y}")
+
+
+def merged_all(values: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
+    """`merged`, dimension by dimension, over values of one rank."""
+    first, *others = values
+    dims = tuple(first)
+    for other in others:
+        dims = tuple(merged(x, y) for x, y in zip(dims, other, strict=True))
+    return dims
+
+
+def reshaped(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
+    """The dimensions of the same elements in another shape. Raises Refused where a factor with padding is cut."""
+    todo = _in_order(dims)
+    if any(factor.size == 1 for factor, _ in todo):
+        raise Refused("a sized dimension of at most one element is reshaped")
+    result: list[Dim] = []
+    for size in shape:
+        got: list[tuple[Factor, bool]] = []
+        left = size
+        while left > 1:
+            factor, free = todo.pop(0)
+            if left % factor.size == 0:
+                got.append((factor, free))
+                left //= factor.size
+                continue
+            inner, rest = divmod(factor.size, left)
+            true = factor.true.divided(inner) if not rest else None
+            if true is None:
+                before = " x ".join(map(str, dims))
+                raise Refused(f"a reshape from {before} to {list(shape)} cuts a part of {factor} elements")
+            got.append((Factor(left, true), free))
+            todo.insert(0, (Factor(inner, form(inner)), free))
+            left = 1
+        factors = joined(factor for factor, _ in got) or (Factor(1, form(1)),)
+        result.append(Dim(factors, bool(got) and all(free for _, free in got)))
+    return tuple(result)
+
+
+def _in_order(dims: Sequence[Dim]) -> list[tuple[Factor, bool]]:
+    """The factors of all dimensions, each with whether it is free; neighbours of one kind are joined."""
+    runs: list[tuple[list[Factor], bool]] = []
+    for dim in dims:
+        for factor in dim.factors:
+            if factor == Factor(1, form(1)):
+                continue
+            if runs and runs[-1][1] == dim.free:
+                runs[-1][0].append(factor)
+            else:
+                runs.append(([factor], dim.free))
+    return [(factor, free) for factors, free in runs for factor in joined(factors)]
+
+
+_WORD = re.compile(r"\S+")
+
+
+def parse_dims(text: str, shape: Sequence[int]) -> tuple[Dim, ...]:
+    """The dimensions of an argument of this shape from its annotation. Raises ValueError for a malformed one."""
+    words = _WORD.findall(text)
+    if len(words) != len(shape):
+        raise ValueError(f"the sizes {text!r} are for {len(words)} dimensions; expected {len(shape)}")
+    return tuple(parse_dim(word, size) for word, size in zip(words, shape, strict=True))

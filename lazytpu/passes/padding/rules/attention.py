@@ -1,0 +1,116 @@
+"""Attention: keys in the padding are hidden by a mask, which a kernel applies in its tiles; what is multiplied is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xdsl.ir import SSAValue
+
+from lazytpu.ir import attention as ops
+from lazytpu.ir.attention import Attention
+from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused, merged, merged_all
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
+
+DECOMPOSE = "run decompose-attention before the sizes are annotated"
+
+
+def attention(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    assert isinstance(op, ops.AttentionOp)
+    of = op.attention
+    batch, query, key = _lengths(w, of)
+    width = w.dims(of.value)[3]
+    if key.padded:
+        for index in (1, 2):
+            w.mask_operand(op, index, [2], 0)
+        _hide(w, op, of, query, key, first=0)
+    return [Padded((batch, w.dims(of.query)[1], query, width))]
+
+
+def backward(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Queries in the padding have no gradient of the output, so that they add 0 to those of keys and values."""
+    assert isinstance(op, ops.AttentionBackwardOp)
+    of = op.attention
+    batch, query, key = _lengths(w, of)
+    merged_all([w.dims(op.operands[0])[:1], (batch,)])
+    merged(w.dims(op.operands[0])[2], query)
+    if integer(op.of_bias) and (query.padded or key.padded or batch.padded):
+        raise Refused(f"the gradient of a bias is summed over a sized dimension; {DECOMPOSE}")
+    if query.padded or key.padded:
+        for index in range(4):
+            w.mask_operand(op, index, [2], 0)
+    if query.padded and of.hidden == "nan" and (of.bias is not None or not _sees_itself(w, of, query, key)):
+        raise Refused(f"queries in the padding may see no key, which gives NaN; {DECOMPOSE}")
+    if query.padded and of.bias is not None and dtype_of(of.bias) != "i1":
+        w.mask_operand(op, 4, range(len(w.dims(of.bias))), 0)
+    if key.padded:
+        _hide(w, op, of, query, key, first=1)
+    heads = [w.dims(x)[1] for x in (of.query, of.key)]
+    q = (batch, heads[0], query, w.dims(of.query)[3])
+    k, v = ((batch, heads[1], key, w.dims(x)[3]) for x in (of.key, of.value))
+    bias = [w.dims(of.bias)] if of.bias is not None and len(op.results) > 3 else []
+    return [Padded(dims) for dims in (q, k, v, *bias)]
+
+
+def _lengths(w: Walk, of: Attention) -> tuple[Dim, Dim, Dim]:
+    """The dimensions batch, length of the queries and length of the keys."""
+    q, k, v = (w.dims(x) for x in (of.query, of.key, of.value))
+    if any(dims[i].padded for dims in (q, k, v) for i in (1, 3)):
+        raise Refused("the heads or the width of an attention are sized")
+    batch, key = merged(merged(q[0], k[0]), v[0]), merged(k[2], v[2])
+    if of.dropout is not None and (q[2].padded or key.padded):
+        raise Refused(f"dropout of an attention draws bits for sized scores; {DECOMPOSE}")
+    if of.bias is not None:
+        _check_bias(w, of.bias, (batch, q[1], q[2], key))
+    return batch.settled, q[2].settled, key.settled
+
+
+def _check_bias(w: Walk, bias: SSAValue, scores: Sequence[Dim]) -> None:
+    dims = w.dims(bias)
+    for dim, score in zip(dims, scores[len(scores) - len(dims) :], strict=True):
+        if dim.size == score.size and (dim.size > 1 or dim.padded):
+            merged(dim, score)
+        elif dim.padded:
+            raise Refused("a sized dimension of a bias is repeated")
+
+
+def _sees_itself(w: Walk, of: Attention, query: Dim, key: Dim) -> bool:
+    """Whether each query sees the key at its own position, and none behind: a true query no padding."""
+    ahead = key.total - query.total
+    return of.causal and of.offset is None and key.size >= query.size and ahead.range(w.shared.symbols)[0] >= 0
+
+
+def _hide(
+    w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
+) -> None:
+    """Let no query see the padding of the keys: an i1 bias, unless each query sees only keys that are not behind it."""
+    if not key.prefix:
+        raise Refused(f"the keys of an attention are the merged dimension {key}")
+    if of.hidden == "mean":
+        raise Refused(f"queries that see no key take the mean of all keys, padding included; {DECOMPOSE}")
+    least = key.total.range(w.shared.symbols)[0]
+    if of.hidden == "nan" and least < 1:
+        raise Refused(f"an attention over {key.total} keys, which may be none, is 0, and NaN where they are hidden")
+    if _sees_itself(w, of, query, key):
+        return
+    if of.bias is not None and dtype_of(of.bias) != "i1":
+        raise Refused(f"a bias is added to the scores of sized keys; {DECOMPOSE}")
+    b, operands, scores = w.builder, list(op.operands), of.scores
+    mask = w.mask((key,), (0,))
+    assert mask is not None
+    if of.bias is None:
+        operands.insert(first + 3, b.broadcast_in_dim(mask, (1, 1, 1, scores[3]), (3,)))
+    else:
+        own = shape_of(of.bias)
+        shape = [*([1] * (4 - len(own))), *own][:3] + [scores[3]]
+        wide = b.broadcast_to(of.bias, shape)
+        operands[first + 3] = b.and_(wide, b.broadcast_in_dim(mask, shape, (3,)))
+    op.operands = operands
+    described = replace(of, bias=operands[first + 3])
+    op.properties["extra"] = described.properties()["extra"]
+
+
+RULES: dict[type[TensorOp], Rule] = {ops.AttentionOp: attention, ops.AttentionBackwardOp: backward}

@@ -1,0 +1,53 @@
+"""Constants, iotas and run-time numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lazytpu.ir import constants as ops
+from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.sizes import sizes_of
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused, static
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
+
+
+def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """All elements are equal, padding included. A number that is a size is made of the sizes of the run."""
+    assert isinstance(op, ops.ConstantOp)
+    dims = tuple(w.result_dims(op, free=True))
+    annotated = sizes_of(op).get("value")
+    if annotated is None or annotated[0] is None:
+        return [Padded(dims, ops.number_of(op.value))]
+    if len(annotated) != 1:
+        raise Refused("value is annotated with several sizes; expected one")
+    number = w.number(annotated[0], dtype_of(op.results[0]))
+    w.replace(op, w.builder.broadcast_in_dim(number, shape_of(op.results[0]), ()), Padded(dims))
+    return None
+
+
+def iota(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """The true elements are the first ones, counted from 0."""
+    assert isinstance(op, ops.IotaOp)
+    along = integer(op.dim)
+    return [Padded(tuple(Dim(d.factors, free=i != along) for i, d in enumerate(w.result_dims(op, free=True))))]
+
+
+def table(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    raise Refused("a table of numbers in the program differs between sizes")
+
+
+def number(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Packs of numbers are whole."""
+    if w.of(op.operands[0]).padded:
+        raise Refused("a pack of run-time numbers is sized")
+    return [Padded(static(()))]
+
+
+RULES: dict[type[TensorOp], Rule] = {
+    ops.ConstantOp: constant,
+    ops.DenseConstantOp: table,
+    ops.IotaOp: iota,
+    ops.NumberOp: number,
+}

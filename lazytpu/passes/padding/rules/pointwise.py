@@ -1,0 +1,48 @@
+"""Elementwise ops: operands are padded alike, and so is the result; garbage meets garbage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lazytpu.ir import pointwise as ops
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.dialect import OPS
+from lazytpu.ir.types import shape_of
+from lazytpu.passes.padding.dims import Refused, merged_all, sized
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
+
+KEEP_ZERO = frozenset(
+    ("neg", "abs", "sign", "ceil", "floor", "round_nearest_even", "sqrt", "cbrt", "sin", "tan", "tanh", "erf", "expm1")
+    + ("log1p", "convert", "real", "imag", "add", "sub", "mul", "max", "min")
+)
+"Ops that are 0 where all their operands are."
+
+
+def elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    shape = shape_of(op.results[0])
+    operands = [w.of(x) for x in op.operands if shape_of(x) == shape]
+    zero = op.name.removeprefix("lazytpu.") in KEEP_ZERO and all(x.fill is not None and x.fill == 0 for x in operands)
+    return [Padded(merged_all([x.dims for x in operands]), 0 if zero else None)]
+
+
+def bitcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Another bit width adds or removes a last dimension, which is whole."""
+    dims, shape = w.dims(op.operands[0]), shape_of(op.results[0])
+    if len(shape) > len(dims):
+        dims = (*dims, sized(shape[-1]))
+    elif len(shape) < len(dims):
+        if dims[-1].padded:
+            raise Refused("the parts of one number are a sized dimension")
+        dims = dims[:-1]
+    return [Padded(dims)]
+
+
+RULES: dict[type[TensorOp], Rule] = {
+    **{kind: elementwise for kind in OPS.values() if issubclass(kind, ops.UnaryOp | ops.BinaryOp)},
+    ops.CompareOp: elementwise,
+    ops.SelectOp: elementwise,
+    ops.ClampOp: elementwise,
+    ops.ConvertOp: elementwise,
+    ops.BitcastConvertOp: bitcast,
+}

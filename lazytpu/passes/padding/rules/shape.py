@@ -1,0 +1,128 @@
+"""Ops that move whole dimensions: padding moves with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lazytpu.ir import shape as ops
+from lazytpu.ir.base import TensorOp, integer
+from lazytpu.ir.types import ints, numel, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused, merged, reshaped, static
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
+
+
+def broadcast(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Elements along a new or repeated dimension are equal."""
+    assert isinstance(op, ops.BroadcastInDimOp)
+    operand, shape = w.of(op.operand), shape_of(op.results[0])
+    result = w.result_dims(op, free=True)
+    for dim, to in zip(operand.dims, ints(op.dims), strict=True):
+        if dim.size == shape[to] and (dim.size != 1 or dim.padded or not result[to].padded):
+            result[to] = dim
+        elif dim.padded:
+            raise Refused(f"a sized dimension of {dim.total}, at most {dim.size}, is repeated")
+    repeats = any(dim.padded for i, dim in enumerate(result) if i not in ints(op.dims))
+    return [Padded(tuple(result), None if repeats and not _uniform(operand) else operand.fill)]
+
+
+def _uniform(value: Padded) -> bool:
+    """Whether all elements of a value are equal, padding included."""
+    return all(dim.free or (dim.size == 1 and not dim.padded) for dim in value.dims)
+
+
+def reshape(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """The factors of the dimensions in the same order, in other groups."""
+    operand, shape = w.of(op.operands[0]), shape_of(op.results[0])
+    result = w.result_dims(op, free=True)
+    if _uniform(operand) and operand.dims:
+        return [Padded(tuple(result), operand.fill)]
+    if numel(shape) <= 1 or not operand.padded:
+        if operand.padded or any(dim.padded for dim in result):
+            raise Refused("a sized dimension of at most one element is reshaped")
+        return [Padded(static(shape), operand.fill)]
+    return [Padded(reshaped(operand.dims, shape), operand.fill)]
+
+
+def transpose(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    assert isinstance(op, ops.TransposeOp)
+    operand = w.of(op.operand)
+    return [Padded(tuple(operand.dims[i] for i in ints(op.permutation)), operand.fill)]
+
+
+def reverse(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Reversed, the padding is in front; a slice at a run-time start leaves it behind again. The factors of merged
+    dimensions are reversed one by one."""
+    assert isinstance(op, ops.ReverseOp)
+    operand, along = w.of(op.operand), ints(op.dims)
+    if not any(operand.dims[i].padded for i in along):
+        return [operand]
+    b, memory, reversed_dims, shifts = w.builder, list[int](), list[int](), dict[int, Dim]()
+    for i, dim in enumerate(operand.dims):
+        for factor in dim.factors:
+            if i in along:
+                reversed_dims.append(len(memory))
+                if factor.padded:
+                    shifts[len(memory)] = Dim((factor,))
+            memory.append(factor.size)
+    value = b.reverse(b.reshape(op.operand, memory), reversed_dims)
+    zero = b.constant(0, "i32")
+    high = [size if i in shifts else 0 for i, size in enumerate(memory)]
+    long = b.pad(value, w.zero(value), [0] * len(memory), high)
+    starts = [w.number(shifts[i].total * -1 + size) if i in shifts else zero for i, size in enumerate(memory)]
+    w.replace(op, b.reshape(b.dynamic_slice(long, starts, memory), shape_of(op.results[0])), Padded(operand.dims))
+    return None
+
+
+def barrier(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    return [w.of(op.operands[0])]
+
+
+def concatenate(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Along a sized dimension each operand is written where the one before it ends at this size, over its padding. The
+    sum of the bounds has room for all."""
+    assert isinstance(op, ops.ConcatenateOp)
+    k, operands = integer(op.dim), [w.of(x) for x in op.operands]
+    rank = len(shape_of(op.results[0]))
+    dims = [_alike([x.dims[i] for x in operands]) if i != k else operands[0].dims[k] for i in range(rank)]
+    along = [x.dims[k] for x in operands]
+    total = along[0].total
+    for dim in along[1:]:
+        total = total + dim.total
+    fills = {repr(x.fill) for x in operands if x.padded}
+    dims[k] = w.dim(shape_of(op.results[0])[k], total)
+    moved = [i for i, dim in enumerate(along) if dim.padded]
+    if any(not dim.prefix for dim in along):
+        raise Refused("a merged dimension with padding is concatenated")
+    if not moved or moved[0] == len(along) - 1:
+        return [Padded(tuple(dims), next(x.fill for x in operands if x.padded) if len(fills) == 1 else None)]
+    b, first = w.builder, moved[0] + 1
+    start = b.concatenate(list(op.operands[:first]), k)
+    missing = shape_of(op.results[0])[k] - shape_of(start)[k]
+    value = b.pad(start, w.zero(start), [0] * rank, [missing if i == k else 0 for i in range(rank)])
+    zero = b.constant(0, "i32")
+    at = along[0].total
+    for dim in along[1:first]:
+        at = at + dim.total
+    for x, dim in zip(op.operands[first:], along[first:], strict=True):
+        value = b.dynamic_update_slice(value, x, [w.number(at) if i == k else zero for i in range(rank)])
+        at = at + dim.total
+    w.replace(op, value, Padded(tuple(dims)))
+    return None
+
+
+def _alike(dims: Sequence[Dim]) -> Dim:
+    result = dims[0]
+    for dim in dims[1:]:
+        result = merged(result, dim)
+    return result
+
+
+RULES: dict[type[TensorOp], Rule] = {
+    ops.BroadcastInDimOp: broadcast,
+    ops.ReshapeOp: reshape,
+    ops.TransposeOp: transpose,
+    ops.ReverseOp: reverse,
+    ops.BarrierOp: barrier,
+    ops.ConcatenateOp: concatenate,
+}

@@ -1,0 +1,189 @@
+"""Slices and pads, at positions in the program and at run-time positions, and updates of slices.
+
+Run-time starts are clamped at the true size first: the op itself clamps at the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
+from lazytpu.ir import indexing, shape
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.forms import Form, form
+from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Rule, Walk
+
+
+def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """The first true elements from a static start on; a start that is a size is one of the run."""
+    assert isinstance(op, shape.SliceOp)
+    operand, out = w.of(op.operand), shape_of(op.results[0])
+    starts, limits, strides = (ints(p) for p in (op.starts, op.limits, op.strides))
+    first, last = w.forms(op, "starts", starts), w.forms(op, "limits", limits)
+    w.forms(op, "strides", strides)
+    dims: list[Dim] = []
+    moving: dict[int, Form] = {}
+    for i, (dim, low, high, stride) in enumerate(zip(operand.dims, first, last, strides, strict=True)):
+        if (low, high, stride, out[i]) == (form(0), dim.total, 1, dim.size):
+            dims.append(dim)
+            continue
+        if not dim.prefix:
+            raise Refused(f"a part of the merged dimension {dim} is taken")
+        if (dim.total - high).range(w.shared.symbols)[0] < 0:
+            raise Refused(f"the slice ends at {high}, which may be behind the end {dim.total}")
+        if low.number is None:
+            if stride != 1:
+                raise Refused(f"a slice with steps of {stride} starts at {low}")
+            least, most = low.range(w.shared.symbols)
+            if least < 0 or most + out[i] > dim.size:
+                raise Refused(f"a slice of up to {out[i]} at {low} may begin before 0 or end behind {dim.size}")
+            moving[i] = low
+        dims.append(w.dim(out[i], (high - low + (stride - 1)) // stride))
+    if not moving:
+        return [Padded(tuple(dims))]
+    b = w.builder
+    rest = [0 if i in moving else n for i, n in enumerate(starts)]
+    ends = [n if i in moving else m for i, (n, m) in enumerate(zip(shape_of(op.operand), limits, strict=True))]
+    value = b.slice(op.operand, rest, ends, [1 if i in moving else n for i, n in enumerate(strides)])
+    at = [w.number(moving[i]) if i in moving else b.constant(0, "i32") for i in range(len(dims))]
+    w.replace(op, b.dynamic_slice(value, at, out), Padded(tuple(dims)))
+    return None
+
+
+def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """What is behind the true elements gets the value that is padded with, first. A `low` that is a size shifts: a
+    run-time slice of a longer pad."""
+    assert isinstance(op, shape.PadOp)
+    operand, out = w.of(op.operand), shape_of(op.results[0])
+    lows, highs, interior = (ints(p) for p in (op.low, op.high, op.interior))
+    first, last = w.forms(op, "low", lows), w.forms(op, "high", highs)
+    w.forms(op, "interior", interior)
+    dims: list[Dim] = []
+    behind: list[int] = []
+    shifts: dict[int, Form] = {}
+    for i, (dim, low, high, between) in enumerate(zip(operand.dims, first, last, interior, strict=True)):
+        if (low, high, between) == (form(0), form(0), 0):
+            dims.append(dim)
+            continue
+        varies = dim.padded or low.number is None or high.number is None
+        if varies and (between or not dim.prefix):
+            raise Refused(f"the sized dimension {dim} is padded between its elements, or in its middle")
+        if high.range(w.shared.symbols)[1] > 0:
+            behind.append(i)
+        if low.number is None:
+            shifts[i] = low
+        dims.append(w.dim(out[i], dim.total + low + high) if varies else w.dim(out[i], form(out[i])))
+    _mask_with(w, op, behind)
+    if not shifts:
+        return [Padded(tuple(dims))]
+    b, rank = w.builder, len(dims)
+    low, high = list(lows), list(highs)
+    starts = [b.constant(0, "i32")] * rank
+    for i, shift in shifts.items():
+        least, low[i] = shift.range(w.shared.symbols)
+        high[i] = out[i] - least - shape_of(op.operand)[i]
+        starts[i] = w.number(shift * -1 + low[i])
+    long = b.pad(op.operand, op.value, low, high, interior)
+    w.replace(op, b.dynamic_slice(long, starts, out), Padded(tuple(dims)))
+    return None
+
+
+def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:
+    """Mask the operand with the value that is padded with."""
+    mask = w.mask(w.dims(op.operand), only)
+    if mask is not None:
+        value = w.builder.broadcast_in_dim(op.value, shape_of(op.operand), ())
+        op.operands[0] = w.builder.select(mask, op.operand, value)
+        w.shared.masks += 1
+
+
+def clamped(w: Walk, start: SSAValue, last: Form) -> SSAValue:
+    """A start, or indices of any shape, of at most `last`. Narrow ones are made wide enough for any size."""
+    b = w.builder
+    if bitwidth(dtype_of(start)) < 32:
+        start = b.convert(start, "i32")
+    number = w.number(last, dtype_of(start))
+    return b.min(start, b.broadcast_in_dim(number, shape_of(start), ()) if shape_of(start) else number)
+
+
+def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[SSAValue]:
+    """Starts of a window in a value of these dimensions, clamped where the last possible one depends on the size."""
+    lasts = [dim.total - part.total for dim, part in zip(dims, window, strict=True)]
+    if all(last.number is not None and not dim.padded for last, dim in zip(lasts, dims, strict=True)):
+        return list(starts)
+    return [clamped(w, start, last) for start, last in zip(starts, lasts, strict=True)]
+
+
+def _room(w: Walk, dims: Sequence[Dim], window: Sequence[Dim]) -> list[int]:
+    """The elements to add behind each dimension, so that a window at its last start is not moved at the bound."""
+    ends = [
+        (dim.total - part.total).range(w.shared.symbols)[1] + part.size - dim.size
+        for dim, part in zip(dims, window, strict=True)
+    ]
+    return [max(0, end) for end in ends]
+
+
+def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[Form]) -> list[Dim]:
+    """The dimensions of a window: whole ones, and the first elements of others."""
+    result: list[Dim] = []
+    for dim, size, true in zip(dims, sizes, trues, strict=True):
+        if size == dim.size and true == dim.total:
+            result.append(dim)
+        elif dim.prefix:
+            result.append(w.dim(size, true))
+        else:
+            raise Refused(f"a part of the merged dimension {dim} is read or written")
+    return result
+
+
+def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    assert isinstance(op, indexing.DynamicSliceOp)
+    sizes, operand = ints(op.sizes), w.of(op.operand)
+    window = _window(w, operand.dims, sizes, w.forms(op, "sizes", sizes))
+    room = _room(w, operand.dims, window)
+    b, rank = w.builder, len(sizes)
+    value = b.pad(op.operand, w.zero(op.operand), [0] * rank, room)
+    starts = _starts(w, op.operands[1:], operand.dims, window)
+    w.replace(op, b.dynamic_slice(value, starts, sizes), Padded(tuple(window)))
+    return None
+
+
+def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Where the update is padded, what was there stays: its padding would overwrite true elements."""
+    assert isinstance(op, indexing.DynamicUpdateSliceOp)
+    b, update = w.builder, w.dims(op.update)
+    # An operand of equal elements takes over how an update of its size is padded.
+    pairs = zip(w.dims(op.operand), update, strict=True)
+    dims = [part if dim.free and (part.size, part.total) == (dim.size, dim.total) else dim for dim, part in pairs]
+    rank = len(dims)
+    window: list[Dim] = []
+    inside: list[int] = []
+    for i, (dim, part) in enumerate(zip(dims, update, strict=True)):
+        whole = part.size == dim.size and part.total == dim.total and (part.factors == dim.factors or part.free)
+        if not whole and not (dim.prefix and part.prefix):
+            raise Refused(f"a part of the merged dimension {dim} is written")
+        if not whole and part.padded:
+            inside.append(i)
+        window.append(dim if whole else part)
+    starts, room = _starts(w, op.operands[2:], dims, window), _room(w, dims, window)
+    value = b.pad(op.operand, w.zero(op.operand), [0] * rank, room)
+    mask, written = w.mask(update, inside), op.update
+    if mask is not None:
+        written = b.select(mask, written, b.dynamic_slice(value, starts, shape_of(written)))
+        w.shared.masks += 1
+    value = b.dynamic_update_slice(value, written, starts)
+    dims = tuple(dim.settled for dim in dims)
+    w.replace(op, b.slice(value, [0] * rank, shape_of(op.operand)), Padded(dims))
+    return None
+
+
+RULES: dict[type[TensorOp], Rule] = {
+    shape.SliceOp: slice_,
+    shape.PadOp: pad,
+    indexing.DynamicSliceOp: dynamic_slice,
+    indexing.DynamicUpdateSliceOp: dynamic_update_slice,
+}

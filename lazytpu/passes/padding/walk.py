@@ -1,0 +1,141 @@
+"""The walk over a block: how each value is padded, by the rule of each op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from lazytpu.ir import location
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.constants import ConstantOp
+from lazytpu.ir.control import RegionOp, YieldOp
+from lazytpu.ir.forms import Form, form
+from lazytpu.ir.sizes import SIZES, sizes_of
+from lazytpu.ir.types import shape_of
+from lazytpu.passes.errors import describe
+from lazytpu.passes.padding.dims import Dim, Refused, sized, static
+from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared
+
+Rule: TypeAlias = "Callable[[Walk, TensorOp], Sequence[Padded] | None]"
+"""rule(walk, op) -> the results, in order; None where the rule has replaced the op."""
+
+
+class Walk(Masks):
+    """The walk over one block."""
+
+    def __init__(self, shared: Shared, block: Block, pack: SSAValue, rules: Mapping[type[Operation], Rule]):
+        super().__init__(shared, pack)
+        self.block, self.rules = block, rules
+
+    def run(self) -> list[SSAValue]:
+        """Apply the rules to all ops of the block; returns the values that it ends in."""
+        for op in list(self.block.ops):
+            if isinstance(op, TensorOp):
+                self._apply(op)
+            elif isinstance(op, YieldOp) or op.name == "func.return":
+                return list(op.operands)
+            else:
+                raise Refusal(op, "only ops of the dialect have rules; pad-sizes runs before functions are outlined")
+        raise ValueError("the block has no end")
+
+    def inside(self, block: Block, entering: Sequence[Padded]) -> list[Padded]:
+        """Walk the block of a region; the padding of what it yields. `enter_pack` then lets the pack into regions."""
+        pack = block.insert_arg(self.pack.type, len(block.args))
+        for argument, padded in zip(block.args, entering, strict=False):
+            self.shared.values[argument] = padded
+        self.shared.values[pack] = Padded(static(shape_of(pack)))
+        return [self.of(value) for value in Walk(self.shared, block, pack, self.rules).run()]
+
+    def enter_pack(self, op: RegionOp) -> None:
+        """Make the pack an operand of an op whose regions were walked; not if none of them reads it."""
+        if any(region.block.args[-1].first_use for region in op.regions):
+            op.operands = [*op.operands, self.pack]
+        else:
+            for region in op.regions:
+                region.block.erase_arg(region.block.args[-1])
+
+    def check_arguments(self, function: Operation, arguments: Sequence[SSAValue]) -> None:
+        """Refuse sizes of arguments that do not fit in memory."""
+        try:
+            for argument in arguments:
+                for factor in (factor for dim in self.dims(argument) for factor in dim.factors):
+                    self.check_size(factor.true, factor.size)
+        except Refused as error:
+            raise Refusal(function, str(error)) from error
+
+    def _apply(self, op: TensorOp) -> None:
+        try:
+            rule = self.rules.get(type(op))
+            if rule is None:
+                raise Refused("there is no rule for this op")
+            self.builder = MaskBuilder(op)
+            if self._touched(op):
+                results = rule(self, op)
+            else:
+                results = [Padded(static(shape_of(x))) for x in op.results]
+            if results is None:
+                return
+            self._check(op, results)
+            for value, padded in zip(op.results, results, strict=True):
+                self.shared.values[value] = padded
+            op.attributes.pop(SIZES, None)
+        except Refusal:  # of an op in a region
+            raise
+        except Refused as error:
+            raise Refusal(op, str(error)) from error
+
+    def _touched(self, op: TensorOp) -> bool:
+        """Whether an op has anything to do with sizes. A constant has, because it fits any padding."""
+        known = op.regions or SIZES in op.attributes or isinstance(op, ConstantOp)
+        return bool(known) or any(self.of(x).padded for x in op.operands)
+
+    def _check(self, op: TensorOp, results: Sequence[Padded]) -> None:
+        """The rule agrees with the types and with the sizes that the op is annotated with, and these fit in memory."""
+        for value, padded in zip(op.results, results, strict=True):
+            sizes = tuple(dim.size for dim in padded.dims)
+            assert sizes == shape_of(value), f"{op.name}: {sizes}, {shape_of(value)}"
+            for dim in padded.dims:
+                for factor in dim.factors:
+                    self.check_size(factor.true, factor.size)
+        if "result" in sizes_of(op):
+            for dim, expected in zip(results[0].dims, self.forms(op, "result", shape_of(op.results[0])), strict=True):
+                if dim.total != expected:
+                    raise Refused(
+                        f"a dimension of the result has {dim.total} elements, and is annotated with {expected}"
+                    )
+
+    def forms(self, op: Operation, name: str, numbers: Iterable[int]) -> list[Form]:
+        """A list of integers of an op as forms: those it is annotated with, the others as they stand."""
+        plain = list(numbers)
+        annotated = sizes_of(op).get(name, [None] * len(plain))
+        if len(annotated) != len(plain):
+            raise Refused(f"{name} is annotated with {len(annotated)} sizes; expected {len(plain)}")
+        for size in annotated:
+            if size is not None:
+                self.check_symbols(size)
+        return [form(n) if f is None else f for n, f in zip(plain, annotated, strict=True)]
+
+    def result_dims(self, op: Operation, free: bool = False) -> list[Dim]:
+        """The dimensions of an op's first result, as it is annotated."""
+        shape = shape_of(op.results[0])
+        return [sized(n, f, free) for n, f in zip(shape, self.forms(op, "result", shape), strict=True)]
+
+    def replace(self, op: Operation, value: SSAValue, padded: Padded) -> None:
+        """Put another value in the place of an op's only result."""
+        assert isinstance(op, TensorOp)
+        assert value.type == op.results[0].type, f"{op.name}: {value.type}, {op.results[0].type}"
+        self._check(op, [padded])
+        op.results[0].replace_all_uses_with(value)
+        self.shared.values[value] = padded
+        op.detach()
+        op.erase()
+
+
+class Refusal(Refused):
+    """An op with padding for which there is no rule. Names the op, its source line and the reason."""
+
+    def __init__(self, op: Operation, reason: str):
+        super().__init__(f"{reason}\n  {describe(op)}")
+        self.op, self.reason, self.line = op.name, reason, location.describe(op.location)

@@ -1,0 +1,52 @@
+"""Windows that slide along a dimension, of reductions and convolutions: how many positions there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lazytpu.ir.forms import Form, form
+from lazytpu.passes.padding.dims import Dim, Refused, sized
+from lazytpu.passes.padding.walk import Walk
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window along one dimension; its size may vary, as that of a gradient's does."""
+
+    size: Form
+    stride: int
+    low: int
+    high: Form
+    base_dilation: int
+    dilation: int
+
+    @classmethod
+    def of(cls, size: Form, stride: Form, low: Form, high: Form, base_dilation: Form, dilation: Form) -> Window:
+        """Raises Refused where a number is a size that may not be one."""
+        names = {"stride": stride, "low padding": low, "dilation": dilation, "dilation of the base": base_dilation}
+        for name, number in names.items():
+            if number.number is None:
+                raise Refused(f"the {name} of a window is {number}; it has to be the same at all sizes")
+        plain = [number.number or 0 for number in (stride, low, base_dilation, dilation)]
+        return cls(size, plain[0], plain[1], high, plain[2], plain[3])
+
+    @property
+    def trivial(self) -> bool:
+        """Whether each element is a window."""
+        return self == Window(form(1), 1, 0, form(0), 1, self.dilation)
+
+
+def windowed(w: Walk, dim: Dim, window: Window, memory: int, size: int) -> Dim:
+    """The dimension of `size` positions of a window, of size `memory` at the bound, along `dim`. The caller masks the
+    padding of both."""
+    if not dim.padded and window.size == form(memory) and window.high.number is not None:
+        return sized(size)
+    if not dim.prefix:
+        raise Refused(f"a window slides along the merged dimension {dim}")
+    base = dim.total
+    if window.base_dilation > 1:
+        if base.range(w.shared.symbols)[0] < 1:
+            raise Refused(f"a dimension of {base} elements, which may be none, is dilated")
+        base = (base - 1) * window.base_dilation + 1
+    span = (window.size - 1) * window.dilation + 1
+    return w.dim(size, (base + window.low + window.high - span) // window.stride + 1)

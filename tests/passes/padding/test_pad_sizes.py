@@ -1,0 +1,256 @@
+"""The pass on text: what it makes of arguments, results and ops, and what it says when it refuses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from lazytpu.inspection.opt import main
+from lazytpu.ir.dialect import OPS
+from lazytpu.ir.pointwise import BinaryOp, UnaryOp
+from lazytpu.ir.text import parse_module, print_module
+from lazytpu.passes.errors import PassError
+from lazytpu.passes.padding.pad_sizes import pad_sizes
+from lazytpu.passes.padding.rules import REFUSED, RULES
+from lazytpu.passes.padding.walk import Refusal
+from lazytpu.passes.pipeline import run_pipeline
+from tests.passes.padding.sized import annotated
+
+ONE = {"n": (1, 8)}
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "padding.md"
+
+
+def module(arguments: str, result: str, body: str) -> ModuleOp:
+    text = f'builtin.module attributes {{lazytpu.symbols = "n 1..8"}} {{ func.func @main({arguments}) -> {result} {{'
+    return parse_module(f"{text}\n{body}\n}} }}")
+
+
+def test_every_op_has_a_rule_or_a_refusal() -> None:
+    assert set(RULES) | set(REFUSED) == set(OPS.values())
+    assert not set(RULES) & set(REFUSED)
+
+
+def test_every_op_is_in_the_table_of_the_docs() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", DOCS.read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    expected = [name for name, op in OPS.items() if not issubclass(op, UnaryOp | BinaryOp)]
+    assert sorted(named) == sorted(expected)
+
+
+def test_a_sum_is_masked() -> None:
+    before = module(
+        '%x : tensor<4x8xf32> {lazytpu.sizes = "_ n"}',
+        "tensor<4xf32>",
+        """%0 = lazytpu.neg %x : tensor<4x8xf32>
+        %1 = lazytpu.reduce add %0 dims = [1] : (tensor<4x8xf32>) -> tensor<4xf32> loc("train.py":3:0)
+        func.return %1 : tensor<4xf32>""",
+    )
+    pad_sizes(before)
+    after = parse_module("""
+        builtin.module {
+          func.func @main(%x: tensor<4x8xf32> {lazytpu.sizes = "_ n"}, %sizes: tensor<1xi32> {lazytpu.name = "sizes"}) -> tensor<4xf32> {
+            %0 = lazytpu.neg %x : tensor<4x8xf32>
+            %1 = lazytpu.iota dim = 0 : tensor<8xi32> loc("train.py":3:0)
+            %2 = lazytpu.number %sizes 0 : (tensor<1xi32>) -> tensor<i32> loc("train.py":3:0)
+            %3 = lazytpu.broadcast_in_dim %2 dims = [] : (tensor<i32>) -> tensor<8xi32> loc("train.py":3:0)
+            %4 = lazytpu.compare LT %1, %3 : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi1> loc("train.py":3:0)
+            %5 = lazytpu.broadcast_in_dim %4 dims = [1] : (tensor<8xi1>) -> tensor<4x8xi1> loc("train.py":3:0)
+            %6 = lazytpu.constant 0.0 : tensor<4x8xf32> loc("train.py":3:0)
+            %7 = lazytpu.select %5, %0, %6 : (tensor<4x8xi1>, tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> loc("train.py":3:0)
+            %8 = lazytpu.reduce add %7 dims = [1] : (tensor<4x8xf32>) -> tensor<4xf32> loc("train.py":3:0)
+            func.return %8 : tensor<4xf32>
+          }
+        }""")  # noqa: E501
+    assert print_module(before) == print_module(after)
+
+
+def test_a_module_without_symbols_stays_as_it_is() -> None:
+    plain = annotated(lambda b, x, n: b.neg(x), ["f32[2,n]"], ONE)
+    plain.attributes.clear()
+    text = print_module(plain)
+    assert pad_sizes(plain) is None
+    assert print_module(plain) == text
+
+
+def test_masks_are_shared_and_identities_in_the_padding_need_none() -> None:
+    def build(b, x, n):
+        total = b.reduce("add", x, (1,))
+        zeros = b.reduce("add", b.constant(0, "f32", (2, n)), (1,))
+        return [total, b.dot_general(x, x, (), (), (1,), (1,)), zeros, b.reduce("add", b.transpose(x, (1, 0)), (0,))]
+
+    padded = annotated(build, ["f32[2,n]"], ONE)
+    sized = pad_sizes(padded)
+    assert sized is not None
+    assert sized.masks == 2  # x for the sum and both sides of the product, and its transpose
+    compares = [op for op in padded.walk() if op.name == "lazytpu.compare"]
+    assert len(compares) == 1
+
+
+def test_results_and_arguments_say_their_sizes() -> None:
+    padded = annotated(lambda b, x, n: [b.reshape(x, (3 * n,)), b.transpose(x, (1, 0))], ["f32[3,n]"], ONE)
+    sized = pad_sizes(padded)
+    assert sized is not None
+    assert sized.symbols == ("n",)
+    assert [[dim.text() for dim in dims] for dims in sized.results] == [["3|n:8"], ["n", "_"]]
+    text = print_module(padded)
+    assert '(tensor<24xf32> {lazytpu.sizes = "3|n:8"}, tensor<8x3xf32> {lazytpu.sizes = "n _"})' in text
+
+
+def test_a_merged_argument() -> None:
+    before = module(
+        '%x : tensor<24xf32> {lazytpu.sizes = "3|n:8"}',
+        "tensor<f32>",
+        """%0 = lazytpu.reduce add %x dims = [0] : (tensor<24xf32>) -> tensor<f32>
+        func.return %0 : tensor<f32>""",
+    )
+    sized = pad_sizes(before)
+    assert sized is not None
+    assert sized.masks == 1
+    assert "lazytpu.rem" in print_module(before)
+
+
+def test_donation_and_layouts_stay() -> None:
+    before = module(
+        '%x : tensor<4x8xf32> {lazytpu.sizes = "_ n", lazytpu.donate, lazytpu.layout = "{0,1}"}',
+        "tensor<4x8xf32>",
+        """%0 = lazytpu.neg %x : tensor<4x8xf32>
+        func.return %0 : tensor<4x8xf32>""",
+    )
+    run_pipeline(before, passes="pad-sizes,mark-donation", verify=True)
+    assert 'lazytpu.layout = "{0,1}", lazytpu.alias = 0 : i64' in print_module(before)
+
+
+def test_marks_of_recomputation_are_passed_on() -> None:
+    before = module(
+        '%x : tensor<8xf32> {lazytpu.sizes = "n"}',
+        "tensor<f32>",
+        """%0 = lazytpu.reduce add %x dims = [0] {lazytpu.recompute = 1 : i64} : (tensor<8xf32>) -> tensor<f32>
+        func.return %0 : tensor<f32>""",
+    )
+    pad_sizes(before)
+    select = next(op for op in before.walk() if op.name == "lazytpu.select")
+    assert "lazytpu.recompute" in select.attributes
+
+
+REFUSALS = {
+    "template": (
+        lambda b, x, n: b.template("cholesky", [x], [("f32", (2, n))])[0],
+        ["f32[2,n]"],
+        "the template 'cholesky' reads all elements",
+    ),
+    "kernel": (
+        lambda b, x, n: b.jax_call("softmax_0123456789abcdef", [x], [("f32", (2, n))])[0],
+        ["f32[2,n]"],
+        "the kernel 'softmax' does not say",
+    ),
+    "collective": (lambda b, x, n: b.all_reduce("add", [x], [[0, 1]])[0], ["f32[2,n]"], "a collective over a sized"),
+    "reshape": (lambda b, x, n: b.reshape(x, (n, 3)), ["f32[3,n]"], "a reshape from 3 x n:8 to [8, 3] cuts a part of"),
+    "arange merged": (
+        lambda b, x, n: b.add(b.reshape(x, (3 * n,)), b.iota("f32", (3 * n,), 0)),
+        ["f32[3,n]"],
+        "other padding meet",
+    ),
+    "slice of merged": (
+        lambda b, x, n: b.slice(b.reshape(x, (3 * n,)), (1,), (3 * n,)),
+        ["f32[3,n]"],
+        "a part of the merged dimension 3|n:8 is taken",
+    ),
+    "rest of none": (lambda b, x, n: b.slice(x, (2,), (n,)), ["f32[n]"], "the size n-2 is -1 to 6"),
+    "limit": (lambda b, x, n: b.slice(x, (0,), (3,)), ["f32[n]"], "ends at 3, which may be behind the end n"),
+    "window of merged": (
+        lambda b, x, n: b.reduce_window(
+            "add", b.reshape(x, (3 * n,)), (2,), (1,), (0,), (0,), (1,), (1,)
+        ),
+        ["f32[3,n]"],
+        "slides along the merged dimension",
+    ),
+    "argmax of merged": (
+        lambda b, x, n: b.argreduce("max", b.reshape(x, (3 * n,)), 0),
+        ["f32[3,n]"],
+        "positions in the merged dimension",
+    ),
+    "concatenated merged": (
+        lambda b, x, n: b.concatenate([b.reshape(x, (3 * n,))] * 2, 0),
+        ["f32[3,n]"],
+        "a merged dimension with padding is concatenated",
+    ),
+    "groups": (
+        lambda b, x, w, n: b.convolution(
+            x, w, strides=(1,), low=(0,), high=(0,), lhs_dilation=(1,), rhs_dilation=(1,), layout="NC0,OI0,NC0",
+            feature_groups=2,
+        ),
+        ["f32[2,4,5]", "f32[2*n,2,3]"],
+        "divided into the groups",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_name_the_op_and_the_reason(name: str) -> None:
+    build, arguments, reason = REFUSALS[name]
+    with pytest.raises(Refusal, match=re.escape(reason)) as caught:
+        pad_sizes(annotated(build, arguments, ONE))
+    assert caught.value.op.startswith("lazytpu.")
+    assert caught.value.op in str(caught.value)
+
+
+def test_an_argmax_of_what_may_be_nothing() -> None:
+    with pytest.raises(Refusal, match="the max of a dimension of n elements, which may be none"):
+        pad_sizes(annotated(lambda b, x, n: b.argreduce("max", x, 0), ["f32[n]"], {"n": (0, 8)}))
+
+
+def test_a_refusal_in_a_loop_names_the_op_in_it() -> None:
+    def build(b, x, n):
+        return b.repeat(2, [x], lambda b, i, x: b.template("cholesky", [x], [("f32", (n,))])[0])
+
+    with pytest.raises(Refusal) as caught:
+        pad_sizes(annotated(build, ["f32[n]"], ONE))
+    assert caught.value.op == "lazytpu.template"
+
+
+def test_wrong_annotations_are_found() -> None:
+    for sizes, reason in (
+        ("result: n", "annotated with n"),
+        ("result: _ n", "annotated with 2 sizes; expected 1"),
+        ("result: m", "has the symbol m; those of the"),
+    ):
+        before = module(
+            '%x : tensor<8xf32> {lazytpu.sizes = "n"}, %y : tensor<8xf32>',
+            "tensor<8xf32>",
+            f"""%0 = lazytpu.neg %y {{lazytpu.sizes = "{sizes}"}} : tensor<8xf32>
+            func.return %0 : tensor<8xf32>""",
+        )
+        with pytest.raises(Refusal, match=reason):
+            pad_sizes(before)
+
+
+def test_sizes_have_to_fit_in_memory() -> None:
+    before = module('%x : tensor<8xf32> {lazytpu.sizes = "n+1"}', "tensor<8xf32>", "func.return %x : tensor<8xf32>")
+    with pytest.raises(Refusal, match=r"the size n\+1 is 2 to 9; expected 0 to 8"):
+        pad_sizes(before)
+
+
+def test_the_pipeline_says_that_a_refusal_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """builtin.module attributes {lazytpu.symbols = "n 1..8"} {
+      func.func @main(%x : tensor<8xf32> {lazytpu.sizes = "n"}) -> tensor<2x4xf32> {
+        %0 = lazytpu.reshape %x : (tensor<8xf32>) -> tensor<2x4xf32> loc("train.py":7:0)
+        func.return %0 : tensor<2x4xf32>
+      }
+    }"""
+    with pytest.raises(PassError, match="pass 'pad-sizes' refuses the module: a reshape from n:8") as caught:
+        run_pipeline(parse_module(text), passes="pad-sizes", verify=True)
+    assert "bug" not in str(caught.value)
+    (tmp_path / "step.mlir").write_text(text)
+    assert main(["-p", "pad-sizes", str(tmp_path / "step.mlir")]) == 1
+    assert "from train.py:7" in capsys.readouterr().err
+
+
+def test_parts_that_are_outlined_are_refused() -> None:
+    two = annotated(lambda b, x, n: b.neg(x), ["f32[n]"], ONE)
+    (function,) = two.ops
+    two.body.block.add_op(function.clone())
+    with pytest.raises(Refusal, match="has 2 functions"):
+        pad_sizes(two)
