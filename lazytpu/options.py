@@ -46,6 +46,7 @@ class Options:
         "on_recompile",
         "platform",
         "recompile_budget",
+        "collectives",
         "target",
         "trace_limit",
         "verify",
@@ -95,6 +96,7 @@ class Options:
     """What happens at each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
     reason, or "raise" a RuntimeError with it instead of compiling."""
     recompile_budget: int
+    collectives: str
     """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
     optimizer's states, and those of another mode or setting do not count."""
 

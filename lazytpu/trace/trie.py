@@ -63,6 +63,11 @@ class Record:
         """Whether it has no result: it checks values, or marks a position."""
         return not self.out_slots and not self.written
 
+    @property
+    def collective(self) -> bool:
+        """Whether other processes take part: it names its `members`."""
+        return "members" in self.arguments
+
 
 class Nowhere:
     """In place of a state's expected child when it has none: no edge leads to it."""
@@ -82,7 +87,7 @@ class State:
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
-    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result. `constants`
+    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result, `collective` whether one is a collective. `constants`
     says for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
@@ -92,6 +97,7 @@ class State:
     __slots__ = (
         "__weakref__",
         "checks",
+        "collective",
         "constants",
         "depth",
         "edges",
@@ -140,6 +146,7 @@ class State:
         self.in_step: bool = (parent is not None and parent.in_step) or any(r.in_step for r in self.recorded)
         self.starts: set[tuple[Any, ...]] | tuple[()] = ()
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
+        self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
@@ -181,7 +188,8 @@ class CutPlan:
     compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py)."""
+    splits of the trace by host reads (see reads.py). A trace with a `collective` is run in pieces, and these are its
+    steps."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -190,6 +198,7 @@ class CutPlan:
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     checks: bool = False
+    collective: bool = False
 
     @staticmethod
     def of(state: State) -> CutPlan:
@@ -204,4 +213,4 @@ class CutPlan:
             results.extend(record.out_slots)
             for slots in record.written.values():
                 results.extend(slots)
-        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks)
+        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.collective)

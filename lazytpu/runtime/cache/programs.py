@@ -135,12 +135,14 @@ def load(key: str, *, name: str | None = None, device: int = 0) -> Program | Non
         if not host_functions.available(entry.about["functions"]):
             return None  # as good as ever, for processes that have registered them
         signature = from_json(entry.about["signature"])
-        executable = client.deserialize(entry.payload, device=device, options=OPTIONS)
+        members = tuple(entry.about.get("members", ()))
+        executable = client.deserialize(entry.payload, device=device, options=OPTIONS, members=members)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
         return None
     TRAFFIC.note(hit=True)
-    return Program(executable, signature, name=name or str(entry.about.get("name")), device=device, key=key)
+    named = name or str(entry.about.get("name"))
+    return Program(executable, signature, name=named, device=device, key=key, members=members)
 
 
 def save(program: Program, key: str, functions: Sequence[str], compile_ms: float) -> bool:
@@ -154,7 +156,10 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
     payload = client.serialize(program.executable)
     if payload is None:
         return False
-    return store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
+    about = describe(program.name, program.signature, functions, compile_ms)
+    if program.members:
+        about["members"] = list(program.members)
+    return store().put(KIND, key, payload, about)
 
 
 def describe(name: str, signature: Signature, functions: Sequence[str], compile_ms: float) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""Makes the process groups that `torch.distributed` asks the backend "tpu" for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch.distributed as dist
+
+from lazytpu.distributed.group import TpuGroup
+from lazytpu.distributed.world import own_address, world
+
+
+def create(asked: Any, options: Any) -> TpuGroup:
+    """A group of processes. `asked` has the store, the ranks and the timeout; the first group joins the job, and waits
+    for all of it.
+
+    Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than the CPU.
+    """
+    members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
+    seconds = asked.timeout.total_seconds()
+    if dist.is_initialized():
+        job = world(asked.store, dist.get_rank(), dist.get_world_size(), seconds)
+    else:
+        job = world(asked.store, asked.group_rank, asked.group_size, seconds)
+    host = _gloo(asked)
+    return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
+
+
+def _gloo(asked: Any) -> Any:
+    """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
+    gloo = dist.ProcessGroupGloo
+    options = gloo._Options()
+    address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
+    options._devices = [gloo.create_device(hostname=address)]
+    options._timeout = asked.timeout
+    return gloo(dist.PrefixStore("host", asked.store), asked.group_rank, asked.group_size, options)
