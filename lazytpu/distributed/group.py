@@ -79,6 +79,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         self.world = world
         self.members = list(members)
         self.key = name
+        self.named = self.described = ""
         self.host = host
         self.works: list[Any] | None = None
         world.seconds[name] = seconds
@@ -261,6 +262,26 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802
         return "tpu"
+
+    @property
+    def group_name(self) -> Any:
+        return self.named
+
+    def _set_group_name(self, name: Any) -> None:
+        self.named = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self.named
+
+    @property
+    def group_desc(self) -> str:
+        return self.described
+
+    def _set_group_desc(self, desc: str) -> None:
+        self.described = desc
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self.described
 
     @property
     def supports_splitting(self) -> bool:
