@@ -91,8 +91,6 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         if reductions.is_bitwise(kind):
             return reductions.combined(kind, self._gathered(tensor))
         of_dtype = reductions.kind_of(kind, tensor.dtype)
-        if tensor.is_complex() and kind == reductions.PRODUCT:
-            return self._gathered(tensor, complex_=True).prod(0)
         x = dense(reductions.before(kind, factor, tensor))
         return reductions.after(kind, OPS.all_reduce(x, of_dtype, self.key, self.members), self.size())
 
@@ -117,7 +115,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
     def _scattered(self, parts: torch.Tensor, shape: Sequence[int], options: Any) -> torch.Tensor:
         """This member's part, of that shape, of the reduction of `parts`."""
         kind, factor = reductions.reduce_op(options)
-        if reductions.is_bitwise(kind) or (parts.is_complex() and kind == reductions.PRODUCT):
+        if reductions.is_bitwise(kind):
             return self._reduced(parts, options).reshape(self.size(), -1)[self.rank()].reshape(shape)
         of_dtype = reductions.kind_of(kind, parts.dtype)
         real = [*shape, 2] if parts.is_complex() else list(shape)
@@ -153,10 +151,9 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
 
     # -- copies
 
-    def _gathered(self, tensor: torch.Tensor, complex_: bool = False) -> torch.Tensor:
-        """[n, ...]: the tensor of each member; a complex one as pairs of real numbers unless `complex_`."""
-        gathered = OPS.all_gather(dense(tensor), self.key, self.members)
-        return torch.view_as_complex(gathered) if complex_ else gathered
+    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """[n, ...]: the tensor of each member; a complex one as pairs of real numbers."""
+        return OPS.all_gather(dense(tensor), self.key, self.members)
 
     def _sent(self, tensor: torch.Tensor, root: int) -> torch.Tensor:
         return OPS.broadcast(dense(tensor), root, self.key, self.members)

@@ -39,7 +39,7 @@ def kind_of(kind: Kind, dtype: torch.dtype) -> str:
     """The reduction of the dialect. Raises RuntimeError for one that the dtype has not."""
     if dtype is torch.bool and kind in _LOGICAL:
         return _LOGICAL[kind]
-    if kind not in _KINDS or dtype is torch.bool or (dtype.is_complex and kind in (MIN, MAX)):
+    if kind not in _KINDS or dtype is torch.bool or (dtype.is_complex and kind in (PRODUCT, MIN, MAX)):
         raise RuntimeError(f"Cannot use ReduceOp.{getattr(kind, 'name', kind)} with {dtype}")
     return _KINDS[kind]
 
