@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from lazytpu.distributed import fsdp
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.world import own_address, world
 
@@ -23,6 +24,7 @@ def create(asked: Any, options: Any) -> TpuGroup:
         job = world(asked.store, dist.get_rank(), dist.get_world_size(), seconds)
     else:
         job = world(asked.store, asked.group_rank, asked.group_size, seconds)
+    fsdp.install()
     host = _gloo(asked)
     return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
 
