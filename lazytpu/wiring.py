@@ -34,7 +34,7 @@ def _register_backend() -> None:
         def create(asked: Any, options: Any) -> Any:
             from lazytpu.distributed.backend import create as create_group
 
-            return create_group(asked, options)
+            return create_group(asked, start)
 
         dist.Backend.register_backend("tpu", create, extended_api=True, devices=["tpu", "cpu"])
 

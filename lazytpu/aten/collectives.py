@@ -59,9 +59,7 @@ def broadcast(b: Builder, self: SSAValue, root: int, group: str, members: Sequen
 
 
 @rule("lazytpu_dist.scatter.default")
-def scatter(
-    b: Builder, self: SSAValue, root: int, size: Sequence[int], group: str, members: Sequence[int]
-) -> SSAValue:
+def scatter(b: Builder, self: SSAValue, root: int, size: Sequence[int], group: str, members: Sequence[int]) -> SSAValue:
     """The own part, of shape `size`, of the array of member `root`."""
     parts = b.reshape(_bits_of_root(b, self, root, members), (len(members), prod(size)))
     own = b.reshape(b.reduce_scatter("add", parts, 0, _all(members)), tuple(size))

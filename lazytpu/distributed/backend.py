@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import fsdp
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.world import own_address, world
+from lazytpu.engine.engine import Engine
 
 
-def create(asked: Any, options: Any) -> TpuGroup:
-    """A group of processes. `asked` has the store, the ranks and the timeout; the first group joins the job, and waits
-    for all of it.
+def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
+    """A group of processes. `asked` has the store, the ranks and the timeout, and `start` gives the engine; the first
+    group joins the job, and waits for all of it.
 
     Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than the CPU.
     """
     members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
     seconds = asked.timeout.total_seconds()
-    if dist.is_initialized():
-        job = world(asked.store, dist.get_rank(), dist.get_world_size(), seconds)
-    else:
-        job = world(asked.store, asked.group_rank, asked.group_size, seconds)
+    default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
+    rank, size = default or (asked.group_rank, asked.group_size)
+    job = world(asked.store, rank, size, seconds, start)
     fsdp.install()
     host = _gloo(asked)
     return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
@@ -31,9 +33,9 @@ def create(asked: Any, options: Any) -> TpuGroup:
 
 def _gloo(asked: Any) -> Any:
     """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
-    gloo = dist.ProcessGroupGloo
+    gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    return gloo(dist.PrefixStore("host", asked.store), asked.group_rank, asked.group_size, options)
+    return gloo(PrefixStore("host", asked.store), asked.group_rank, asked.group_size, options)

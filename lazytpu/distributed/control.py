@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from lazytpu.interrupts import interruptible
@@ -105,7 +106,5 @@ class Control:
         """Say, at the end of the process, that this is no crash. The connection ends with the process, and not before:
         the helper takes it for the life of this rank."""
         os.dup(self._socket.fileno())
-        try:
+        with suppress(CollectiveError):  # then the helper is gone, and nobody is left to be told
             self._send({"bye": self.rank})
-        except CollectiveError:
-            pass  # the helper is gone: nobody is left to be told

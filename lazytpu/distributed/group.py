@@ -75,7 +75,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
     them."""
 
     def __init__(self, world: World, name: str, members: Sequence[int], rank: int, seconds: float, host: Any):
-        dist.ProcessGroup.__init__(self, rank, len(members))
+        dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
         self.world = world
         self.members = list(members)
         self.key = name
@@ -124,12 +124,12 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         return reductions.after(kind, made, self.size())
 
     @collective
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:  # noqa: A002
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         self._check_parts(input, output, "input")
         put(output, self._scattered(input, output.shape, opts))
         return recorded([output])
 
-    _reduce_scatter_base = reduce_scatter_single
+    _reduce_scatter_base = reduce_scatter_single  # pyright: ignore[reportAssignmentType]
 
     @collective
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -137,7 +137,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
             self.reduce_scatter_single(output, each, opts)
         return recorded(outputs)
 
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # pyright: ignore[reportAssignmentType]
 
     @collective
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -166,7 +166,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         return recorded(tensors)
 
     @collective
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:  # noqa: A002
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         self._check_parts(output, input, "output")
         put(output, self._gathered(input))
         return recorded([output])
@@ -179,7 +179,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
             self.all_gather_single(output, each, opts)
         return recorded(outputs)
 
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # pyright: ignore[reportAssignmentType]
 
     @collective
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -225,7 +225,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
     def all_to_all_single(
         self,
         output: torch.Tensor,
-        input: torch.Tensor,  # noqa: A002
+        input: torch.Tensor,
         output_sizes: list[int],
         input_sizes: list[int],
         opts: Any = None,
@@ -240,7 +240,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         put(output, OPS.all_to_all(dense(input), self.key, self.members))
         return recorded([output])
 
-    alltoall_base = all_to_all_single
+    alltoall_base = all_to_all_single  # pyright: ignore[reportAssignmentType]
 
     @collective
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Any:
@@ -257,7 +257,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
 
     # -- what torch asks of a group
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         return "tpu"
 
     @property
@@ -267,7 +267,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
     def _set_group_name(self, name: Any) -> None:
         self.named = name
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:
         return self.named
 
     @property
@@ -277,7 +277,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
     def _set_group_desc(self, desc: str) -> None:
         self.described = desc
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:
         return self.described
 
     @property

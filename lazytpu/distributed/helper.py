@@ -163,7 +163,7 @@ def _disagreement(group: str, number: int, calls: dict[int, tuple[str, str]]) ->
 
 def start_service(host: str, size: int) -> tuple[Any, str]:
     """XLA's coordination service for `size` processes, on a free port of `host`, and its address."""
-    from jaxlib import _jax  # checked against jaxlib 0.10.2
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]  # checked against jaxlib 0.10.2
 
     for attempt in range(8):
         with socket.socket() as probe:

@@ -48,7 +48,7 @@ class PointToPoint:
         return self._later(on_wait(self.host.recv_anysource(copies, tag), partial(_fill, tensors, copies)))
 
     def exchange(
-        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int], input_sizes: list[int]  # noqa: A002
+        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int], input_sizes: list[int]
     ) -> Any:
         """`all_to_all_single` with split sizes."""
         flush()

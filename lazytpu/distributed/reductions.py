@@ -25,8 +25,8 @@ def reduce_op(options: Any) -> tuple[Kind, Any]:
     if op is None:
         return SUM, None
     if isinstance(op, dist.ReduceOp):
-        kind, factor = op.__getstate__()
-        return kind, factor
+        state: Any = op.__getstate__()
+        return state[0], state[1]
     return op, None
 
 

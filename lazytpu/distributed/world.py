@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lazytpu import wiring
 from lazytpu.distributed.control import CollectiveError, Control
+from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import call_site
@@ -127,9 +127,10 @@ def flush() -> None:
 WORLD: World | None = None
 
 
-def world(store: Any, rank: int, size: int, seconds: float) -> World:
+def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], Engine]) -> World:
     """The job, which the first process group joins: rank 0 starts the helper, and publishes in torch's store where it
-    is. Waits for all ranks, at most so many seconds. In a process that has joined already, that job.
+    is. Waits for all ranks, at most so many seconds; `start` gives the engine. A process that has joined already gets
+    the same job.
 
     Raises RuntimeError when another rank or size is asked for, or the ranks do not come together.
     """
@@ -149,7 +150,7 @@ def world(store: Any, rank: int, size: int, seconds: float) -> World:
     address = json.loads(store.get(key))
     own = own_address(address["host"])
     joined = World(rank, size, address["host"], address["control"], address["token"])
-    engine = wiring.start()
+    engine = start()
     for each in recorders():
         each.cut(PEER, call_site())
     multiprocess.join(address["service"], rank, size, own, seconds, engine.forget_programs)

@@ -229,9 +229,7 @@ class Cutter:
         if job.error is not None:
             raise again(job.error)
 
-    def _exhausted(
-        self, trace: Trace, held: list[tuple[int, Value]], program: Any, error: Any
-    ) -> OutOfMemoryError:
+    def _exhausted(self, trace: Trace, held: list[tuple[int, Value]], program: Any, error: Any) -> OutOfMemoryError:
         MEMORY.exhausted += 1
         ran = program if isinstance(program, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)

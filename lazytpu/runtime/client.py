@@ -98,25 +98,10 @@ def devices() -> list[Any]:
 AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.topologies`
 
 
+distributed_client = _jax.get_distributed_runtime_client
+gloo_collectives = _jax.make_gloo_tcp_collectives
+make_cpu_client = xla_client.make_cpu_client
 JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`
-
-
-def joined_client(service: str, rank: int, size: int, host: str, timeout: float) -> Any:
-    """A client of the CPU whose devices are those of all `size` processes; waits for them."""
-    connection = _jax.get_distributed_runtime_client(
-        service,
-        rank,
-        init_timeout=max(1, round(timeout)),
-        heartbeat_timeout=10**6,  # seconds: the default ends this process when another is gone
-        shutdown_on_destruction=False,
-        use_compression=True,
-    )
-    connection.connect()
-    collectives = _jax.make_gloo_tcp_collectives(connection, host, None)  # jax listens on what the host name means
-    with without_half_arithmetic():
-        return xla_client.make_cpu_client(
-            asynchronous=True, distributed_client=connection, node_id=rank, num_nodes=size, collectives=collectives
-        )
 
 
 def use(joined: Any) -> None:
@@ -234,9 +219,7 @@ def serialize(executable: Executable) -> bytes | None:
         return None
 
 
-def deserialize(
-    data: bytes, *, device: int = 0, options: Options = None, members: Sequence[int] = ()
-) -> Executable:
+def deserialize(data: bytes, *, device: int = 0, options: Options = None, members: Sequence[int] = ()) -> Executable:
     """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
     hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
 

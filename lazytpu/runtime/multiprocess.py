@@ -13,15 +13,11 @@ from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer, ConstantBuffer
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
+from lazytpu.runtime.processor import without_half_arithmetic
 
 
 class CannotJoin(RuntimeError):
     """This process cannot become one of several."""
-
-
-def is_joined() -> bool:
-    """Whether this process is one of several."""
-    return bool(client.JOINED)
 
 
 def join(service: str, rank: int, size: int, host: str, timeout: float, forget: Callable[[], None]) -> None:
@@ -42,7 +38,7 @@ def join(service: str, rank: int, size: int, host: str, timeout: float, forget: 
     environment()  # as of a single process: its programs are the same
     environment_digest()
     try:
-        joined = client.joined_client(service, rank, size, host, timeout)
+        joined = _client(service, rank, size, host, timeout)
     except (client.XlaError, RuntimeError) as error:
         raise CannotJoin(f"rank {rank} of {size} could not join the others at {service}: {error}") from error
     held = _held()
@@ -50,6 +46,24 @@ def join(service: str, rank: int, size: int, host: str, timeout: float, forget: 
     forget()
     for buffer, name, values in held:
         setattr(buffer, name, client.to_device(values))
+
+
+def _client(service: str, rank: int, size: int, host: str, timeout: float) -> Any:
+    """A client of the CPU whose devices are those of all processes; waits for them."""
+    connection = client.distributed_client(
+        service,
+        rank,
+        init_timeout=max(1, round(timeout)),
+        heartbeat_timeout=10**6,  # seconds: the default ends this process when another is gone
+        shutdown_on_destruction=False,
+        use_compression=True,
+    )
+    connection.connect()
+    collectives = client.gloo_collectives(connection, host, None)  # jax lets it listen on what the host name means
+    with without_half_arithmetic():
+        return client.make_cpu_client(
+            asynchronous=True, distributed_client=connection, node_id=rank, num_nodes=size, collectives=collectives
+        )
 
 
 def _held() -> list[tuple[Buffer, str, Any]]:
@@ -66,4 +80,3 @@ def _held() -> list[tuple[Buffer, str, Any]]:
             host = buffer.host if isinstance(buffer, ConstantBuffer) else None
             found.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
     return found
-

@@ -87,8 +87,9 @@ class State:
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
     is one. `in_step` says whether a record up to here belongs to a step, and `starts` has the keys of records that
-    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result, `collective` whether one is a collective. `constants`
-    says for the slots that were read here how each is computed from constants, None if it is not (see constants.py).
+    begin one here, before which the trace is cut. `checks` says whether a record up to here has no result, `collective`
+    whether one is a collective. `constants` says for the slots that were read here how each is computed from constants,
+    None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.

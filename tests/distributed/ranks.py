@@ -79,7 +79,7 @@ class Ranks:
         return json.loads(line)
 
     def run(self, module: ModuleType, case: str, **arguments: Any) -> list[Any]:
-        """Run a case on all ranks: what it gives on each. Raises AssertionError with the errors of those that failed."""
+        """Run a case on all ranks: what it gives on each. Raises AssertionError with the errors of those that fail."""
         self.start(module, case, **arguments)
         answers = [self.answer(rank) for rank in range(self.size)]
         errors = [f"rank {rank}: {a['error']}" for rank, a in enumerate(answers) if "error" in a]

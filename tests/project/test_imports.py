@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "engine": {"aten", "inspection", "interrupts", "ir", "lowering", "options", "passes", "ports", "runtime", "trace"},
     "frontend": {"interrupts", "options", "ports", "settings", "trace"},  # the engine is given to it by `wiring`
     "dynamo": {"frontend", "trace"},
-    "wiring": {"dynamo", "engine", "frontend", "options"},
+    "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
+    "wiring": {"distributed", "dynamo", "engine", "frontend", "options"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},

@@ -7,12 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 
-def _error(group: dist.ProcessGroup, call: Callable[[int, dist.ProcessGroup], torch.Tensor]) -> str:
+def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
     """The error of reading what `call` makes."""
     try:
         call(dist.get_rank(), group).cpu()
@@ -21,7 +22,7 @@ def _error(group: dist.ProcessGroup, call: Callable[[int, dist.ProcessGroup], to
     raise AssertionError("nothing was raised")
 
 
-def _reduced(n: int, dtype: torch.dtype, group: dist.ProcessGroup) -> torch.Tensor:
+def _reduced(n: int, dtype: torch.dtype, group: Any) -> torch.Tensor:
     made = torch.ones(n, dtype=dtype, device="tpu")
     dist.all_reduce(made, group=group)
     return made
@@ -29,23 +30,23 @@ def _reduced(n: int, dtype: torch.dtype, group: dist.ProcessGroup) -> torch.Tens
 
 def mismatched(what: str) -> str:
     """Its error. The group cannot be used after it, others can."""
-    group = dist.new_group([0, 1])
+    group: Any = dist.new_group([0, 1])
     f32, rank = torch.float32, dist.get_rank()
 
-    def shape(rank: int, group: dist.ProcessGroup) -> torch.Tensor:
+    def shape(rank: int, group: Any) -> torch.Tensor:
         return _reduced(4 + rank, f32, group)
 
-    def dtype(rank: int, group: dist.ProcessGroup) -> torch.Tensor:
+    def dtype(rank: int, group: Any) -> torch.Tensor:
         return _reduced(4, torch.int32 if rank else f32, group)
 
-    def order(rank: int, group: dist.ProcessGroup) -> torch.Tensor:
+    def order(rank: int, group: Any) -> torch.Tensor:
         if rank == 0:
             return _reduced(4, f32, group)
         made = torch.ones(4, device="tpu")
         dist.broadcast(made, 0, group=group)
         return made
 
-    def second_use(rank: int, group: dist.ProcessGroup) -> torch.Tensor:
+    def second_use(rank: int, group: Any) -> torch.Tensor:
         for n in (4, 4 + rank):
             made = _reduced(n, f32, group)
             if n == 4 and not rank:
@@ -63,7 +64,7 @@ def mismatched(what: str) -> str:
 
 def too_late() -> str:
     """Rank 1 does not come at all."""
-    group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+    group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 0:
         return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
     time.sleep(2)

@@ -1,4 +1,4 @@
-"""Training by torch's own wrappers: losses and parameters are those of one process. Each function runs on both ranks."""
+"""Training by torch's own wrappers, with the losses and parameters of one process. Each function runs on both ranks."""
 
 from __future__ import annotations
 
@@ -179,22 +179,27 @@ def tensor_parallel() -> None:
     _check(model, _train(model, _data().to("tpu")), mean=False)
 
 
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    assert isinstance(tensor, DTensor)
+    return tensor.full_tensor()
+
+
 def dtensors() -> None:
     """Shards of even and uneven sizes, redistributed and multiplied."""
     mesh = init_device_mesh("tpu", (2,))
     for rows in (4, 5):
         whole = torch.randn(rows, 6, generator=torch.Generator().manual_seed(3))
         sharded = distribute_tensor(whole.to("tpu"), mesh, [Shard(0)])
-        torch.testing.assert_close(sharded.full_tensor().cpu(), whole)
+        torch.testing.assert_close(_whole(sharded).cpu(), whole)
         other = sharded.redistribute(mesh, [Shard(1)])
-        torch.testing.assert_close(other.full_tensor().cpu(), whole)
+        torch.testing.assert_close(_whole(other).cpu(), whole)
         product = sharded @ distribute_tensor(whole.t().contiguous().to("tpu"), mesh, [Replicate()])
-        torch.testing.assert_close(product.full_tensor().cpu(), whole @ whole.t())
-        torch.testing.assert_close(sharded.sum().full_tensor().cpu(), whole.sum())
+        torch.testing.assert_close(_whole(product).cpu(), whole @ whole.t())
+        torch.testing.assert_close(_whole(sharded.sum()).cpu(), whole.sum())
 
 
 def functional_collectives() -> None:
-    rank, group = dist.get_rank(), dist.group.WORLD
+    rank, group = dist.get_rank(), dist.distributed_c10d._get_default_group()
     mine = torch.arange(4.0, device="tpu") + rank
     results: dict[str, Callable[[], torch.Tensor]] = {
         "all_reduce": lambda: functional.all_reduce(mine, "sum", group),
