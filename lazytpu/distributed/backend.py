@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
@@ -38,4 +39,11 @@ def _gloo(asked: Any) -> Any:
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    return gloo(PrefixStore("host", asked.store), asked.group_rank, asked.group_size, options)
+    store = PrefixStore("host", asked.store)
+    group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
+    kind = dist.ProcessGroup.BackendType.GLOO
+    group._set_default_backend(kind)
+    backend = gloo(store, asked.group_rank, asked.group_size, options)
+    backend._set_sequence_number_for_group()
+    group._register_backend(torch.device("cpu"), kind, backend)
+    return group

@@ -295,7 +295,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         return self.world.posted(self.key)
 
     def _get_backend(self, device: torch.device) -> Any:
-        return self.host if torch.device(device).type == "cpu" else self
+        return self.host._get_backend(device) if torch.device(device).type == "cpu" else self
 
     @property
     def _device_types(self) -> list[torch.device]:

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.cases import divergence
 from tests.distributed.ranks import Ranks, cases
 
 
-@pytest.mark.parametrize("case", [name for name in cases(divergence) if name != "random_programs"])
+@pytest.mark.parametrize("case", [name for name in cases("divergence") if name != "random_programs"])
 def test_divergence(ranks: Ranks, case: str):
-    ranks.run(divergence, case)
+    ranks.run("divergence", case)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs(ranks: Ranks, seed: int):
-    ranks.run(divergence, "random_programs", seed=seed)
+    ranks.run("divergence", "random_programs", seed=seed)

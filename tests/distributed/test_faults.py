@@ -4,7 +4,6 @@ import signal
 
 import pytest
 
-from tests.distributed.cases import faults
 from tests.distributed.ranks import Ranks
 
 SIGNATURES = {
@@ -17,7 +16,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("what", SIGNATURES)
 def test_a_mismatch_is_told_to_all_ranks(ranks: Ranks, what: str):
-    texts = ranks.run(faults, "mismatched", what=what)
+    texts = ranks.run("faults", "mismatched", what=what)
     for text in texts:
         assert "the ranks disagree about collective" in text
         for rank, signature in enumerate(SIGNATURES[what]):
@@ -26,7 +25,7 @@ def test_a_mismatch_is_told_to_all_ranks(ranks: Ranks, what: str):
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
-    first, second = ranks.run(faults, "too_late")
+    first, second = ranks.run("faults", "too_late")
     assert "rank 0 waited 1 s in collective 0" in first
     assert "for rank 1 (its last: none)" in first
     assert "rank 0 waited 1 s" in second
@@ -34,7 +33,7 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
 
 def test_a_killed_rank_is_named():
     ranks = Ranks()
-    ranks.start(faults, "killed")
+    ranks.start("faults", "killed")
     answer = ranks.answer(0)
     assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in answer["result"]
     assert ranks.close() == [0, -signal.SIGKILL]

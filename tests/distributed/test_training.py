@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.cases import training
 from tests.distributed.ranks import Ranks, cases
 
 
-@pytest.mark.parametrize("case", cases(training))
+@pytest.mark.parametrize("case", cases("training"))
 def test_training(ranks: Ranks, case: str):
-    ranks.run(training, case)
+    ranks.run("training", case)

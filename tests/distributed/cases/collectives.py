@@ -76,7 +76,7 @@ def averages() -> None:
 def premultiplied() -> None:
     samples = _samples(torch.float32, 5)
     mine = _mine(samples)
-    half: Any = distributed_c10d._make_nccl_premul_sum(0.5)  # pyright: ignore[reportAttributeAccessIssue]
+    half: Any = dist._make_nccl_premul_sum(0.5)  # pyright: ignore[reportPrivateImportUsage]
     dist.all_reduce(mine, half)
     _check(mine, samples[0] * 0.5 + samples[1] * 0.5)
 
@@ -270,6 +270,9 @@ def cpu_tensors() -> None:
     dist.all_reduce(device)
     dist.all_reduce(mine)
     assert mine.tolist() == device.tolist() == [2.0, 2.0]
+    whole = torch.zeros(2)
+    dist.all_gather_single(whole, torch.full((1,), float(dist.get_rank())))
+    assert whole.tolist() == [0.0, 1.0]
     dist.barrier()
 
 
