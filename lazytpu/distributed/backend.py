@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from lazytpu.distributed import fsdp
+from lazytpu.distributed import data_parallel, fsdp
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.world import own_address, world
 from lazytpu.engine.engine import Engine
@@ -28,6 +28,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     rank, size = default or (asked.group_rank, asked.group_size)
     job = world(asked.store, rank, size, seconds, start)
     fsdp.install()
+    data_parallel.install()
     host = _gloo(asked)
     return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
 

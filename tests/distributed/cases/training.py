@@ -102,6 +102,37 @@ def ddp_bucket_views() -> None:
     _data_parallel(gradient_as_bucket_view=True)
 
 
+def ddp_static_graph() -> None:
+    _data_parallel(static_graph=True)
+
+
+def ddp_unused_parameters() -> None:
+    """Each rank leaves out a layer of its own, and one that nobody uses."""
+    _data_parallel(find_unused_parameters=True)
+
+    class Branches(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: torch.Tensor, which: int) -> torch.Tensor:
+            return self.layers[which](x)
+
+    model = DistributedDataParallel(Branches().to("tpu"), find_unused_parameters=True)
+    alone = [Branches(), Branches()]
+    x = torch.ones(2, 4)
+    for _ in range(2):
+        model(x.to("tpu"), dist.get_rank()).sum().backward()
+        for rank, each in enumerate(alone):
+            each(x, rank).sum().backward()
+    for got, *wanted in zip(model.module.parameters(), *(each.parameters() for each in alone), strict=True):
+        grads = [parameter.grad for parameter in wanted if parameter.grad is not None]
+        assert (got.grad is None) == (not grads)
+        if got.grad is not None:
+            torch.testing.assert_close(got.grad.cpu(), sum(grads[1:], grads[0]) / 2)
+
+
 def ddp_small_buckets() -> None:
     _data_parallel(bucket_cap_mb=1e-4)
 
