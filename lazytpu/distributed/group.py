@@ -84,6 +84,11 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         self.works: list[Any] | None = None
         world.seconds[name] = seconds
 
+    def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
+        made = op(*arguments, self.key, self.members)
+        self.world.note(self.key)
+        return made
+
     # -- reductions
 
     def _reduced(self, tensor: torch.Tensor, options: Any) -> torch.Tensor:
@@ -92,7 +97,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
             return reductions.combined(kind, self._gathered(tensor))
         of_dtype = reductions.kind_of(kind, tensor.dtype)
         x = dense(reductions.before(kind, factor, tensor))
-        return reductions.after(kind, OPS.all_reduce(x, of_dtype, self.key, self.members), self.size())
+        return reductions.after(kind, self._record(OPS.all_reduce, x, of_dtype), self.size())
 
     @collective
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -120,7 +125,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         of_dtype = reductions.kind_of(kind, parts.dtype)
         real = [*shape, 2] if parts.is_complex() else list(shape)
         x = dense(reductions.before(kind, factor, parts))
-        made = OPS.reduce_scatter(x, of_dtype, real, self.key, self.members)
+        made = self._record(OPS.reduce_scatter, x, of_dtype, real)
         return reductions.after(kind, made, self.size())
 
     @collective
@@ -153,10 +158,10 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
 
     def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
         """[n, ...]: the tensor of each member; a complex one as pairs of real numbers."""
-        return OPS.all_gather(dense(tensor), self.key, self.members)
+        return self._record(OPS.all_gather, dense(tensor))
 
     def _sent(self, tensor: torch.Tensor, root: int) -> torch.Tensor:
-        return OPS.broadcast(dense(tensor), root, self.key, self.members)
+        return self._record(OPS.broadcast, dense(tensor), root)
 
     @collective
     def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -218,7 +223,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
         else:
             parts = output.new_zeros((self.size(), *output.shape))
         size = [*output.shape, 2] if output.is_complex() else list(output.shape)
-        put(output, OPS.scatter(dense(parts), root, size, self.key, self.members))
+        put(output, self._record(OPS.scatter, dense(parts), root, size))
         return recorded(outputs)
 
     @collective
@@ -237,7 +242,7 @@ class TpuGroup(PointToPoint, dist.ProcessGroup):
                 f"all_to_all_single without split sizes needs equal parts for {self.size()} members; the input has "
                 f"shape {list(input.shape)}, the output {list(output.shape)}"
             )
-        put(output, OPS.all_to_all(dense(input), self.key, self.members))
+        put(output, self._record(OPS.all_to_all, dense(input)))
         return recorded([output])
 
     alltoall_base = all_to_all_single  # pyright: ignore[reportAssignmentType]

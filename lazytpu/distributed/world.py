@@ -11,8 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+import traceback
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.recording.lines import call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
 from lazytpu.runtime import multiprocess
@@ -41,6 +43,7 @@ class World(Agreement):
         self.seconds: dict[str, float] = {}
         self._posted: Counter[str] = Counter()
         self._made: Counter[str] = Counter()
+        self._lines: defaultdict[str, deque[Any]] = defaultdict(deque)
         self._wanted: dict[str, int] = {}
         self._asked = threading.Event()
         self.control = Control(host, port, rank, token, self._want)
@@ -49,13 +52,18 @@ class World(Agreement):
     def post(self, calls: Sequence[Call]) -> Sequence[Callable[[], None]]:
         """As `Agreement` says; the calls of each group in one message."""
         if options.collectives == "trusted":
+            for call in calls:
+                self._lines[call.group].clear()
             return [partial(self._trust, call) for call in calls]
         waits: list[Callable[[], None]] = []
         batches: dict[str, list[Call]] = {}
-        for call in calls:
+        for shared in calls:
+            number = self._posted[shared.group]
+            self._posted[shared.group] += 1
+            lines = self._lines[shared.group]
+            call = replace(shared, line=str(lines.popleft())) if lines else shared
             batches.setdefault(call.group, []).append(call)
-            waits.append(partial(self._wait, call, self._posted[call.group]))
-            self._posted[call.group] += 1
+            waits.append(partial(self._wait, call, number))
         for group, batch in batches.items():
             self.control.post(group, batch[0].members, [(call.signature, call.line) for call in batch])
         return waits
@@ -70,6 +78,10 @@ class World(Agreement):
         broken = self.control.why_broken(call.group)
         if broken is not None:
             raise CollectiveError(f"{call.signature} at {call.line}: {broken}")
+
+    def note(self, group: str) -> None:
+        """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
+        self._lines[group].append(user_line())
 
     def posted(self, group: str) -> int:
         """How many collectives of a group this process has launched, or is about to."""
@@ -161,12 +173,18 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
 
 
 def _leave(process: int) -> None:
-    """At the end of the process: others may wait for what is recorded here."""
-    if WORLD is not None and os.getpid() == process:
-        try:
-            flush()
-        finally:
-            WORLD.control.close()
+    """At the end of the process: others may wait for what is recorded here. After an error nothing more is launched, and
+    they are told of a crash. If what is recorded cannot be launched, the exit status says so."""
+    if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
+        return
+    try:
+        flush()
+        WORLD.control.close()
+    except Exception:  # noqa: BLE001  (an error of a function at exit would leave the status 0)
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def own_address(master: str) -> str:

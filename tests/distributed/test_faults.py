@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -22,6 +23,13 @@ def test_a_mismatch_is_told_to_all_ranks(ranks: Ranks, what: str):
         for rank, signature in enumerate(SIGNATURES[what]):
             assert f"rank {rank}: {signature} at " in text
         assert text.count("cases/faults.py:") >= 3, "the lines of both ranks, and of this one"
+
+
+def test_the_line_is_that_of_this_call(ranks: Ranks):
+    """Though the record is shared with an earlier one."""
+    for text in ranks.run("faults", "two_lines"):
+        lines = [int(line) for line in re.findall(r"rank \d: all_reduce.* at \S*faults.py:(\d+)", text)]
+        assert lines[0] + 2 == lines[1]
 
 
 def test_a_rank_that_does_not_come_is_named(ranks: Ranks):

@@ -62,6 +62,20 @@ def mismatched(what: str) -> str:
     return text
 
 
+def two_lines() -> str:
+    """The same op at two lines, of which the second does not match."""
+    group: Any = dist.new_group([0, 1])
+    made, half = torch.ones(4, device="tpu"), torch.ones(2, device="tpu")
+    dist.all_reduce(made, group=group)
+    assert made.tolist() == [2.0] * 4
+    made = torch.ones(4, device="tpu")
+    if dist.get_rank() == 0:
+        dist.all_reduce(made, group=group)
+    else:
+        dist.all_reduce(half, group=group)
+    return _error(group, lambda rank, group: half if rank else made)
+
+
 def too_late() -> str:
     """Rank 1 does not come at all."""
     group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
