@@ -298,3 +298,22 @@ def trusted() -> None:
         mine = torch.ones(2, device="tpu")
         dist.all_reduce(mine)
         assert mine.tolist() == [2.0, 2.0]
+
+
+def modes() -> None:
+    """In each mode, and while programs are still being compiled."""
+    import lazytpu
+
+    rank = dist.get_rank()
+    settings: list[dict[str, Any]] = [{"mode": mode} for mode in ("lazy", "strict", "debug")]
+    for n, setting in enumerate([*settings, {"mode": "fused", "background_compile": 1e-6}]):
+        with lazytpu.options(**setting):
+            x = torch.arange(5.0 + n, device="tpu") + rank
+            y = (x * 3).sin()
+            dist.all_reduce(y)
+            z = y.exp().sum() + x.sum()
+            dist.all_reduce(z)
+            of_rank = [torch.arange(5.0 + n) + each for each in range(2)]
+            total = sum((x * 3).sin() for x in of_rank)
+            assert isinstance(total, torch.Tensor)
+            _check(z, 2 * total.exp().sum() + of_rank[0].sum() + of_rank[1].sum())
