@@ -37,6 +37,7 @@ class Options:
         "cache_dir",
         "cache_limit",
         "clusters",
+        "collectives",
         "compile_after_exit",
         "cpu_fallback",
         "debug",
@@ -101,6 +102,7 @@ class Options:
     """What happens at each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
     reason, or "raise" a RuntimeError with it instead of compiling."""
     recompile_budget: int
+    collectives: str
     """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
     optimizer's states, and those of another mode or setting do not count."""
 

@@ -34,6 +34,7 @@ class Values(TypedDict, total=False):
     cache_limit: int | str
     on_recompile: str
     recompile_budget: int
+    collectives: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,13 @@ _ALL = (
         "a whole number, at least 0",
         "how often a step may be compiled anew, not counting what warming up needs",
         readers.integer(0),
+    ),
+    Setting(
+        "collectives",
+        "checked",
+        "checked or trusted",
+        "whether ranks compare each collective before they launch it; trusted ranks that differ compute wrong values",
+        readers.one_of("checked", "trusted"),
     ),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}

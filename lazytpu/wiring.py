@@ -3,7 +3,7 @@ Only this module, the package's `__init__` and the rooms above the engine know b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.register import register as register_device
@@ -22,6 +22,21 @@ def register() -> None:
         from lazytpu.dynamo import routing  # which names the device
 
         routing.install()
+        _register_backend()
+
+
+def _register_backend() -> None:
+    """Tell torch.distributed of the backend "tpu". What makes its groups is imported when the first is made."""
+    import torch.distributed as dist
+
+    if dist.is_available():
+
+        def create(asked: Any, options: Any) -> Any:
+            from lazytpu.distributed.backend import create as create_group
+
+            return create_group(asked, start)
+
+        dist.Backend.register_backend("tpu", create, extended_api=True, devices=["tpu", "cpu"])
 
 
 def start() -> Engine:

@@ -33,6 +33,7 @@ from lazytpu.aten.scalars import PACKS, Packer, PackPlan
 from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.ir.builder import Builder
 from lazytpu.ir.location import place
+from lazytpu.ir.module import set_members
 from lazytpu.ir.types import dtype_of, shape_of, tensor_type
 from lazytpu.trace.settings import PRECISION
 from lazytpu.trace.trie import Number, Operand, Record
@@ -108,7 +109,11 @@ class Importer:
         function.arg_attrs = attributes
         unnamed = [DictionaryAttr({}) for _ in results[len(live) :]]
         function.res_attrs = ArrayAttr([*(_result_attributes(names.get(slot)) for slot in live), *unnamed])
-        return Imported(ModuleOp([function]), self.plan.packer(), checks)
+        module = ModuleOp([function])
+        for record in self.records:
+            if record.collective:  # the only one, and all there is
+                set_members(module, record.arguments["members"])
+        return Imported(module, self.plan.packer(), checks)
 
     def import_records(self) -> None:
         """Import all records. Raises ImportFailure."""

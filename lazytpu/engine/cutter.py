@@ -14,7 +14,8 @@ from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
-from lazytpu.engine.launching.stepwise import Stepwise
+from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, pieces_of
+from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
 from lazytpu.engine.metrics import Metrics
@@ -29,7 +30,7 @@ from lazytpu.trace.value import EMPTY, Value, again
 
 class Cutter:
     """Turns traces into results. `memory` reports what is alive, for errors; `user_line` is the line of the user's
-    script that runs now."""
+    script that runs now. `agreement` is how collectives wait for the other processes."""
 
     def __init__(
         self, compiler: Compiler, traces: Traces, memory: Callable[[], MemoryReport], user_line: Callable[[], Any]
@@ -42,6 +43,7 @@ class Cutter:
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line
+        self.agreement: Agreement = Alone()
         self._waited = 0.0  # metrics.wait_ms at the last cut
 
     def reset_metrics(self) -> None:
@@ -65,16 +67,20 @@ class Cutter:
         )
         metrics = self.metrics
         needed = live or (plan.checks and options.bounds_check)
-        program: Compiled | Job | None = plan.programs.get((live, dead)) if needed else None
+        program: Any = plan.programs.get((live, dead)) if needed else None
         hit = program is not None
         try:
-            if needed and program is None:
+            if plan.collective:
+                program, hit = self._pieces(plan, trace, live, dead)
+            elif needed and program is None:
                 program, hit = self._select(plan, trace, held, dead)
             metrics.records += state.edges
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
             self._waited = metrics.wait_ms
             if program is not None:
-                if isinstance(program, Job):
+                if plan.collective:
+                    self._run_in_pieces(program, plan, trace, held)
+                elif isinstance(program, Job):
                     self._run_meanwhile(program, plan, trace, held, dead)
                 else:
                     self._run(program, trace, held)
@@ -162,6 +168,60 @@ class Cutter:
                 value.buffer = by_slot[slot]
         self.inflight.keep_up()
 
+    def _pieces(
+        self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> tuple[list[tuple[Piece, Compiled | Job | None]], bool]:
+        """The pieces of a trace with collectives, each with its program, and whether all programs were there."""
+        pieces = plan.steps.get((live, dead))
+        if pieces is None:
+            records = trace.state.records()
+            pieces = plan.steps[live, dead] = pieces_of(plan, records, frozenset(live), frozenset(dead))
+        hit, found = True, list[tuple[Piece, Compiled | Job | None]]()
+        for piece in pieces:
+            state, key = piece.part.state, (piece.live, piece.dead)
+            own = self.traces.ended(state)
+            program: Compiled | Job | None = own.programs.get(key)
+            if program is None and not piece.idle:
+                part, known = Trace(state, NAMELESS, [], [], [], trace.begun, trace.mode), False
+                if piece.call is None:
+                    program, known = self._select(own, part, *key)
+                else:  # it has no way to run but its program
+                    program = own.programs[key] = self.compiler.compile(part, *key)
+                hit = hit and known
+            found.append((piece, program))
+        return found, hit
+
+    def _run_in_pieces(
+        self,
+        pieces: list[tuple[Piece, Compiled | Job | None]],
+        plan: CutPlan,
+        trace: Trace,
+        held: list[tuple[int, Value]],
+    ) -> None:
+        """Run a trace with collectives. Each of these waits for the other processes to be at the same one."""
+        arrivals = iter(self.agreement.post([piece.call for piece, _ in pieces if piece.call is not None]))
+        values = dict(held)
+        buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        for piece, program in pieces:
+            part = piece.part
+            if piece.call is not None:
+                next(arrivals)()
+            if program is not None:
+                inputs = [buffers[slot] for slot in part.inputs]
+                numbers = [trace.numbers[i] for i in part.numbers]
+                own = Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun, trace.mode)
+                made = [
+                    (slot, values.get(part.origins[slot]) or Value(layout, -1, -1, None, None))
+                    for slot, layout in zip(piece.live, piece.layouts, strict=True)
+                ]
+                if isinstance(program, Job):
+                    self._run_meanwhile(program, self.traces.ended(part.state), own, made, piece.dead)
+                else:
+                    self._run(program, own, made)
+                buffers.update((part.origins[slot], value.buffer) for slot, value in made)
+            for slot in piece.done_with:
+                buffers.pop(slot, None)
+
     def _run_meanwhile(
         self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> None:
@@ -180,9 +240,7 @@ class Cutter:
         if job.error is not None:
             raise again(job.error)
 
-    def _exhausted(
-        self, trace: Trace, held: list[tuple[int, Value]], program: Compiled | Job | None, error: Any
-    ) -> OutOfMemoryError:
+    def _exhausted(self, trace: Trace, held: list[tuple[int, Value]], program: Any, error: Any) -> OutOfMemoryError:
         MEMORY.exhausted += 1
-        ran = None if isinstance(program, Job) else program
+        ran = program if isinstance(program, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)

@@ -84,6 +84,15 @@ class Engine(EnginePort):
         MEMORY.reset_peak()
         TRAFFIC.reset()
 
+    def forget_programs(self) -> None:
+        """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""
+        for job in self.background.unfinished():
+            job.done.wait()
+        self.traces.forget_programs()
+        self.compiler.programs.clear()
+        self.packs.forget()
+        self._answers.forget()
+
     def memory(self) -> MemoryReport:
         """What is alive on the device."""
         programs = list(self.compiler.programs.values())

@@ -5,15 +5,19 @@ builtin.module attributes {lazytpu.replicas = 4 : i64, lazytpu.compile_options =
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, i64
 
 from lazytpu.ir.base import integer
 from lazytpu.ir.template import Param, from_attribute, to_attribute
+from lazytpu.ir.types import int_array, ints
 
 REPLICAS = "lazytpu.replicas"
 "Attribute of a module: the number of devices that it runs on, each with values of its own; absent for one."
+
+MEMBERS = "lazytpu.members"
+"Attribute of a module: the process that each of its devices belongs to; absent where that is not known yet."
 
 OPTIONS = "lazytpu.compile_options"
 "Attribute of a module: options by name, which are passed to XLA when it is compiled."
@@ -30,6 +34,18 @@ def replicas_of(module: ModuleOp) -> int:
 def set_replicas(module: ModuleOp, replicas: int) -> None:
     """Set the number of devices that a module runs on."""
     module.attributes[REPLICAS] = IntegerAttr(replicas, i64)
+
+
+def members_of(module: ModuleOp) -> tuple[int, ...]:
+    """The process that each device of a module belongs to; empty where that is not known."""
+    members = module.attributes.get(MEMBERS)
+    return () if members is None else ints(members)
+
+
+def set_members(module: ModuleOp, members: Sequence[int]) -> None:
+    """Set the processes that run a module together, each on one device."""
+    set_replicas(module, len(members))
+    module.attributes[MEMBERS] = int_array(members)
 
 
 def options_of(module: ModuleOp) -> dict[str, Option]:

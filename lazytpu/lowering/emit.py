@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, Module
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute
 
-from lazytpu.ir.module import options_of, replicas_of
+from lazytpu.ir.module import members_of, options_of, replicas_of
 from lazytpu.ir.types import type_of
 from lazytpu.lowering import (  # noqa: F401  (registers the rules of each family)
     attention,
@@ -61,6 +61,9 @@ def emit(module: ModuleOp, *, name: str = "lazytpu", platform: str | None = None
         replicas, options = replicas_of(module), options_of(module)
         if replicas > 1:
             module_options.set_replicas(stablehlo, replicas)
+        members = members_of(module)
+        if members:
+            module_options.set_members(stablehlo, members)
         if options:
             module_options.set_options(stablehlo, options)
         emission = Emission(stablehlo, platform, replicas)

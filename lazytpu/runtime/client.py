@@ -52,6 +52,8 @@ def client() -> Any:
     """
     if AIM:
         return AIM[0].client
+    if JOINED:
+        return JOINED[0]
     name = options.platform
     try:
         with _no_search_for_tpus(name), without_half_arithmetic():
@@ -96,6 +98,25 @@ def devices() -> list[Any]:
 AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu.runtime.topologies`
 
 
+distributed_client = _jax.get_distributed_runtime_client
+gloo_collectives = _jax.make_gloo_tcp_collectives
+make_cpu_client = xla_client.make_cpu_client
+JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`
+
+
+def use(joined: Any) -> None:
+    """Run everything on another client from now on."""
+    JOINED[:] = [joined]
+    for known in (client, _placement, result_handler):
+        known.cache_clear()
+
+
+def devices_of(processes: Sequence[int]) -> list[Any]:
+    """The first device of each of these processes. Its id says nothing: XLA numbers those of process 1 from 2048."""
+    first = {device.process_index: device for device in reversed(client().devices())}
+    return [first[process] for process in processes]
+
+
 def device_list(count: int, among: Sequence[Any] = ()) -> Any:
     """The first `count` devices, or of those `among` them, as `compile` of a client takes them."""
     return _jax.DeviceList(tuple((among or devices())[:count]))
@@ -125,19 +146,35 @@ def module_bytecode(module: ir.Module) -> bytes:
 # ---- compiling
 
 
-def compile_module(module: ir.Module, *, name: str = "program", device: int = 0, options: Options = None) -> Executable:
-    """Compile a StableHLO (and CHLO) module with a public `@main` for one device.
+def compile_module(
+    module: ir.Module,
+    *,
+    name: str = "program",
+    device: int = 0,
+    options: Options = None,
+    members: Sequence[int] = (),
+) -> Executable:
+    """Compile a StableHLO (and CHLO) module with a public `@main` for one device, or for one of each of the processes
+    `members`, which are its replicas in that order.
 
     `options` are XLA's debug options by name, such as `{"xla_dump_to": "/tmp/dump"}`.
 
     Raises:
         CompileError: XLA refused the module; `name` is what the message calls it.
     """
-    _, device_list, _ = _placement(device)
+    devices, chosen = _target(device, options, members)
     try:
-        return client().compile_and_load(module, device_list, compile_options(device, options))
+        return client().compile_and_load(module, devices, chosen)
     except (XlaError, ValueError) as error:
         raise compile_error(name, str(error)) from error
+
+
+def _target(device: int, options: Options, members: Sequence[int]) -> tuple[Any, Any]:
+    """The devices and options of a program for one device, or for one of each of the processes `members`."""
+    if not members:
+        return _placement(device)[1], compile_options(device, options)
+    among = devices_of(members)
+    return device_list(len(among), among), compile_options(0, options, 1, len(among), among)
 
 
 def compile_options(
@@ -182,16 +219,16 @@ def serialize(executable: Executable) -> bytes | None:
         return None
 
 
-def deserialize(data: bytes, *, device: int = 0, options: Options = None) -> Executable:
+def deserialize(data: bytes, *, device: int = 0, options: Options = None, members: Sequence[int] = ()) -> Executable:
     """The executable of `serialize`, loaded on a device, with the options it was compiled with. XLA looks at the bytes
     hardly at all before it runs them as code: they must be those that `serialize` gave, in this same environment.
 
     Raises:
         LoadError: XLA refused them.
     """
-    _, device_list, _ = _placement(device)
+    devices, chosen = _target(device, options, members)
     try:
-        return client().deserialize_executable(data, device_list, compile_options(device, options))
+        return client().deserialize_executable(data, devices, chosen)
     except (XlaError, RuntimeError, ValueError) as error:
         raise LoadError(str(error)) from error
 

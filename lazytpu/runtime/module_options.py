@@ -5,13 +5,15 @@ A pass that needs an option of the compiler for what it made writes it on the mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lazytpu.runtime.mlir import ir
 
 OPTIONS = "lazytpu.compile_options"
 "The attribute that holds options by name: truth values, integers and words."
 REPLICAS = "mhlo.num_replicas"
+MEMBERS = "lazytpu.members"
+"The attribute that says in which process each replica is; absent where that is not known yet."
 
 Option = bool | int | str
 
@@ -44,6 +46,17 @@ def replicas_of(module: ir.Module) -> int:
     """On how many devices a module runs at once, each with values of its own."""
     attributes = module.operation.attributes
     return ir.IntegerAttr(attributes[REPLICAS]).value if REPLICAS in attributes else 1
+
+
+def set_members(module: ir.Module, members: Sequence[int]) -> None:
+    """Say in which process each replica of a module is, in its context."""
+    module.operation.attributes[MEMBERS] = ir.DenseI64ArrayAttr.get(list(members))
+
+
+def members_of(module: ir.Module) -> tuple[int, ...]:
+    """The process of each replica; empty for a module that runs by itself."""
+    attributes = module.operation.attributes
+    return tuple(ir.DenseI64ArrayAttr(attributes[MEMBERS])) if MEMBERS in attributes else ()
 
 
 def _attribute(option: Option) -> ir.Attribute:

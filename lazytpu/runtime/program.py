@@ -10,24 +10,25 @@ from lazytpu.runtime.client import Array, Executable
 from lazytpu.runtime.errors import RunError, run_error
 from lazytpu.runtime.layouts import Layouts, layouts_of
 from lazytpu.runtime.mlir import ir
-from lazytpu.runtime.module_options import options_of
+from lazytpu.runtime.module_options import members_of, options_of
 from lazytpu.runtime.signature import Signature, signature
 
 
 class Program:
-    """An executable on one device.
+    """An executable on one device, or on one of each of several processes.
 
     Running it is asynchronous: the results are arrays at once, and their values come when the device gets there. A
     `Program` never changes after it is made, so threads may share it.
 
     Attributes: `name` (for messages), `signature` (dtypes and shapes of arguments and results, donated positions),
     `memory` (bytes by XLA's own analysis), `layouts` (of arguments and results that do not lie by default; None when
-    all do), `executable`, `key` (its name in the cache, None for one that is not).
+    all do), `executable`, `key` (its name in the cache, None for one that is not),
+    `members` (the processes that run it together, each one replica; empty for a program that runs by itself).
     """
 
     __slots__ = (
-        "__weakref__", "_checked", "_execute", "_handlers", "executable", "key", "layouts", "memory", "name",
-        "signature",
+        "__weakref__", "_checked", "_execute", "_handlers", "executable", "key", "layouts", "members", "memory",
+        "name", "signature",
     )  # fmt: skip
 
     def __init__(
@@ -38,8 +39,10 @@ class Program:
         name: str = "program",
         device: int = 0,
         key: str | None = None,
+        members: tuple[int, ...] = (),
     ) -> None:
         self.key = key
+        self.members = members
         self.executable = executable
         self.signature = signature
         self.name = name
@@ -67,8 +70,9 @@ class Program:
         with module.context:
             of_module = signature(module)
             options = {**options_of(module), **(options or {})}
-        executable = client.compile_module(module, name=name, device=device, options=options)
-        return cls(executable, of_module, name=name, device=device, key=key)
+            members = members_of(module)
+        executable = client.compile_module(module, name=name, device=device, options=options, members=members)
+        return cls(executable, of_module, name=name, device=device, key=key, members=members)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Runs the program; the arrays at `signature.donated` are gone afterwards. They must lie as `layouts` says:

@@ -2,8 +2,8 @@
 
 A library may read what it computed itself, such as a mask of positions, to decide what to do next. A read of such a
 value cuts nothing, and the second time it launches nothing and waits for nothing. A constant depends only on numbers,
-on memory that nothing has written, and on constants that were read before; not on data of the device, and not on random
-numbers. Run-time numbers are part of the key under which it is remembered, by their bits.
+on memory that nothing has written, and on constants that were read before; not on data of the device or of other
+processes, and not on random numbers. Run-time numbers are part of the key under which it is remembered, by their bits.
 
 At its first read a constant is computed beside the trace, whose program may compute it again. So only cheap values
 count as constants, and only a few per trace: a loop that computes with constants alone and reads in each iteration
@@ -96,7 +96,7 @@ def _find(state: State, slot: int) -> Constant | None:
         produced = set(record.out_slots).union(*record.written.values())
         if not needed.isdisjoint(produced):
             size += sum(prod(layout.shape) for layout in record.outs if layout is not None)
-            if record.rng is not None or len(chosen) == RECORDS:
+            if record.rng is not None or record.collective or len(chosen) == RECORDS:
                 return None
             chosen.append(record)
             needed -= produced

@@ -17,6 +17,7 @@ LIMIT: Final = "size limit"
 IDLE: Final = "device idle"
 THREAD: Final = "another thread reads"
 MODE: Final = "mode changed"
+PEER: Final = "other ranks"
 
 REMEMBERED: Final = 64  # cuts, per recorder
 

@@ -7,6 +7,8 @@
   of one program and inputs of the next, and two passes of one graph, as `gradcheck` compares them, would round
   differently.
 
+- Collectives run in the order in which they were recorded, so one that a value depends on brings those before it.
+
 A record without results checks values; it runs with the next read, whatever that reads. The rest becomes a trace of
 its own, on which recording continues. The read of a constant runs no part of the trace (see constants.py).
 """
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.trace.extract import Extracted, Slots, closure, extract
-from lazytpu.trace.trie import State
+from lazytpu.trace.trie import Record, State
 from lazytpu.trace.value import EMPTY, Layout, Value
 
 
@@ -51,6 +53,8 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     else:
         checks = {i for i, record in enumerate(records) if record.checks}
         chosen = closure(records, {maker} | checks, known).union(range(left))
+        if state.collective:
+            chosen = _in_order(records, chosen, known)
         if any(record.in_backward for i, record in enumerate(records) if i not in chosen):
             return None
     others = [i for i in range(len(records)) if i not in chosen]
@@ -69,6 +73,13 @@ def split(state: State, slot: int, left: int, boundary: int) -> Split | None:
     ]
     both = set(first.sources) & set(rest.sources)
     return Split(first, rest, tuple(computed), tuple([i for i in range(state.inputs) if i in both]))
+
+
+def _in_order(records: Sequence[Record], chosen: set[int], known: Slots) -> set[int]:
+    """`chosen`, and the collectives before the last of them, with what those depend on (R8)."""
+    collectives = [i for i, record in enumerate(records) if record.collective]
+    last = max((i for i in collectives if i in chosen), default=-1)
+    return closure(records, chosen.union(i for i in collectives if i < last), known)
 
 
 def _ancestor(state: State, depth: int) -> State:

@@ -65,6 +65,11 @@ class Record:
         """Whether it has no result: it checks values, or marks a position."""
         return not self.out_slots and not self.written
 
+    @property
+    def collective(self) -> bool:
+        """Whether other processes take part: it names its `members`."""
+        return "members" in self.arguments
+
 
 class Nowhere:
     """In place of a state's expected child when it has none: no edge leads to it."""
@@ -88,8 +93,8 @@ class State:
     because an evaluation goes on in another way. `in_graph` says whether autograd kept a record up to here when it was
     made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
     offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
-    whether a record up to here has no result. `constants` says for the slots that were read here how each is computed
-    from constants, None if it is not (see constants.py).
+    whether a record up to here has no result, `collective` whether one is a collective. `constants` says for the slots
+    that were read here how each is computed from constants, None if it is not (see constants.py).
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -100,6 +105,7 @@ class State:
         "boxed",
         "branches",
         "checks",
+        "collective",
         "constants",
         "copies",
         "depth",
@@ -158,6 +164,7 @@ class State:
         self.copies: set[tuple[Any, ...]] | tuple[()] = ()
         self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
+        self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
@@ -199,7 +206,8 @@ class CutPlan:
     compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py)."""
+    splits of the trace by host reads (see reads.py). A trace with a `collective` is run in pieces, and these are its
+    steps."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -208,6 +216,7 @@ class CutPlan:
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     checks: bool = False
+    collective: bool = False
 
     @property
     def known(self) -> bool:
@@ -227,4 +236,4 @@ class CutPlan:
             results.extend(record.out_slots)
             for slots in record.written.values():
                 results.extend(slots)
-        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks)
+        return CutPlan(tuple(inputs), tuple(sorted(results)), checks=checks, collective=state.collective)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 HEAVY = ("jax", "jaxlib", "xdsl", "networkx", "rich")
-ROOMS = tuple(f"lazytpu.{room}" for room in ("aten", "engine", "ir", "lowering", "passes", "runtime"))
+ROOMS = tuple(f"lazytpu.{room}" for room in ("aten", "distributed", "engine", "ir", "lowering", "passes", "runtime"))
 
 
 def run(code: str, **environment: str) -> str:

@@ -41,7 +41,8 @@ MAY_IMPORT = {
     # the engine is given to it by `wiring`
     "frontend": {"collection", "interrupts", "options", "ports", "settings", "trace"},
     "dynamo": {"frontend", "trace"},
-    "wiring": {"dynamo", "engine", "frontend", "options"},
+    "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
+    "wiring": {"distributed", "dynamo", "engine", "frontend", "options"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},
     "pallas": {"frontend", "kernels"},
     "interop": {"kernels", "pallas"},

@@ -27,6 +27,10 @@ class Packs:
         arrays = list(self._arrays.values())
         return Amount(sum(array.nbytes for array in arrays), len(arrays))
 
+    def forget(self) -> None:
+        """Send all of them anew: the device is another one."""
+        self._arrays.clear()
+
     def upload(self, pack: np.ndarray[Any, Any]) -> Any:
         """The device array of a 1-D pack."""
         if pack.nbytes > SMALL:

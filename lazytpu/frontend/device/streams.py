@@ -33,15 +33,6 @@ def synchronize() -> None:
         activation.engine().wait()
 
 
-def launch() -> None:
-    """Run what every thread recorded, without waiting."""
-    from lazytpu.frontend.recording.tensors import recorders
-
-    place = call_site()
-    for recorder in recorders():
-        recorder.cut(SYNC, place)
-
-
 class TpuEvent(NativeEvent):
     """A point in the device's queue: what `torch.Event("tpu")` gives.
 
@@ -62,9 +53,7 @@ class TpuEvent(NativeEvent):
         if self._timing:
             synchronize()
             self._seconds = time.perf_counter()
-        else:
-            launch()
-        self._recorded = True
+        self._recorded = True  # it ends no trace: FSDP records a dozen in each step, and waits on none from the host
 
     def wait(self, stream: torch.Stream | None = None) -> None:
         """Nothing to do: what comes later in the queue runs later."""

@@ -127,12 +127,13 @@ def _compile(module: ir.Module, key: str, name: str, device: int) -> Obtained:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """An executable, and what its entry, of so many bytes, says of it."""
+    """An executable, and what its entry, of so many bytes, says of it; `members` as of a `Program`."""
 
     executable: client.Executable
     signature: Signature
     name: str
     size: int
+    members: tuple[int, ...]
 
 
 def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool = False) -> Program | None:
@@ -149,7 +150,8 @@ def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool =
     if ahead is not None:
         ahead.used(key, loaded.size)
     TRAFFIC.note(hit=not compiled)
-    return Program(loaded.executable, loaded.signature, name=name or loaded.name, device=device, key=key)
+    named, members = name or loaded.name, loaded.members
+    return Program(loaded.executable, loaded.signature, name=named, device=device, key=key, members=members)
 
 
 def _load(key: str, device: int = 0) -> _Loaded | None:
@@ -162,11 +164,12 @@ def _load(key: str, device: int = 0) -> _Loaded | None:
         if not host_functions.available(entry.about["functions"]):
             return None  # as good as ever, for processes that have registered them
         signature = from_json(entry.about["signature"])
-        executable = client.deserialize(entry.payload, device=device, options=OPTIONS)
+        members = tuple(entry.about.get("members", ()))
+        executable = client.deserialize(entry.payload, device=device, options=OPTIONS, members=members)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
         return None
-    return _Loaded(executable, signature, str(entry.about.get("name")), len(entry.payload))
+    return _Loaded(executable, signature, str(entry.about.get("name")), len(entry.payload), members)
 
 
 _AHEAD: list[Foreseen[_Loaded]] = []  # of this process: one, or none
@@ -198,7 +201,10 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
     payload = client.serialize(program.executable)
     if payload is None:
         return False
-    stored = store().put(KIND, key, payload, describe(program.name, program.signature, functions, compile_ms))
+    about = describe(program.name, program.signature, functions, compile_ms)
+    if program.members:
+        about["members"] = list(program.members)
+    stored = store().put(KIND, key, payload, about)
     ahead = _foreseen()
     if stored and ahead is not None:
         ahead.used(key, len(payload))

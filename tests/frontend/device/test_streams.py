@@ -25,7 +25,6 @@ WAITS: dict[str, Callable[[], object]] = {
     "stream": lambda: torch.Stream(device="tpu").synchronize(),
     "stream query": lambda: torch.Stream("tpu:0").query(),
     "current stream": lambda: torch.accelerator.current_stream().synchronize(),
-    "recorded event": lambda: torch.Event("tpu").record(),
     "timed event": lambda: torch.Event("tpu", enable_timing=True).record(),
     "event of a stream": lambda: torch.Stream(device="tpu").record_event().synchronize(),
 }

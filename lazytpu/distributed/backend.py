@@ -1,0 +1,50 @@
+"""Makes the process groups that `torch.distributed` asks the backend "tpu" for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+
+from lazytpu.distributed import data_parallel, fsdp
+from lazytpu.distributed.group import TpuGroup
+from lazytpu.distributed.world import own_address, world
+from lazytpu.engine.engine import Engine
+
+
+def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
+    """A group of processes. `asked` has the store, the ranks and the timeout, and `start` gives the engine; the first
+    group joins the job, and waits for all of it.
+
+    Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than the CPU.
+    """
+    members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
+    seconds = asked.timeout.total_seconds()
+    default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
+    rank, size = default or (asked.group_rank, asked.group_size)
+    job = world(asked.store, rank, size, seconds, start)
+    fsdp.install()
+    data_parallel.install()
+    host = _gloo(asked)
+    return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
+
+
+def _gloo(asked: Any) -> Any:
+    """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
+    options._devices = [gloo.create_device(hostname=address)]
+    options._timeout = asked.timeout
+    store = PrefixStore("host", asked.store)
+    group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
+    kind = dist.ProcessGroup.BackendType.GLOO
+    group._set_default_backend(kind)
+    backend = gloo(store, asked.group_rank, asked.group_size, options)
+    backend._set_sequence_number_for_group()
+    group._register_backend(torch.device("cpu"), kind, backend)
+    return group

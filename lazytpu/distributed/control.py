@@ -1,0 +1,110 @@
+"""This rank's side of the control plane (see `helper`): what it posts, and what it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from lazytpu.interrupts import interruptible
+
+
+class CollectiveError(RuntimeError):
+    """The ranks of a group cannot go on together: one is gone, came too late, or called something else."""
+
+
+class Control:
+    """The connection to the helper. `wanted` is called, on a thread of this class, when others have waited for this
+    rank in the next collective of a group."""
+
+    def __init__(self, host: str, port: int, rank: int, token: str, wanted: Callable[[str, int], None]):
+        self.rank = rank
+        self._socket = socket.create_connection((host, port), timeout=30)
+        self._socket.settimeout(None)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._agreed: dict[str, int] = {}
+        self._broken: dict[str, str] = {}
+        self._lost: str | None = None
+        self._wanted = wanted
+        self._send({"hello": rank, "token": token})
+        threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
+
+    def _send(self, message: Any) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError as error:
+            raise CollectiveError(f"the helper process of this job is gone ({error}): start the job again") from error
+
+    def _listen(self) -> None:
+        try:
+            with self._socket.makefile("rb") as lines:
+                for line in lines:
+                    self._told(json.loads(line))
+        except OSError:
+            pass  # closed, by either side: what waits is told below
+        with self._changed:
+            self._lost = "the helper process of this job is gone: start the job again"
+            self._changed.notify_all()
+
+    def _told(self, message: Any) -> None:
+        if "wanted" in message:
+            self._wanted(message["wanted"], message["number"])
+            return
+        with self._changed:
+            if "agreed" in message:
+                self._agreed[message["agreed"]] = message["count"]
+            elif "broken" in message:
+                self._broken[message["broken"]] = message["text"]
+            self._changed.notify_all()
+
+    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
+        """Say which collectives of a group this rank launches next: the (signature, source line) of each."""
+        self._send({"post": {"group": group, "members": list(members), "calls": list(calls)}})
+
+    def wait(self, group: str, number: int, seconds: float) -> None:
+        """Wait until all members have posted the same collective of that number.
+
+        Raises CollectiveError when they have not, or not within so many seconds.
+        """
+        end = time.monotonic() + seconds
+        gave_up = False
+        while not self._is_agreed(group, number, end - time.monotonic()):
+            if gave_up:
+                raise CollectiveError(f"no answer in collective {number} of group {group!r} within {seconds:g} s")
+            self._send({"give_up": {"group": group, "seconds": seconds}})
+            gave_up, end = True, time.monotonic() + 5
+
+    @interruptible
+    def _is_agreed(self, group: str, number: int, seconds: float) -> bool:
+        """Whether it is, after waiting for that at most so many seconds."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._agreed.get(group, 0) > number or group in self._broken or self._lost, max(0.0, seconds)
+            )
+            if self._agreed.get(group, 0) > number:
+                return True
+            text = self._broken.get(group) or self._lost
+        if text is not None:
+            raise CollectiveError(text)
+        return False
+
+    def why_broken(self, group: str) -> str | None:
+        """What is known to have broken a group."""
+        with self._changed:
+            return self._broken.get(group) or self._lost
+
+    def close(self) -> None:
+        """Say, at the end of the process, that this is no crash. The connection ends with the process, and not before:
+        the helper takes it for the life of this rank."""
+        os.dup(self._socket.fileno())
+        with suppress(CollectiveError):  # then the helper is gone, and nobody is left to be told
+            self._send({"bye": self.rank})

@@ -1,0 +1,72 @@
+"""DistributedDataParallel with unused parameters or a static graph.
+
+Its reducer, in C++, copies a table of what was used through pinned memory, of which torch asks an allocator that a
+device in Python cannot have (torch 2.13). So in a process with such a model, memory of the CPU that is to be pinned is
+plain memory, which is as good here: copies to the device take a snapshot at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from lazytpu.frontend.ops.library import replace_kernel
+from lazytpu.frontend.recording.tensors import extent
+
+_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_pinned: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # by their ids
+_installed = False
+
+
+def _empty_strided(
+    size: list[int],
+    stride: list[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """aten::empty_strided on the CPU."""
+    made = torch.empty(extent(tuple(size), tuple(stride)), dtype=dtype, device="cpu").as_strided(size, stride)
+    if pin_memory:
+        _pinned[id(made)] = made
+    return made
+
+
+def _is_pinned(tensor: torch.Tensor, device: torch.device | None = None) -> bool:
+    """aten::is_pinned on the CPU."""
+    return _pinned.get(id(tensor)) is tensor
+
+
+def _pin() -> None:
+    if not _libraries:
+        library = torch.library.Library("aten", "IMPL")
+        replace_kernel(library, "empty_strided", _empty_strided, "CPU")
+        replace_kernel(library, "is_pinned", _is_pinned, "CPU")
+        _libraries.append(library)
+
+
+def install() -> None:
+    """Look at each DistributedDataParallel that is made."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    init: Any = DistributedDataParallel._ddp_init_helper
+    set_static: Any = DistributedDataParallel._set_static_graph
+
+    def ddp_init_helper(self: Any, parameters: Any, sparse: Any, names: Any, static_graph: bool) -> Any:
+        if (static_graph or self.find_unused_parameters) and any(p.device.type == "tpu" for p in parameters):
+            _pin()
+        return init(self, parameters, sparse, names, static_graph)
+
+    def set_static_graph(self: Any) -> Any:
+        _pin()
+        return set_static(self)
+
+    DistributedDataParallel._ddp_init_helper = ddp_init_helper
+    DistributedDataParallel._set_static_graph = set_static_graph

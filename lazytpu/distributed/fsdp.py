@@ -1,0 +1,63 @@
+"""FSDP on the device: the op whose way of saving memory costs a program per rank, and how modules on the CPU move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.ops.library import replace_kernel
+from lazytpu.frontend.torch_private import swap_tensor_impl
+
+_libraries: list[torch.library.Library] = []  # a library's registrations end with it
+_installed = False
+
+
+def _copy_in(
+    inputs: list[torch.Tensor], output: torch.Tensor, sizes: list[int], numel: int, rank: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """fsdp::all_gather_copy_in: what this rank sends, in memory of its own. torch's own writes it into this rank's part
+    of `output`, whose place is another on each rank; here the gather makes its own output."""
+    with torch.no_grad():
+        return torch.cat([each.reshape(-1) for each in inputs]), output
+
+
+def _become(tensor: torch.Tensor, device: torch.device) -> None:
+    """Move a parameter or buffer of the CPU; the object stays."""
+    moved = tensor.detach().to(device)
+    if isinstance(tensor, torch.nn.Parameter):
+        moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
+    swap_tensor_impl(tensor, moved)
+
+
+def _move(module: Any) -> None:
+    """torch's own assigns to `.data`, which refuses a tensor of another kind of device."""
+    native = module._move_states_to_device
+
+    def move(params: list[torch.Tensor], buffers: list[torch.Tensor], device: torch.device | None) -> None:
+        if device is not None and device.type == "tpu":
+            for tensor in (*params, *buffers):
+                if tensor.device.type == "cpu":
+                    grad, tensor.grad = tensor.grad, None
+                    _become(tensor, device)
+                    tensor.grad = None if grad is None else grad.to(device)
+        native(params, buffers, device)
+
+    module._move_states_to_device = move
+
+
+def _replace(module: Any) -> None:
+    library = torch.library.Library("fsdp", "IMPL")
+    replace_kernel(library, "all_gather_copy_in", _copy_in)
+    _libraries.append(library)
+
+
+def install() -> None:
+    """Hook FSDP when it is imported, since it registers its own kernel then."""
+    global _installed
+    if not _installed:
+        _installed = True
+        when_imported("torch.distributed.fsdp._init_utils", _move)
+        when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
+        when_imported("torch.distributed.fsdp._fully_shard._fsdp_collectives", _replace)

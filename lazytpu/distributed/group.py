@@ -1,0 +1,316 @@
+"""The process group "tpu": collectives of device tensors are recorded, and CPU tensors go to a gloo group inside it.
+
+Nothing runs at a call: a collective is a record like any op, its handle needs no waiting, and what is between two
+collectives stays one program. Tensors may have any layout; what is sent is dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from lazytpu.distributed import reductions
+from lazytpu.distributed.ops import OPS
+from lazytpu.distributed.point_to_point import PointToPoint
+from lazytpu.distributed.work import recorded
+from lazytpu.distributed.world import World, flush
+from lazytpu.frontend.recording.tensors import is_natural, value_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's elements as one that covers its storage, row-major: itself, if it does."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if tensor.is_contiguous() and is_natural(tensor, value_of(tensor).layout):
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def put(target: torch.Tensor, made: torch.Tensor) -> None:
+    """Write what a collective made into a tensor of as many elements. If the tensor covers its storage, that takes over
+    the value; nothing is copied."""
+    target = target.detach()
+    if target.is_complex() and not made.is_complex():
+        target = torch.view_as_real(target)
+    value = value_of(made)
+    if is_natural(target, value_of(target).layout) and is_natural(made, value.layout):
+        if value.layout is value_of(target).layout:
+            storage: Any = target.untyped_storage()
+            storage._value = value
+            return
+    target.copy_(made.reshape(target.shape))
+
+
+def _on_device(tensors: Any) -> bool:
+    while isinstance(tensors, list | tuple):
+        if not tensors:
+            return False
+        tensors = tensors[0]
+    return tensors.device.type == "tpu"
+
+
+def collective(method: F) -> F:
+    """A method for device tensors; calls with tensors of the CPU go to gloo's method of that name."""
+
+    @wraps(method)
+    @torch.no_grad()
+    def call(self: TpuGroup, *args: Any, **kwargs: Any) -> Any:
+        if any(_on_device(argument) for argument in args[:2] if isinstance(argument, list | torch.Tensor)):
+            return method(self, *args, **kwargs)
+        flush()
+        return getattr(self.host, method.__name__)(*args, **kwargs)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+class TpuGroup(PointToPoint, dist.ProcessGroup):
+    """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
+    them."""
+
+    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, seconds: float, host: Any):
+        dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
+        self.world = world
+        self.members = list(members)
+        self.key = name
+        self.named = self.described = ""
+        self.host = host
+        self.works: list[Any] | None = None
+        world.seconds[name] = seconds
+
+    def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
+        made = op(*arguments, self.key, self.members)
+        self.world.note(self.key)
+        return made
+
+    # -- reductions
+
+    def _reduced(self, tensor: torch.Tensor, options: Any) -> torch.Tensor:
+        kind, factor = reductions.reduce_op(options)
+        if reductions.is_bitwise(kind):
+            return reductions.combined(kind, self._gathered(tensor))
+        of_dtype = reductions.kind_of(kind, tensor.dtype)
+        x = dense(reductions.before(kind, factor, tensor))
+        return reductions.after(kind, self._record(OPS.all_reduce, x, of_dtype), self.size())
+
+    @collective
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        for tensor in tensors:
+            put(tensor, self._reduced(tensor, opts))
+        return recorded(tensors)
+
+    @collective
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        return self.allreduce(tensors, opts)
+
+    @collective
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        for tensor in tensors:
+            reduced = self._reduced(tensor, opts)
+            if self.rank() == opts.rootRank:
+                put(tensor, reduced)
+        return recorded(tensors)
+
+    def _scattered(self, parts: torch.Tensor, shape: Sequence[int], options: Any) -> torch.Tensor:
+        """This member's part, of that shape, of the reduction of `parts`."""
+        kind, factor = reductions.reduce_op(options)
+        if reductions.is_bitwise(kind):
+            return self._reduced(parts, options).reshape(self.size(), -1)[self.rank()].reshape(shape)
+        of_dtype = reductions.kind_of(kind, parts.dtype)
+        real = [*shape, 2] if parts.is_complex() else list(shape)
+        x = dense(reductions.before(kind, factor, parts))
+        made = self._record(OPS.reduce_scatter, x, of_dtype, real)
+        return reductions.after(kind, made, self.size())
+
+    @collective
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
+        self._check_parts(input, output, "input")
+        put(output, self._scattered(input, output.shape, opts))
+        return recorded([output])
+
+    _reduce_scatter_base = reduce_scatter_single  # pyright: ignore[reportAssignmentType]
+
+    @collective
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, each in zip(outputs, inputs, strict=True):
+            self.reduce_scatter_single(output, each, opts)
+        return recorded(outputs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # pyright: ignore[reportAssignmentType]
+
+    @collective
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, parts in zip(outputs, inputs, strict=True):
+            if len({part.shape for part in parts}) == 1:
+                put(output, self._scattered(torch.stack(list(parts)), output.shape, opts))
+            else:  # each member's part has a size of its own
+                reduced = [self._reduced(part, opts) for part in parts]
+                put(output, reduced[self.rank()])
+        return recorded(outputs)
+
+    # -- copies
+
+    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """[n, ...]: the tensor of each member; a complex one as pairs of real numbers."""
+        return self._record(OPS.all_gather, dense(tensor))
+
+    def _sent(self, tensor: torch.Tensor, root: int) -> torch.Tensor:
+        return self._record(OPS.broadcast, dense(tensor), root)
+
+    @collective
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
+        root = 0 if opts is None else opts.rootRank
+        for tensor in tensors:
+            put(tensor, self._sent(tensor, root))
+        return recorded(tensors)
+
+    @collective
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
+        self._check_parts(output, input, "output")
+        put(output, self._gathered(input))
+        return recorded([output])
+
+    _allgather_base = all_gather_single
+
+    @collective
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, each in zip(outputs, inputs, strict=True):
+            self.all_gather_single(output, each, opts)
+        return recorded(outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # pyright: ignore[reportAssignmentType]
+
+    @collective
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for parts, each in zip(outputs, inputs, strict=True):
+            if len({part.shape for part in parts}) == 1:
+                for part, made in zip(parts, self._gathered(each), strict=True):
+                    put(part, made)
+            else:  # each member's part has a size of its own
+                for root, part in enumerate(parts):
+                    put(part, self._sent(each if root == self.rank() else part, root))
+        return recorded([part for parts in outputs for part in parts])
+
+    @collective
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for i, each in enumerate(inputs):
+            self.allgather([[parts[i] for parts in outputs]], [each], opts)
+        return recorded([part for parts in outputs for part in parts])
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """All members get the tensors, and the root keeps them."""
+        if not _on_device(inputs):
+            flush()
+            return self.host.gather(outputs, inputs, opts)
+        with torch.no_grad():
+            gathered = self._gathered(inputs[0])
+            for parts in outputs if self.rank() == opts.rootRank else ():
+                for part, made in zip(parts, gathered, strict=True):
+                    put(part, made)
+        return recorded([part for parts in outputs for part in parts])
+
+    @collective
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        output, root = outputs[0], opts.rootRank
+        if self.rank() == root:
+            parts = torch.stack(list(inputs[0]))
+        else:
+            parts = output.new_zeros((self.size(), *output.shape))
+        size = [*output.shape, 2] if output.is_complex() else list(output.shape)
+        put(output, self._record(OPS.scatter, dense(parts), root, size))
+        return recorded(outputs)
+
+    @collective
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_sizes: list[int],
+        input_sizes: list[int],
+        opts: Any = None,
+    ) -> Any:
+        if output_sizes or input_sizes:  # how others split theirs cannot be known here
+            return self.exchange(output, input, output_sizes, input_sizes)
+        if input.shape[0] % self.size() or output.numel() != input.numel():
+            raise ValueError(
+                f"all_to_all_single without split sizes needs equal parts for {self.size()} members; the input has "
+                f"shape {list(input.shape)}, the output {list(output.shape)}"
+            )
+        put(output, self._record(OPS.all_to_all, dense(input)))
+        return recorded([output])
+
+    alltoall_base = all_to_all_single  # pyright: ignore[reportAssignmentType]
+
+    @collective
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Any:
+        return self.exchange_lists(outputs, inputs)
+
+    def _check_parts(self, whole: torch.Tensor, part: torch.Tensor, name: str) -> None:
+        if whole.dtype != part.dtype:
+            raise TypeError(f"input and output must have one dtype; they have {part.dtype} and {whole.dtype}")
+        if whole.numel() != part.numel() * self.size():
+            raise ValueError(
+                f"{name} must have {self.size()} times as many elements as the other tensor; they have shapes "
+                f"{list(whole.shape)} and {list(part.shape)}"
+            )
+
+    # -- what torch asks of a group
+
+    def getBackendName(self) -> str:
+        return "tpu"
+
+    @property
+    def group_name(self) -> Any:
+        return self.named
+
+    def _set_group_name(self, name: Any) -> None:
+        self.named = name
+
+    def getGroupName(self) -> str:
+        return self.named
+
+    @property
+    def group_desc(self) -> str:
+        return self.described
+
+    def _set_group_desc(self, desc: str) -> None:
+        self.described = desc
+
+    def getGroupDesc(self) -> str:
+        return self.described
+
+    @property
+    def supports_splitting(self) -> bool:
+        return False
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return True
+
+    def _set_sequence_number_for_group(self) -> None:
+        """The control plane counts."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.world.posted(self.key)
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self.host._get_backend(device) if torch.device(device).type == "cpu" else self
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("tpu"), torch.device("cpu")]
+
+    def set_timeout(self, timeout: Any) -> None:
+        self.world.seconds[self.key] = timeout.total_seconds()
+
+    def shutdown(self) -> None:
+        flush()
+
+    def abort(self) -> None:
+        """Nothing is in flight that could be stopped."""

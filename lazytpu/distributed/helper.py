@@ -1,0 +1,198 @@
+"""The helper process of a job: XLA's coordination service, and the control plane that compares collectives.
+
+Rank 0 starts it, and it outlives all ranks: a process ends at once when the service that its XLA client talks to is
+gone. It ends by itself when the last rank has. It is run as a file, because a process that imports lazytpu imports
+torch, which takes a second; so it imports nothing of lazytpu, and one name that is private to jaxlib.
+
+The control plane speaks JSON, one message a line. A rank says `hello`, then `post`s what it is about to launch: for a
+group, the numbers and signatures of its next collectives. When all members have posted a number and the signatures are
+equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
+`broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+PATIENCE = 0.05  # seconds before a member is told that others wait for it
+JOINING = 600.0  # seconds in which the first rank has to connect
+RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
+
+
+@dataclass
+class Group:
+    """The collectives of one group: all before number `agreed` were the same everywhere. `calls` has for each member
+    what it posted from there on, as (signature, source line)."""
+
+    members: list[int]
+    agreed: int = 0
+    calls: dict[int, deque[tuple[str, str]]] = field(default_factory=dict[int, "deque[tuple[str, str]]"])
+    last: dict[int, str] = field(default_factory=dict[int, str])
+    broken: str | None = None
+
+    def missing(self) -> list[int]:
+        """The members that have not posted what others have."""
+        return [rank for rank in self.members if not self.calls[rank]] if any(self.calls.values()) else []
+
+
+class Server:
+    """The control plane of a job of `size` ranks. Whoever does not know the `token` is sent away."""
+
+    def __init__(self, size: int, token: str):
+        self.size = size
+        self.token = token
+        self.groups: dict[str, Group] = {}
+        self.writers: dict[int, asyncio.StreamWriter] = {}
+        self.left: dict[int, str] = {}
+        self.empty = asyncio.Event()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        rank, how = None, "was killed or crashed"
+        try:
+            hello = json.loads(await reader.readline() or "{}")
+            if hello.get("token") != self.token:
+                return
+            rank = int(hello["hello"])
+            self.writers[rank] = writer
+            self.send(rank, {"welcome": self.size})
+            while line := await reader.readline():
+                message = json.loads(line)
+                if "bye" in message:
+                    how = "has ended"
+                elif "post" in message:
+                    self.post(rank, **message["post"])
+                elif "give_up" in message:
+                    self.give_up(rank, **message["give_up"])
+        except (ConnectionError, ValueError):
+            pass  # as if it had ended: what follows tells the others
+        finally:
+            writer.close()
+            if rank is not None:
+                self.gone(rank, how)
+
+    def send(self, rank: int, message: Any) -> None:
+        """Send a message to a rank that is still there."""
+        writer = self.writers.get(rank)
+        if writer is not None and not writer.is_closing():
+            writer.write(json.dumps(message).encode() + b"\n")
+
+    def post(self, rank: int, group: str, members: list[int], calls: list[tuple[str, str]]) -> None:
+        """A rank is about to launch its next collectives of a group."""
+        found = self.groups.get(group)
+        if found is None:
+            found = self.groups[group] = Group(members, calls={each: deque() for each in members})
+            self._without_the_left(group, found)
+        if found.broken is not None:
+            self.send(rank, {"broken": group, "text": found.broken})
+            return
+        found.calls[rank].extend((signature, line) for signature, line in calls)
+        found.last[rank] = f"{calls[-1][0]} ({calls[-1][1]})"
+        before = found.agreed
+        while all(found.calls.values()):
+            current = {each: found.calls[each][0] for each in found.members}
+            if len({signature for signature, _ in current.values()}) > 1:
+                self._break(group, found, _disagreement(group, found.agreed, current))
+                return
+            for waiting in found.calls.values():
+                waiting.popleft()
+            found.agreed += 1
+        if found.agreed > before:
+            for each in found.members:
+                self.send(each, {"agreed": group, "count": found.agreed})
+        if any(found.calls.values()):
+            asyncio.get_running_loop().call_later(PATIENCE, self._remind, group, found, found.agreed)
+
+    def _remind(self, group: str, found: Group, number: int) -> None:
+        if found.agreed == number and found.broken is None:
+            for rank in found.missing():
+                self.send(rank, {"wanted": group, "number": number})
+
+    def give_up(self, rank: int, group: str, seconds: float) -> None:
+        """A rank has waited for the others as long as the timeout of the group says."""
+        found = self.groups[group]
+        missing = [f"rank {each} (its last: {found.last.get(each, 'none')})" for each in found.missing()]
+        calls = found.calls[rank]
+        if found.broken is None and missing and calls:
+            signature, line = calls[0]
+            text = (
+                f"rank {rank} waited {seconds:g} s in collective {found.agreed} of group {group!r}, {signature} at "
+                f"{line}, for {', '.join(missing)}. {RULE} Or the timeout of the process group is too short."
+            )
+            self._break(group, found, text)
+
+    def gone(self, rank: int, how: str) -> None:
+        """The connection of a rank has ended."""
+        self.writers.pop(rank, None)
+        self.left[rank] = how
+        for name, group in self.groups.items():
+            self._without_the_left(name, group)
+        if not self.writers:
+            self.empty.set()
+
+    def _without_the_left(self, name: str, group: Group) -> None:
+        for rank, how in self.left.items():
+            if rank in group.members and group.broken is None:
+                last = group.last.get(rank)
+                where = f"after {last}" if last else "before any collective of the group"
+                self._break(name, group, f"rank {rank} {how}, {where}: group {name!r} cannot go on without it")
+
+    def _break(self, name: str, group: Group, text: str) -> None:
+        group.broken = text
+        for rank in group.members:
+            self.send(rank, {"broken": name, "text": text})
+
+
+def _disagreement(group: str, number: int, calls: dict[int, tuple[str, str]]) -> str:
+    """What to tell every rank: each different call, with the ranks and lines that made it."""
+    told: list[str] = []
+    for signature in dict.fromkeys(signature for signature, _ in calls.values()):
+        ranks = [rank for rank, call in calls.items() if call[0] == signature]
+        shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+        told.append(f"rank{'s' if len(ranks) > 1 else ''} {shown}: {signature} at {calls[ranks[0]][1]}")
+    lines = "\n  ".join(told)
+    return f"the ranks disagree about collective {number} of group {group!r}:\n  {lines}\n{RULE} Nothing was launched."
+
+
+def start_service(host: str, size: int) -> tuple[Any, str]:
+    """XLA's coordination service for `size` processes, on a free port of `host`, and its address."""
+    from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]  # checked against jaxlib 0.10.2
+
+    for attempt in range(8):
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            address = f"{host}:{probe.getsockname()[1]}"
+        try:
+            # Heartbeats would end the survivors of a killed rank by an abort; `recoverable` lets them live.
+            service = _jax.get_distributed_runtime_service(
+                address, size, heartbeat_timeout=10**6, shutdown_timeout=1, recoverable=True
+            )
+            return service, address
+        except Exception:
+            if attempt == 7:  # the port was free, and then taken, each time
+                raise
+    raise AssertionError
+
+
+async def main(host: str, size: int, token: str) -> None:
+    """Serve a job; returns when its last rank has ended, or when none has come."""
+    service, address = start_service(host, size)
+    server = Server(size, token)
+    listening = await asyncio.start_server(server.connected, host, 0)
+    print(json.dumps({"service": address, "control": listening.sockets[0].getsockname()[1]}), flush=True)
+    deadline = asyncio.get_running_loop().call_later(JOINING, lambda: server.writers or server.empty.set())
+    await server.empty.wait()
+    deadline.cancel()
+    del service
+    os._exit(0)  # without the service's barrier for processes that are gone
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.stdin.readline().strip()))

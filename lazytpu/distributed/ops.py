@@ -1,0 +1,45 @@
+"""The ops that process groups record; `lazytpu.aten.collectives` says what they mean.
+
+`members` are the global ranks of the `group`, in its order: the program runs on their devices. Tensors are sent as they
+lie in memory, so an operand must cover its whole storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+LIBRARY = torch.library.Library("lazytpu_dist", "DEF")
+LIBRARY.define("all_reduce(Tensor self, str kind, str group, int[] members) -> Tensor")
+LIBRARY.define("all_gather(Tensor self, str group, int[] members) -> Tensor")
+LIBRARY.define("reduce_scatter(Tensor self, str kind, int[] size, str group, int[] members) -> Tensor")
+LIBRARY.define("all_to_all(Tensor self, str group, int[] members) -> Tensor")
+LIBRARY.define("broadcast(Tensor self, int root, str group, int[] members) -> Tensor")
+LIBRARY.define("scatter(Tensor self, int root, int[] size, str group, int[] members) -> Tensor")
+
+
+def _alike(self: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return torch.empty_like(self)
+
+
+def _gathered(self: torch.Tensor, group: str, members: Sequence[int]) -> torch.Tensor:
+    return self.new_empty((len(members), *self.shape))
+
+
+def _part(self: torch.Tensor, how: Any, size: Sequence[int], group: str, members: Sequence[int]) -> torch.Tensor:
+    return self.new_empty(size)
+
+
+for _name, _meta in (
+    ("all_reduce", _alike),
+    ("all_to_all", _alike),
+    ("broadcast", _alike),
+    ("all_gather", _gathered),
+    ("reduce_scatter", _part),
+    ("scatter", _part),
+):
+    LIBRARY.impl(_name, _meta, "Meta")
+
+OPS: Any = torch.ops.lazytpu_dist

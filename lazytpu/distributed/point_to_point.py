@@ -1,0 +1,103 @@
+"""What goes through the host, over gloo: messages between two ranks, and exchanges of unequal parts.
+
+Ranks call these in orders of their own, and with sizes that others do not know, so no program can be the same on all.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from lazytpu.distributed.work import all_of, on_wait
+from lazytpu.distributed.world import World, flush
+
+
+class PointToPoint:
+    """The part of a process group that does this. `host` is the gloo group of the same members."""
+
+    world: World
+    host: Any
+    works: list[Any] | None
+
+    def _later(self, work: Any) -> Any:
+        """A handle; one that is being coalesced is also waited for with the others."""
+        if self.works is not None:
+            self.works.append(work)
+        return work
+
+    @torch.no_grad()
+    def send(self, tensors: list[torch.Tensor], destination: int, tag: int = 0) -> Any:
+        """Start to send the tensors to a member. Waits until they are computed."""
+        flush()
+        copies = [tensor.detach().cpu().contiguous() for tensor in tensors]
+        work = self.host.send(copies, destination, tag)
+        return self._later(on_wait(work, partial(_keep, copies)))
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
+        """Start to receive from a member; the tensors have the values after the handle's `wait()`."""
+        flush()
+        copies = _host_copies(tensors)
+        return self._later(on_wait(self.host.recv(copies, source, tag), partial(_fill, tensors, copies)))
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Any:
+        """The same from whoever sends first."""
+        flush()
+        copies = _host_copies(tensors)
+        return self._later(on_wait(self.host.recv_anysource(copies, tag), partial(_fill, tensors, copies)))
+
+    def exchange(
+        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int], input_sizes: list[int]
+    ) -> Any:
+        """`all_to_all_single` with split sizes."""
+        flush()
+        sent, copies = input.detach().cpu().contiguous(), _host_copies([output])
+        work = self.host.alltoall_base(copies[0], sent, output_sizes, input_sizes)
+        return self._later(on_wait(work, partial(_fill, [output], copies, sent)))
+
+    def exchange_lists(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
+        """`all_to_all`: tensor i goes to member i, of any shape."""
+        flush()
+        sent, copies = [each.detach().cpu().contiguous() for each in inputs], _host_copies(outputs)
+        flat_in, flat_out = (torch.cat([each.reshape(-1) for each in part]) for part in (sent, copies))
+        sizes = [[each.numel() for each in part] for part in (copies, sent)]
+        work = self.host.alltoall_base(flat_out, flat_in, *sizes)
+
+        def fill() -> None:
+            received = flat_out.split(sizes[0])
+            _fill(outputs, [part.reshape(o.shape) for part, o in zip(received, outputs, strict=True)], flat_in)
+
+        return self._later(on_wait(work, fill))
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Wait until all members are here, and have launched what they recorded."""
+        flush()
+        return self.host.barrier() if opts is None else self.host.barrier(opts)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """The same, naming the members that do not come."""
+        flush()
+        self.host.monitored_barrier(timeout, wait_all_ranks)
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self.works = []
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        works, self.works = self.works or [], None
+        return all_of(works, [])
+
+
+def _host_copies(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """CPU tensors of the same shapes, whose contents do not matter."""
+    return [torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu") for tensor in tensors]
+
+
+def _keep(*held: Any) -> None:
+    """Nothing: what is sent has to live until it is sent."""
+
+
+@torch.no_grad()
+def _fill(tensors: list[torch.Tensor], copies: list[torch.Tensor], *held: Any) -> None:
+    for tensor, copy in zip(tensors, copies, strict=True):
+        tensor.detach().copy_(copy)

@@ -1,0 +1,216 @@
+"""The job that this process belongs to: its helper, XLA's client of all processes, and what waits for other ranks."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lazytpu.distributed.control import CollectiveError, Control
+from lazytpu.engine.engine import Engine
+from lazytpu.engine.launching.pieces import Agreement, Call
+from lazytpu.frontend import activation
+from lazytpu.frontend.recording.lines import call_site, user_line
+from lazytpu.frontend.recording.tensors import recorders
+from lazytpu.options import options
+from lazytpu.runtime import multiprocess
+from lazytpu.trace.cuts import PEER
+from lazytpu.trace.recorder import Recorder
+from lazytpu.trace.trie import State
+
+STANDSTILL = 0.05  # seconds without a record before a trace is cut because others wait for it
+
+
+class World(Agreement):
+    """This process as rank `rank` of `size`. `seconds` has the timeout of each group."""
+
+    def __init__(self, rank: int, size: int, host: str, port: int, token: str):
+        self.rank = rank
+        self.size = size
+        self.seconds: dict[str, float] = {}
+        self._posted: Counter[str] = Counter()
+        self._made: Counter[str] = Counter()
+        self._lines: defaultdict[str, deque[Any]] = defaultdict(deque)
+        self._wanted: dict[str, int] = {}
+        self._asked = threading.Event()
+        self.control = Control(host, port, rank, token, self._want)
+        threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True).start()
+
+    def post(self, calls: Sequence[Call]) -> Sequence[Callable[[], None]]:
+        """As `Agreement` says; the calls of each group in one message."""
+        if options.collectives == "trusted":
+            for call in calls:
+                self._lines[call.group].clear()
+            return [partial(self._trust, call) for call in calls]
+        waits: list[Callable[[], None]] = []
+        batches: dict[str, list[Call]] = {}
+        for shared in calls:
+            number = self._posted[shared.group]
+            self._posted[shared.group] += 1
+            lines = self._lines[shared.group]
+            call = replace(shared, line=str(lines.popleft())) if lines else shared
+            batches.setdefault(call.group, []).append(call)
+            waits.append(partial(self._wait, call, number))
+        for group, batch in batches.items():
+            self.control.post(group, batch[0].members, [(call.signature, call.line) for call in batch])
+        return waits
+
+    def _wait(self, call: Call, number: int) -> None:
+        try:
+            self.control.wait(call.group, number, self.seconds[call.group])
+        except CollectiveError as error:
+            raise CollectiveError(f"{call.signature} at {call.line}: {error}") from None
+
+    def _trust(self, call: Call) -> None:
+        broken = self.control.why_broken(call.group)
+        if broken is not None:
+            raise CollectiveError(f"{call.signature} at {call.line}: {broken}")
+
+    def note(self, group: str) -> None:
+        """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
+        self._lines[group].append(user_line())
+
+    def posted(self, group: str) -> int:
+        """How many collectives of a group this process has launched, or is about to."""
+        return self._posted[group]
+
+    def name_of(self, group: str) -> str:
+        """The name of a new group, equal on all its members: a process may destroy its groups and make them again."""
+        self._made[group] += 1
+        return group if self._made[group] == 1 else f"{group}.{self._made[group]}"
+
+    # -- others that wait for this rank
+
+    def _want(self, group: str, number: int) -> None:
+        self._wanted[group] = number
+        self._asked.set()
+
+    def _serve_others(self) -> None:
+        """When others wait for a collective that is recorded here, and recording stands still: cut. While ops are being
+        recorded nothing is done, since the trace will be cut where it always is."""
+        while True:
+            self._asked.wait()
+            seen = [(each, each.state) for each in _pending()]
+            time.sleep(STANDSTILL)
+            for group, number in list(self._wanted.items()):
+                if self._posted[group] > number:
+                    self._wanted.pop(group, None)
+            if not self._wanted:
+                self._asked.clear()
+            for each, state in seen:
+                if self._wanted:
+                    self._cut(each, state)
+
+    def _cut(self, recorder: Recorder, state: State) -> None:
+        """Cut a recorder that is still at `state`."""
+        try:
+            with recorder.cut_lock:
+                if recorder.state is state:
+                    recorder.cut(PEER)
+        except Exception:  # noqa: BLE001  (the trace is lost with this error, which whoever reads it gets)
+            return
+
+
+def _pending() -> list[Recorder]:
+    """The recorders with a collective that is not launched."""
+    return [each for each in recorders() if each.state.collective]
+
+
+def flush() -> None:
+    """Launch the recorded collectives: what comes next makes other ranks wait for this one, or this one for them."""
+    place = call_site()
+    for each in _pending():
+        each.cut(PEER, place)
+
+
+WORLD: World | None = None
+
+
+def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], Engine]) -> World:
+    """The job, which the first process group joins: rank 0 starts the helper, and publishes in torch's store where it
+    is. Waits for all ranks, at most so many seconds; `start` gives the engine. A process that has joined already gets
+    the same job.
+
+    Raises RuntimeError when another rank or size is asked for, or the ranks do not come together.
+    """
+    global WORLD
+    if WORLD is not None:
+        if (WORLD.rank, WORLD.size) != (rank, size):
+            raise RuntimeError(
+                f"this process is rank {WORLD.rank} of {WORLD.size} for good, and cannot become rank {rank} of {size}: "
+                "start a new process"
+            )
+        return WORLD
+    activation.activate()
+    key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if rank == 0:
+        host = own_address(os.environ.get("MASTER_ADDR", "localhost"))
+        store.set(key, json.dumps(_start_helper(host, size)))
+    address = json.loads(store.get(key))
+    own = own_address(address["host"])
+    joined = World(rank, size, address["host"], address["control"], address["token"])
+    engine = start()
+    for each in recorders():
+        each.cut(PEER, call_site())
+    multiprocess.join(address["service"], rank, size, own, seconds, engine.forget_programs)
+    engine.cutter.agreement = joined
+    WORLD = joined
+    atexit.register(_leave, os.getpid())
+    return joined
+
+
+def _leave(process: int) -> None:
+    """At the end of the process: others may wait for what is recorded here. After an error nothing more is launched, and
+    they are told of a crash. If what is recorded cannot be launched, the exit status says so."""
+    if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
+        return
+    try:
+        flush()
+        WORLD.control.close()
+    except Exception:  # noqa: BLE001  (an error of a function at exit would leave the status 0)
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def own_address(master: str) -> str:
+    """The address of this machine by which it reaches the machine `master`: the loopback for itself."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing
+        probe.connect((master, 9))
+        return str(probe.getsockname()[0])
+
+
+def _start_helper(host: str, size: int) -> dict[str, Any]:
+    """Start the helper, and read from it where it listens. It is in a session of its own: what ends the ranks of this
+    machine all together does not end it before them."""
+    token = secrets.token_hex(16)
+    helper = subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert helper.stdin is not None and helper.stdout is not None
+    helper.stdin.write(token + "\n")
+    helper.stdin.close()
+    line = helper.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
+    helper.returncode = 0  # it outlives this process, which Popen would warn about
+    return {"host": host, "token": token, **json.loads(line)}

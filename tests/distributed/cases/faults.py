@@ -1,0 +1,96 @@
+"""Collectives that do not match, and ranks that go away. Each function runs on both ranks."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
+    """The error of reading what `call` makes."""
+    try:
+        call(dist.get_rank(), group).cpu()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def _reduced(n: int, dtype: torch.dtype, group: Any) -> torch.Tensor:
+    made = torch.ones(n, dtype=dtype, device="tpu")
+    dist.all_reduce(made, group=group)
+    return made
+
+
+def mismatched(what: str) -> str:
+    """Its error. The group cannot be used after it, others can."""
+    group: Any = dist.new_group([0, 1])
+    f32, rank = torch.float32, dist.get_rank()
+
+    def shape(rank: int, group: Any) -> torch.Tensor:
+        return _reduced(4 + rank, f32, group)
+
+    def dtype(rank: int, group: Any) -> torch.Tensor:
+        return _reduced(4, torch.int32 if rank else f32, group)
+
+    def order(rank: int, group: Any) -> torch.Tensor:
+        if rank == 0:
+            return _reduced(4, f32, group)
+        made = torch.ones(4, device="tpu")
+        dist.broadcast(made, 0, group=group)
+        return made
+
+    def second_use(rank: int, group: Any) -> torch.Tensor:
+        for n in (4, 4 + rank):
+            made = _reduced(n, f32, group)
+            if n == 4 and not rank:
+                assert made.tolist()
+        return made
+
+    calls = {"shape": shape, "dtype": dtype, "order": order, "second use": second_use}
+    text = _error(group, calls[what])
+    again = _error(group, lambda rank, group: _reduced(4, f32, group))
+    assert "disagree" in again
+    assert _reduced(4, f32, dist.group.WORLD).tolist() == [2.0] * 4
+    assert rank in (0, 1)
+    return text
+
+
+def two_lines() -> str:
+    """The same op at two lines, of which the second does not match."""
+    group: Any = dist.new_group([0, 1])
+    made, half = torch.ones(4, device="tpu"), torch.ones(2, device="tpu")
+    dist.all_reduce(made, group=group)
+    assert made.tolist() == [2.0] * 4
+    made = torch.ones(4, device="tpu")
+    if dist.get_rank() == 0:
+        dist.all_reduce(made, group=group)
+    else:
+        dist.all_reduce(half, group=group)
+    return _error(group, lambda rank, group: half if rank else made)
+
+
+def too_late() -> str:
+    """Rank 1 does not come at all."""
+    group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
+    time.sleep(2)
+    return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
+
+
+def killed() -> str:
+    """Rank 1 is killed before it comes."""
+    made = torch.ones(4, device="tpu")
+    assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
+    assert (made + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    return text

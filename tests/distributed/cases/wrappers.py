@@ -1,0 +1,145 @@
+"""More of torch's ways to train in parallel. Each function runs on both ranks."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoints
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.distributed.cases.training import _check, _data, _model, _part, _train
+
+
+def fsdp1() -> None:
+    """A module on the CPU, which moves to the device."""
+    model = FullyShardedDataParallel(_model(), device_id=torch.device("tpu"))
+    losses = _train(model, _part())
+    with FullyShardedDataParallel.summon_full_params(model):
+        _check(model, losses)
+
+
+def fsdp2_offloaded() -> None:
+    """Parameters, gradients and the optimizer on the CPU; its collectives there go over gloo."""
+    model = _model()
+    fully_shard(model, mesh=init_device_mesh("tpu", (2,)), offload_policy=CPUOffloadPolicy(pin_memory=False))
+    losses = _train(model, _part())
+    expected = _train(_model(), _data())
+    mine = torch.tensor(losses)
+    dist.all_reduce(mine)
+    torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
+    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def sharded_optimizer() -> None:
+    model = DistributedDataParallel(_model().to("tpu"))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.05)
+    losses: list[float] = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = model(_part()).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    _check(model, losses, model.module)
+
+
+def compiled() -> None:
+    """`torch.compile` of the model inside DDP."""
+    model = _model().to("tpu")
+    parallel = DistributedDataParallel(torch.compile(model))
+    _check(parallel, _train(parallel, _part()), model)
+
+
+def compiled_and_sharded() -> None:
+    model = _model().to("tpu")
+    fully_shard(model, mesh=init_device_mesh("tpu", (2,)))
+    _check(model, _train(torch.compile(model), _part()))
+
+
+def pipelines() -> None:
+    """Two stages, four microbatches: the gradients are those of the whole batch."""
+    rank, whole = dist.get_rank(), _model()
+    for schedule in (ScheduleGPipe, Schedule1F1B):
+        layers = copy.deepcopy(whole)
+        part = (layers[2:] if rank else layers[:2]).to("tpu")
+        stage = PipelineStage(part, rank, 2, torch.device("tpu"))
+        run: Any = schedule(stage, n_microbatches=4, loss_fn=lambda y, target: (y - target).pow(2).mean())
+        if rank == 0:
+            run.step(_data().to("tpu"))
+        else:
+            run.step(target=torch.zeros(8, 8, device="tpu"))
+        alone = copy.deepcopy(whole)
+        alone(_data()).pow(2).mean().backward()
+        for got, wanted in zip(part.parameters(), (alone[2:] if rank else alone[:2]).parameters(), strict=True):
+            assert got.grad is not None and wanted.grad is not None
+            torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+def checkpoints_of_shards() -> None:
+    """Saved, also asynchronously, and loaded into another model and optimizer."""
+    where: list[Any] = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(where)
+
+    def made() -> tuple[Any, torch.optim.Optimizer]:
+        model = _model().to("tpu")
+        fully_shard(model, mesh=init_device_mesh("tpu", (2,)))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+
+    model, optimizer = made()
+    model(_part()).pow(2).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    checkpoints.save(states, checkpoint_id=f"{where[0]}/one")
+    checkpoints.async_save(states, checkpoint_id=f"{where[0]}/two").result()  # pyright: ignore[reportAttributeAccessIssue]
+    for name in ("one", "two"):
+        other, another = made()
+        loaded = dict(zip(("model", "optimizer"), get_state_dict(other, another), strict=True))
+        checkpoints.load(loaded, checkpoint_id=f"{where[0]}/{name}")
+        set_state_dict(other, another, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
+        for got, wanted in zip(other.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(got.full_tensor().cpu(), wanted.full_tensor().cpu())
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(where[0])
+
+
+class _Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.up(self.norm(x)).relu())
+
+
+def sequence_parallel() -> None:
+    alone, model = _Block(), _Block().to("tpu")
+    plan = {
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Replicate()),
+    }
+    parallelize_module(model, init_device_mesh("tpu", (2,)), plan)
+    x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(2))
+    y = model(x.chunk(2, 1)[dist.get_rank()].to("tpu"))
+    y.pow(2).mean().backward()
+    expected = alone(x)
+    expected.pow(2).mean().backward()
+    torch.testing.assert_close(y.cpu(), expected, rtol=1e-4, atol=1e-4)
+    grad = model.up.weight.grad
+    assert isinstance(grad, DTensor)
+    torch.testing.assert_close(grad.full_tensor().cpu(), alone.up.weight.grad, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.distributed.ranks import Ranks
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/distributed/" in str(item.path):
+            item.add_marker(pytest.mark.xdist_group("distributed"))  # they share two processes
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Two ranks that all tests share."""
+    two = Ranks()
+    yield two
+    assert two.close() == [0, 0]

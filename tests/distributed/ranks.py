@@ -1,0 +1,100 @@
+"""Ranks for tests: processes that wait for cases, each of which runs on all of them at once."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import select
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests import zygote
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120.0  # for one case, on a busy machine
+STARTING = 60  # seconds
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(rank: int, size: int, port: int) -> dict[str, str]:
+    """What torchrun sets for a rank."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
+    return {**os.environ, **{name: str(value) for name, value in ranks.items()}, "MASTER_ADDR": "127.0.0.1"}
+
+
+class Ranks:
+    """As many processes as `size`, in a process group. `processes` can be killed."""
+
+    def __init__(self, size: int = 2):
+        self.size = size
+        port = free_port()
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+            path = f"{folder}/ranks"
+            listening.bind(path)
+            listening.listen(size)
+            self.processes = [
+                zygote.Process(["-m", "tests.distributed.worker", path], env=environment(rank, size, port), cwd=ROOT)
+                for rank in range(size)
+            ]
+            connected = [self._accept(listening) for _ in range(size)]
+        by_rank: dict[int, tuple[socket.socket, Any]] = {}
+        for connection in connected:
+            lines = connection.makefile("rw")
+            by_rank[json.loads(lines.readline())["rank"]] = connection, lines
+        self._connections, self._lines = zip(*(by_rank[rank] for rank in range(size)), strict=True)
+
+    def _accept(self, listening: socket.socket) -> socket.socket:
+        listening.settimeout(0.5)
+        for _ in range(2 * STARTING):
+            try:
+                return listening.accept()[0]
+            except TimeoutError:
+                ended = [process for process in self.processes if process.poll() is not None]
+                assert not ended, "\n".join(text for process in ended for text in process.communicate())
+        raise AssertionError(f"the ranks have not come together within {STARTING} s")
+
+    def start(self, module: str, case: str, **arguments: Any) -> None:
+        """Begin a case on all ranks: a function of a module, with arguments that JSON knows."""
+        request = {"module": f"tests.distributed.cases.{module}", "case": case, "arguments": arguments}
+        for lines in self._lines:
+            lines.write(json.dumps(request) + "\n")
+            lines.flush()
+
+    def answer(self, rank: int) -> dict[str, Any]:
+        """What a case gave on a rank, or its error."""
+        ready, _, _ = select.select([self._connections[rank]], [], [], SECONDS)
+        assert ready, f"rank {rank} gave no answer within {SECONDS} s"
+        line = self._lines[rank].readline()
+        assert line, f"rank {rank} ended: {self.processes[rank].communicate(5)}"
+        return json.loads(line)
+
+    def run(self, module: str, case: str, **arguments: Any) -> list[Any]:
+        """Run a case on all ranks: what it gives on each. Raises AssertionError with the errors of those that fail."""
+        self.start(module, case, **arguments)
+        answers = [self.answer(rank) for rank in range(self.size)]
+        errors = [f"rank {rank}: {a['error']}" for rank, a in enumerate(answers) if "error" in a]
+        assert not errors, "\n".join(errors)
+        return [a["result"] for a in answers]
+
+    def close(self) -> list[int]:
+        """End the ranks: their exit statuses."""
+        for lines, connection in zip(self._lines, self._connections, strict=True):
+            lines.close()
+            connection.close()
+        return [process.wait(60) for process in self.processes]
+
+
+def cases(module: str) -> list[str]:
+    """The public functions of a module of cases, which is not imported here."""
+    tree = ast.parse((ROOT / f"tests/distributed/cases/{module}.py").read_text())
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [name for name in functions if not name.startswith("_")]

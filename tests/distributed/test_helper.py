@@ -1,0 +1,111 @@
+"""The control plane by itself: what it tells whom."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from lazytpu.distributed.helper import Server
+
+SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1"), ("all_reduce(add) float32[3]", "b.py:2")
+
+
+class Told(Server):
+    """A server of two ranks that keeps what it sends."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "token")
+        self.sent: list[tuple[int, Any]] = []
+
+    def send(self, rank: int, message: Any) -> None:
+        self.sent.append((rank, message))
+
+    def texts(self) -> dict[int, str]:
+        """Why a group is broken, for each rank that was told."""
+        return {rank: message["text"] for rank, message in self.sent if "broken" in message}
+
+
+def told(act: Any) -> Told:
+    """What a server tells while `act` uses it."""
+
+    async def run() -> Told:
+        server = Told()
+        await act(server)
+        return server
+
+    return asyncio.run(run())
+
+
+def test_equal_calls_are_agreed_as_they_come():
+    """In batches of different sizes: a rank is told of each as soon as all have posted it."""
+
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM, OTHER])
+        assert not server.sent
+        server.post(1, "g", [0, 1], [SUM])
+        assert server.sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
+        server.post(1, "g", [0, 1], [OTHER])
+
+    assert told(act).sent[2:] == [(rank, {"agreed": "g", "count": 2}) for rank in (0, 1)]
+
+
+def test_other_lines_are_the_same_call():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.post(1, "g", [0, 1], [(SUM[0], "elsewhere.py:7")])
+
+    assert told(act).sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
+
+
+def test_different_calls_break_the_group_for_good():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM, SUM])
+        server.post(1, "g", [0, 1], [OTHER])
+        server.post(1, "g", [0, 1], [SUM])
+
+    server = told(act)
+    assert set(server.texts()) == {0, 1}
+    for text in server.texts().values():
+        assert f"rank 0: {SUM[0]} at {SUM[1]}" in text
+        assert f"rank 1: {OTHER[0]} at {OTHER[1]}" in text
+    assert [rank for rank, message in server.sent if "broken" in message] == [0, 1, 1]
+
+
+def test_other_groups_go_on():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.post(1, "g", [0, 1], [OTHER])
+        server.post(0, "h", [0], [SUM])
+
+    assert told(act).sent[-1] == (0, {"agreed": "h", "count": 1})
+
+
+def test_a_rank_that_is_gone_breaks_its_groups_now_and_later():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.gone(1, "was killed or crashed")
+        server.post(0, "later", [0, 1], [SUM])
+        server.post(0, "alone", [0], [SUM])
+
+    server = told(act)
+    broken = [message["broken"] for rank, message in server.sent if rank == 0 and "broken" in message]
+    assert broken == ["g", "later", "later"]
+    assert "rank 1 was killed or crashed, before any collective of the group" in server.texts()[0]
+    assert server.sent[-1] == (0, {"agreed": "alone", "count": 1})
+
+
+def test_a_rank_that_others_wait_for_is_told():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        await asyncio.sleep(0.2)
+
+    assert told(act).sent == [(1, {"wanted": "g", "number": 0})]
+
+
+def test_giving_up_names_who_is_missing():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.give_up(0, "g", 3.0)
+
+    assert "rank 0 waited 3 s in collective 0 of group 'g', " in told(act).texts()[1]
+    assert "for rank 1 (its last: none)" in told(act).texts()[1]

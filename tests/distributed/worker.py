@@ -1,0 +1,42 @@
+"""One rank of the tests: runs cases until its connection to them ends. `worker.py SOCKET`."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import json
+import socket
+import sys
+import traceback
+from typing import Any
+
+import torch.distributed as dist
+
+from lazytpu.runtime.cache import programs
+from tests.compiling import QUICK
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request: what the case gives, or its error."""
+    try:
+        case = getattr(importlib.import_module(request["module"]), request["case"])
+        return {"result": case(**request["arguments"])}
+    except BaseException:  # noqa: BLE001  (the test raises it)
+        return {"error": traceback.format_exc()}
+
+
+def main(path: str) -> None:
+    programs.OPTIONS.update(QUICK)
+    dist.init_process_group(timeout=datetime.timedelta(seconds=60))
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        with connection.makefile("rw") as lines:
+            lines.write(json.dumps({"rank": dist.get_rank()}) + "\n")
+            lines.flush()
+            for line in lines:
+                lines.write(json.dumps(run(json.loads(line))) + "\n")
+                lines.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
