@@ -56,8 +56,8 @@ def install() -> None:
     if _installed:
         return
     _installed = True
-    init: Any = DistributedDataParallel._ddp_init_helper
-    set_static: Any = DistributedDataParallel._set_static_graph
+    wrapper: Any = DistributedDataParallel
+    init, set_static = wrapper._ddp_init_helper, wrapper._set_static_graph
 
     def ddp_init_helper(self: Any, parameters: Any, sparse: Any, names: Any, static_graph: bool) -> Any:
         if (static_graph or self.find_unused_parameters) and any(p.device.type == "tpu" for p in parameters):
@@ -68,5 +68,4 @@ def install() -> None:
         _pin()
         return set_static(self)
 
-    DistributedDataParallel._ddp_init_helper = ddp_init_helper
-    DistributedDataParallel._set_static_graph = set_static_graph
+    wrapper._ddp_init_helper, wrapper._set_static_graph = ddp_init_helper, set_static_graph

@@ -173,8 +173,8 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
 
 
 def _leave(process: int) -> None:
-    """At the end of the process: others may wait for what is recorded here. After an error nothing more is launched, and
-    they are told of a crash. If what is recorded cannot be launched, the exit status says so."""
+    """At the end of the process: others may wait for what is recorded here. After an error nothing is launched, and the
+    others are told of a crash. If the launch fails, the exit status says so."""
     if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
         return
     try:

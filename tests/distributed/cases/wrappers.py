@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as checkpoints
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -65,7 +66,7 @@ def compiled() -> None:
 def compiled_and_sharded() -> None:
     model = _model().to("tpu")
     fully_shard(model, mesh=init_device_mesh("tpu", (2,)))
-    _check(model, _train(torch.compile(model), _part()))
+    _check(model, _train(cast(Any, torch.compile(model)), _part()))
 
 
 def pipelines() -> None:
@@ -101,13 +102,13 @@ def checkpoints_of_shards() -> None:
     model(_part()).pow(2).mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-    states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
-    checkpoints.save(states, checkpoint_id=f"{where[0]}/one")
-    checkpoints.async_save(states, checkpoint_id=f"{where[0]}/two").result()  # pyright: ignore[reportAttributeAccessIssue]
+    states: dict[str, Any] = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    save(states, checkpoint_id=f"{where[0]}/one")
+    async_save(states, checkpoint_id=f"{where[0]}/two").result()  # pyright: ignore[reportAttributeAccessIssue]
     for name in ("one", "two"):
         other, another = made()
-        loaded = dict(zip(("model", "optimizer"), get_state_dict(other, another), strict=True))
-        checkpoints.load(loaded, checkpoint_id=f"{where[0]}/{name}")
+        loaded: dict[str, Any] = dict(zip(("model", "optimizer"), get_state_dict(other, another), strict=True))
+        load(loaded, checkpoint_id=f"{where[0]}/{name}")
         set_state_dict(other, another, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
         for got, wanted in zip(other.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(got.full_tensor().cpu(), wanted.full_tensor().cpu())
