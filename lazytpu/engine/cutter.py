@@ -73,7 +73,7 @@ class Cutter:
             if plan.collective:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
-                program, hit = self._select(plan, trace, held, dead)
+                program, hit = self._select(plan, trace, live, dead)
             metrics.records += state.edges
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
             self._waited = metrics.wait_ms
@@ -129,10 +129,9 @@ class Cutter:
         return known
 
     def _select(
-        self, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
+        self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
     ) -> tuple[Compiled | Job, bool]:
         """The program to run, or the job of one that is not compiled yet, and whether it was there already."""
-        live = tuple([slot for slot, _ in held])
         program: Compiled | Job | None = fitting(plan, live, dead)
         hit = program is not None
         if program is None:
