@@ -69,7 +69,7 @@ CHANGES: dict[str, list[Any]] = {
 
 
 def test_whatever_decides_about_a_program_is_in_the_text() -> None:
-    about_the_script = {"line", "in_step", "in_graph"}  # and not about the program
+    about_the_script = {"line", "in_step", "in_graph", "call"}  # and not about the program
     assert set(CHANGES) | about_the_script == {field.name for field in fields(Record)}, "a new field of Record"
     changed = [replace(ADD, **{name: value}) for name, values in CHANGES.items() for value in values]
     texts = [canonical([record]) for record in (ADD, *changed, replace(ADD, outs=(), out_slots=()))]
