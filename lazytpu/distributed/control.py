@@ -33,6 +33,7 @@ class Control:
         self._broken: dict[str, str] = {}
         self._lost: str | None = None
         self._wanted = wanted
+        os.register_at_fork(after_in_child=self._let_go)  # a worker of a DataLoader would keep it after a crash
         self._send({"hello": rank, "token": token})
         threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
 
@@ -101,6 +102,10 @@ class Control:
         """What is known to have broken a group."""
         with self._changed:
             return self._broken.get(group) or self._lost
+
+    def _let_go(self) -> None:
+        if self._socket.fileno() >= 0:
+            os.close(self._socket.detach())
 
     def close(self) -> None:
         """Say, at the end of the process, that this is no crash. The connection ends with the process, and not before:

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -86,6 +86,27 @@ def pipelines() -> None:
         for got, wanted in zip(part.parameters(), (alone[2:] if rank else alone[:2]).parameters(), strict=True):
             assert got.grad is not None and wanted.grad is not None
             torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+def interleaved_pipeline() -> None:
+    """Two stages on each rank, which take turns."""
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    whole = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)])
+    layers = [copy.deepcopy(whole[i]).to("tpu") for i in (rank, rank + 2)]
+    stages = [
+        PipelineStage(layer, i, 4, torch.device("tpu")) for layer, i in zip(layers, (rank, rank + 2), strict=True)
+    ]
+    run = ScheduleInterleaved1F1B(list(stages), n_microbatches=4, loss_fn=lambda y, target: (y - target).pow(2).mean())
+    if rank == 0:
+        run.step(_data().to("tpu"))
+    else:
+        run.step(target=torch.zeros(8, 8, device="tpu"))
+    whole(_data()).pow(2).mean().backward()
+    for layer, i in zip(layers, (rank, rank + 2), strict=True):
+        grad, expected = layer.weight.grad, whole[i].weight.grad
+        assert isinstance(grad, torch.Tensor)
+        torch.testing.assert_close(grad.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 def checkpoints_of_shards() -> None:
