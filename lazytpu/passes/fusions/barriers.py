@@ -10,7 +10,7 @@ from lazytpu.ir.builder import Builder
 from lazytpu.ir.collectives import CollectiveOp
 from lazytpu.ir.constants import ConstantOp, DenseConstantOp
 from lazytpu.ir.contractions import ConvolutionOp, DotGeneralOp
-from lazytpu.ir.control import IfOp, RegionOp, WhileOp
+from lazytpu.ir.control import IfOp, WhileOp
 from lazytpu.ir.indexing import ScatterOp
 from lazytpu.ir.module import add_options
 from lazytpu.ir.shape import BarrierOp
@@ -31,7 +31,8 @@ UNFUSED = (
 
 def keep_barriers(module: ModuleOp) -> None:
     """Set the options with which XLA:CPU keeps the barriers of a module."""
-    in_loops = any(isinstance(op, BarrierOp) and isinstance(op.parent_op(), RegionOp) for op in module.walk())
+    loops = (op for op in module.walk() if isinstance(op, WhileOp))
+    in_loops = any(isinstance(op, BarrierOp) for loop in loops for op in loop.walk())
     add_options(module, KEEP_IN_LOOPS if in_loops else KEEP_BARRIERS)
 
 
