@@ -6,7 +6,7 @@ a box of the tensor's memory, cut out at run-time starts (`lazytpu.box`). Later 
 tensor. Checked on misses only: an op that reads a box is recorded as two, after a look-up that fails.
 
 Boxes are what integers and slices without a step cut out of a contiguous tensor: other views stay part of the program,
-and so do the offsets at which an op writes.
+and so do the offsets at which an op writes, and at which it reads what it writes: torch refuses some of these.
 """
 
 from __future__ import annotations
@@ -111,8 +111,11 @@ def check_offsets(parent: State, arguments: Sequence[KernelArgument], key: Key, 
 
 def _reads(arguments: Sequence[KernelArgument], key: Key, args: Sequence[Any]) -> Iterator[_Read]:
     keyed = [i for i, a in enumerate(arguments) if a.kind != "generator"]
+    written = [args[i].untyped_storage() for i, a in enumerate(arguments) if a.kind == "tensor" and a.written]
     for token, index in enumerate(keyed, 1):
         if arguments[index].kind == "tensor" and not arguments[index].written and _is_view(key[token]):
+            if any(args[index].untyped_storage() is storage for storage in written):
+                continue
             box = box_of(value_of(args[index]).layout, args[index])
             if box is not None:
                 yield _Read(token, index, box)

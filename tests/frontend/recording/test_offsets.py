@@ -111,3 +111,19 @@ def test_what_is_no_box() -> None:
     for view in (x, x.t(), x[:, ::2], x.view(-1)[3:9], x.diagonal(), x.view(torch.int32)[1], x[1].expand(3, 6), x[:0]):
         assert box_of(layout, view) is None
     assert box_of(Layout(torch.float32, shape, (1, 4)), x[1]) is None, "its memory is not in the order of its dims"
+
+
+def test_what_reads_memory_that_it_writes_is_refused_at_every_index() -> None:
+    x = torch.arange(8.0).to("tpu")
+    for i in (1, 2, 3):
+        lazytpu.sync()
+        with pytest.raises(RuntimeError, match="single memory location"):
+            x[i + 1 :].add_(x[i:7])
+        with pytest.raises(RuntimeError, match="single memory location"):
+            torch.add(x[i : i + 3], 1, out=x[i + 1 : i + 4])
+    for i in (0, 1, 2):
+        x[4:6].add_(x[i : i + 2])
+    expected = torch.arange(8.0)
+    for i in (0, 1, 2):
+        expected[4:6].add_(expected[i : i + 2])
+    assert x.tolist() == expected.tolist()
