@@ -112,7 +112,8 @@ def test_a_check_of_a_condition(ops: Any, x: torch.Tensor) -> None:
 
 def test_numbers_are_arguments_inside_too(ops: Any, x: torch.Tensor) -> None:
     true = torch.ones((), dtype=torch.bool, device="tpu")
-    ops.grown(x, true, 50.0, 3).cpu()
+    for limit in (50.0, 55.0):  # the first trace makes `true`, and the second finds it
+        ops.grown(x, true, limit, 3).cpu()
     before = lazytpu.metrics()["misses"]
     ops.grown(x, true, 60.0, 3).cpu()
     assert lazytpu.metrics()["misses"] == before
