@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 
 from lazytpu.trace.trie import CutPlan, State
 
@@ -18,6 +19,7 @@ class Traces:
         self.states = 0
         self._ends: dict[State, int] = {}
         self._clock = itertools.count()
+        self._evicting = threading.Lock()
 
     def ended(self, state: State) -> CutPlan:
         """The plan of a trace that ends at `state`, which becomes the most recently used."""
@@ -27,7 +29,8 @@ class Traces:
             plan = state.plan = CutPlan.of(state)
             self.states += _own_states(state)
             if self.states > self.limit:
-                self._evict(state)
+                with self._evicting:
+                    self._evict(state)
         return plan
 
     def forget_programs(self) -> None:
@@ -44,7 +47,7 @@ class Traces:
         for end in sorted(self._ends, key=self._ends.__getitem__):
             if self.states <= self.limit * 3 // 4 or end is keep:
                 break
-            del self._ends[end]
+            self._ends.pop(end, None)
             end.plan = None
             self.states -= _remove(end, path)
 

@@ -173,9 +173,11 @@ class State:
         self.next[key] = child
 
     def remove(self, child: State) -> None:
-        """Take a child out of the trie."""
+        """Take a child out of the trie, if it is still there: another thread may have been faster, and a state that was
+        replaced by a more general one is evicted later."""
         assert child.key is not None
-        del self.next[child.key]
+        if self.next.get(child.key) is child:
+            self.next.pop(child.key, None)
         if self.expected is child:
             self.expected = NOWHERE
 

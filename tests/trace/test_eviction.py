@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from lazytpu.trace.eviction import STATE_BYTES, Traces
 from lazytpu.trace.trie import State
 
@@ -54,3 +56,37 @@ def test_a_trace_that_ends_inside_another_is_kept_apart() -> None:
     traces.ended(inner)
     assert traces.states >= 4
     assert outer.plan is not inner.plan
+
+
+def test_a_state_that_a_more_general_one_replaced_is_evicted_once_without_it() -> None:
+    root = State(None, None, None, 0, 0, 0)
+    traces = Traces(limit_bytes=16 * STATE_BYTES)
+    parent = extend(root, "a")
+    replaced = extend(parent, "x[1]", "b")
+    traces.ended(replaced)
+    first = parent.next["x[1]",]
+    parent.remove(first)
+    parent.remove(first)
+    general = extend(parent, "x[i]", "b")
+    again = extend(parent, "x[1]", "c")
+    for i in range(16):
+        traces.ended(general)
+        traces.ended(again)
+        traces.ended(extend(root, f"y{i}", "z"))
+    assert replaced.plan is None, "it was evicted"
+    assert extend(parent, "x[i]", "b") is general
+    assert extend(parent, "x[1]", "c") is again, "the state that has its key now stays"
+    assert traces.states <= 16
+
+
+def test_threads_may_evict_at_once() -> None:
+    root = State(None, None, None, 0, 0, 0)
+    traces = Traces(limit_bytes=20 * STATE_BYTES)
+
+    def record(thread: int) -> None:
+        for i in range(300):
+            traces.ended(extend(root, "a", f"{i % 7}", f"{thread} {i}"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(record, range(4)))
+    assert count(root) <= 60

@@ -180,7 +180,7 @@ def settle(recorder: Recorder, parent: State, child: State, choice: Choice) -> N
     """Called once `child` was added to `parent` by a choice: the edge that it replaces is removed, so that the first
     value takes the general edge too."""
     old = choice.replaced
-    if old is not None and old.key is not None and parent.next.get(old.key) is old:
+    if old is not None:
         parent.remove(old)
     if choice.twin is not None:
         _twins[recorder] = Twins(child, choice.twin)
