@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from lazytpu.doctor.outcome import CRASHED, HUNG, WORKS
+from lazytpu.runtime.children import search_path
 
 STARTING = 120.0
 "Seconds that a process may take to start: it imports torch and jax."
@@ -37,10 +38,9 @@ class Process:
         self._received = b""
         self._begun = False
         self._heard = 0  # bytes of its output that belong to earlier answers
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "lazytpu.doctor.child", str(write), *modules],
-            env={**environment, "PYTHONPATH": path},
+            env={**environment, "PYTHONPATH": search_path()},
             stdin=subprocess.PIPE,
             stdout=self._said,
             stderr=self._said,

@@ -60,7 +60,8 @@ if __name__ == "__main__":
     package = types.ModuleType("lazytpu")
     package.__path__ = [str(Path(__file__).resolve().parents[1])]
     sys.modules["lazytpu"] = package
-    sys.path.pop(0)  # the folder of this file
+    here = str(Path(__file__).parent)
+    sys.path[:] = [entry for entry in sys.path if entry != here]  # it is there but in a Python that is told not to
     main(Path(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)  # libtpu's threads may not let the interpreter end

@@ -27,6 +27,7 @@ from typing import Any
 from lazytpu.runtime.analysis import Memory
 from lazytpu.runtime.cache.fingerprint import flags, library
 from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.children import search_path
 from lazytpu.runtime.client import mlir_context
 from lazytpu.runtime.errors import CompileError, PlatformError
 from lazytpu.runtime.mlir import ir
@@ -237,8 +238,7 @@ def _compiled(module: bytes, request: Mapping[str, Any], limit: float) -> dict[s
         (folder / MODULE).write_bytes(module)
         (folder / REQUEST).write_text(json.dumps(request))
         command = [sys.executable, str(CHILD), temporary]
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        environment = {**os.environ, **ALONE, "PYTHONPATH": path}
+        environment = {**os.environ, **ALONE, "PYTHONPATH": search_path()}
         with (folder / "said").open("wb") as said:
             try:
                 status = subprocess.run(command, env=environment, stdout=said, stderr=said, timeout=limit).returncode

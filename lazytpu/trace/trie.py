@@ -78,7 +78,7 @@ class Nowhere:
 
 
 NOWHERE: Final = Nowhere()
-NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class State:
@@ -159,8 +159,8 @@ class State:
         self.in_backward: bool = (parent is not None and parent.in_backward) or any(
             r.in_backward for r in self.recorded
         )
-        self.starts: Mapping[tuple[Any, ...], str] = {}
-        self.branches: Mapping[tuple[Any, ...], int] = {}
+        self.starts: Mapping[tuple[Any, ...], str] = NOTHING
+        self.branches: Mapping[tuple[Any, ...], int] = NOTHING
         self.copies: set[tuple[Any, ...]] | tuple[()] = ()
         self.boxed: frozenset[int] = frozenset() if parent is None else parent.boxed
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxlib
 import pytest
 
 from lazytpu.runtime import tpu_compiler
@@ -41,6 +42,19 @@ def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_c
     assert first.memory.arguments == first.memory.aliased == 8 * 128 * 4
     assert "parameter 0" in first.buffers
     assert [entry.about["name"] for entry in store().entries("tpu")] == ["program for v6e:2x2"]
+
+
+def test_a_python_that_is_told_not_to_look_beside_the_script_finds_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    python, packages = tmp_path / "python", str(Path(jaxlib.__file__).parents[1])
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -P "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(sys, "path", [packages, *(entry for entry in sys.path if entry != packages)])
+    broken = MODULE.replace("stablehlo.add", "stablehlo.none")
+    with pytest.raises(CompileError, match=r"stablehlo\.none"):
+        compile_for_tpu(broken, "v6e:2x2")
 
 
 def test_a_refusal_of_the_compiler_is_reported():

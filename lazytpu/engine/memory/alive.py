@@ -158,7 +158,10 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
 
 def short(line: str) -> str:
     """A source line for people: its path from the working directory, if it lies there."""
-    folder = os.getcwd() + os.sep
+    try:
+        folder = os.getcwd() + os.sep
+    except FileNotFoundError:  # somebody has removed it
+        return line
     return line.removeprefix(folder)
 
 

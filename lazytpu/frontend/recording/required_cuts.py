@@ -9,12 +9,16 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import user_line
 from lazytpu.options import options
 from lazytpu.trace.cuts import BEGIN, BRANCH, IDLE, LIMIT, STEP
-from lazytpu.trace.trie import Ended, State
+from lazytpu.trace.trie import NOTHING, Ended, State
 
 IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device could compute
 
 # A cut and a launch take about 0.3 ms, to compile a record 5 ms: so often it is cheaper to cut than to compile anew.
 BRANCHES_PER_RECORD = 16
+
+# The records before which a trace is cut at one place, each with its key. Where more come, as where the results of each
+# evaluation are used in a way of its own, all traces end from then on, and none of the keys is kept.
+STARTS = 16
 
 # Ways to go on with an evaluated model's results that may each be compiled with it. A `generate` has two, a token that
 # is the last and one that is not, and runs them for long; results that grow have a new one each time.
@@ -50,8 +54,7 @@ def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
     """A step begins with the record of `key`: raise CutRequired if anything was recorded before it, now and in later
     traces."""
     if parent.depth:
-        parent.starts = {**parent.starts, key: cause}
-        raise CutRequired(cause)
+        _cut_before(parent, key, cause)
 
 
 def note_branch(parent: State, key: tuple[Any, ...]) -> None:
@@ -61,8 +64,15 @@ def note_branch(parent: State, key: tuple[Any, ...]) -> None:
     ways = len(parent.next) + (parent.plan is not None and parent.plan.known)
     if key not in parent.branches and ways >= WAYS:
         parent.branches = {**parent.branches, key: 0}
-        parent.starts = {**parent.starts, key: BRANCH}
-        raise CutRequired(BRANCH)
+        _cut_before(parent, key, BRANCH)
+
+
+def _cut_before(parent: State, key: tuple[Any, ...], cause: str) -> None:
+    """Cut before this record, now and in later traces."""
+    parent.starts = {**parent.starts, key: cause}
+    if len(parent.starts) > STARTS:
+        parent.ends, parent.starts, parent.branches = cause, NOTHING, NOTHING
+    raise CutRequired(cause)
 
 
 def _is_worn(parent: State, key: tuple[Any, ...]) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lazytpu.runtime.children import search_path
 from lazytpu.runtime.compiling import wire
 
 CHILD = Path(__file__).with_name("child.py")
@@ -40,8 +41,7 @@ class Helper:
         self.connection, theirs = socket.socketpair()
         name, chips_per_host = topology
         command = [sys.executable, str(CHILD), str(os.getpid()), name, "x".join(map(str, chips_per_host))]
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        surroundings = {**os.environ, **_ALONE, **environment, "PYTHONPATH": path}
+        surroundings = {**os.environ, **_ALONE, **environment, "PYTHONPATH": search_path()}
         surroundings.pop("PYTHONWARNINGS", None)  # an error there would be one that nobody sees
         try:
             launched = subprocess.Popen(

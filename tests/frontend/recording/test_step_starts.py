@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import lazytpu
-from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK
+from lazytpu.frontend.recording.required_cuts import STARTS
+from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK, BRANCH
 
 pytestmark = pytest.mark.usefixtures("empty_cache")  # these count what is compiled
 
@@ -253,3 +255,22 @@ def test_a_use_that_comes_often_becomes_one_program_with_the_model(monkeypatch: 
             counts.append(lazytpu.metrics()["steps"] - steps)
     assert counts[0] == counts[1] == 2
     assert counts[-1] == 1
+
+
+def test_results_that_are_used_in_many_ways_take_no_memory_for_each() -> None:
+    torch.manual_seed(0)
+    on_cpu = Net()
+    model = Net().to("tpu")
+    model.load_state_dict(on_cpu.state_dict())
+    x = torch.rand(3, 6)
+    results, on_device = list[Tensor](), x.to("tpu")
+    with torch.no_grad(), lazytpu.options(background_compile=0):
+        for i in range(2, 40):
+            results.append(model(on_device).expand(i, *on_cpu(x).shape).sum(0).cpu())
+        torch.testing.assert_close(results, [on_cpu(x) * float(i) for i in range(2, 40)])
+        model(on_device)
+        state = recorder().state
+        assert len(state.starts) <= STARTS
+        assert len(state.branches) <= STARTS
+        assert state.ends == BRANCH
+        lazytpu.sync()
