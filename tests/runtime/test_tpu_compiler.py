@@ -45,16 +45,14 @@ def test_a_program_for_one_chip_is_compiled_once_for_every_size_of_a_pod(empty_c
 
 
 def test_a_python_that_is_told_not_to_look_beside_the_script_finds_its_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
 ):
     python, packages = tmp_path / "python", str(Path(jaxlib.__file__).parents[1])
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -P "$@"\n')
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr(sys, "path", [packages, *(entry for entry in sys.path if entry != packages)])
-    broken = MODULE.replace("stablehlo.add", "stablehlo.none")
-    with pytest.raises(CompileError, match=r"stablehlo\.none"):
-        compile_for_tpu(broken, "v6e:2x2")
+    assert not compile_for_tpu(MODULE, "v6e:2x2").cached
 
 
 def test_a_refusal_of_the_compiler_is_reported():
