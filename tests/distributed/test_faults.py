@@ -45,3 +45,12 @@ def test_a_killed_rank_is_named():
     answer = ranks.answer(0)
     assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in answer["result"]
     assert ranks.close() == [0, -signal.SIGKILL]
+
+
+def test_the_end_of_the_helper_is_an_error_on_all_ranks():
+    """XLA's client would end its process as soon as the coordination service is gone; the relay keeps that from it."""
+    ranks = Ranks()
+    for text in ranks.run("faults", "helper_killed"):
+        assert "all_reduce(add) float32[4] at " in text
+        assert "the helper process of this job is gone" in text
+    assert ranks.close() == [0, 0]

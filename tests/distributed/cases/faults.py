@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,4 +94,18 @@ def killed() -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
     assert (made + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    return text
+
+
+def helper_killed() -> str:
+    """The helper is killed between two collectives."""
+    assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
+    if dist.get_rank() == 0:
+        for children in Path("/proc/self/task").glob("*/children"):
+            for child in children.read_text().split():
+                if b"helper.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+    time.sleep(1)
+    text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
+    assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
     return text
