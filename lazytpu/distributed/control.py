@@ -7,9 +7,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible
 
@@ -18,11 +18,26 @@ class CollectiveError(RuntimeError):
     """The ranks of a group cannot go on together: one is gone, came too late, or called something else."""
 
 
-class Control:
-    """The connection to the helper. `wanted` is called, on a thread of this class, when others have waited for this
-    rank in the next collective of a group."""
+class Listener(Protocol):
+    """What a rank does when the helper tells it something, on the thread of its `Control`."""
 
-    def __init__(self, host: str, port: int, rank: int, token: str, wanted: Callable[[str, int], None]):
+    def wanted(self, group: str, number: int) -> None:
+        """Others have waited for this rank in the next collective of a group."""
+        ...
+
+    def broken(self, group: str, text: str) -> None:
+        """A group cannot go on, for that reason."""
+        ...
+
+    def state(self, group: str, number: int) -> str:
+        """How far this rank is with a collective."""
+        ...
+
+
+class Control:
+    """The connection to the helper, which tells things to `listener`."""
+
+    def __init__(self, host: str, port: int, rank: int, token: str, listener: Listener):
         self.rank = rank
         self._socket = socket.create_connection((host, port), timeout=30)
         self._socket.settimeout(None)
@@ -32,7 +47,7 @@ class Control:
         self._agreed: dict[str, int] = {}
         self._broken: dict[str, str] = {}
         self._lost: str | None = None
-        self._wanted = wanted
+        self._listener = listener
         os.register_at_fork(after_in_child=self._let_go)  # a worker of a DataLoader would keep it after a crash
         self._send({"hello": rank, "token": token})
         threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
@@ -58,7 +73,12 @@ class Control:
 
     def _told(self, message: Any) -> None:
         if "wanted" in message:
-            self._wanted(message["wanted"], message["number"])
+            self._listener.wanted(message["wanted"], message["number"])
+            return
+        if "state" in message:
+            text = self._listener.state(message["state"], message["number"])
+            with suppress(CollectiveError):  # nobody is left who asks
+                self._send({"answer": {"group": message["state"], "number": message["number"], "text": text}})
             return
         with self._changed:
             if "agreed" in message:
@@ -66,10 +86,22 @@ class Control:
             elif "broken" in message:
                 self._broken[message["broken"]] = message["text"]
             self._changed.notify_all()
+        if "broken" in message:
+            self._listener.broken(message["broken"], message["text"])
 
     def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
         """Say which collectives of a group this rank launches next: the (signature, source line) of each."""
         self._send({"post": {"group": group, "members": list(members), "calls": list(calls)}})
+
+    def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
+        """Say that a collective that was launched did not end within so many seconds."""
+        with suppress(CollectiveError):  # then the caller does without the helper
+            self._send({"stuck": {"group": group, "number": number, "seconds": seconds, "call": call}})
+
+    def fail(self, group: str, members: Sequence[int], text: str) -> None:
+        """Say that this rank cannot go on in a group."""
+        with suppress(CollectiveError):  # nobody is left who could be told
+            self._send({"fail": {"group": group, "members": list(members), "text": text}})
 
     def wait(self, group: str, number: int, seconds: float) -> None:
         """Wait until all members have posted the same collective of that number.

@@ -8,6 +8,8 @@ The control plane speaks JSON, one message a line. A rank says `hello`, then `po
 group, the numbers and signatures of its next collectives. When all members have posted a number and the signatures are
 equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
 `broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
+When one is `stuck` in a collective that was agreed, all are asked for their `state`, and the group is broken; so it is
+when a rank has to `fail`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PATIENCE = 0.05  # seconds before a member is told that others wait for it
+ANSWER = 1.0  # seconds in which a member has to say how far it is
 JOINING = 600.0  # seconds in which the first rank has to connect
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 
@@ -36,6 +39,7 @@ class Group:
     calls: dict[int, deque[tuple[str, str]]] = field(default_factory=dict[int, "deque[tuple[str, str]]"])
     last: dict[int, str] = field(default_factory=dict[int, str])
     broken: str | None = None
+    answers: dict[int, str] | None = None  # how far members are, while they are asked
 
     def missing(self) -> list[int]:
         """The members that have not posted what others have."""
@@ -71,6 +75,12 @@ class Server:
                     self.post(rank, **message["post"])
                 elif "give_up" in message:
                     self.give_up(rank, **message["give_up"])
+                elif "stuck" in message:
+                    self.stuck(rank, **message["stuck"])
+                elif "answer" in message:
+                    self.answer(rank, **message["answer"])
+                elif "fail" in message:
+                    self.fail(**message["fail"])
         except (ConnectionError, ValueError):
             pass  # as if it had ended: what follows tells the others
         finally:
@@ -86,10 +96,7 @@ class Server:
 
     def post(self, rank: int, group: str, members: list[int], calls: list[tuple[str, str]]) -> None:
         """A rank is about to launch its next collectives of a group."""
-        found = self.groups.get(group)
-        if found is None:
-            found = self.groups[group] = Group(members, calls={each: deque() for each in members})
-            self._without_the_left(group, found)
+        found = self._group(group, members)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
             return
@@ -127,6 +134,45 @@ class Server:
                 f"{line}, for {', '.join(missing)}. {RULE} Or the timeout of the process group is too short."
             )
             self._break(group, found, text)
+
+    def _group(self, name: str, members: list[int]) -> Group:
+        found = self.groups.get(name)
+        if found is None:
+            found = self.groups[name] = Group(members, calls={each: deque() for each in members})
+            self._without_the_left(name, found)
+        return found
+
+    def fail(self, group: str, members: list[int], text: str) -> None:
+        """A rank will not launch what it has announced, or was to announce."""
+        found = self._group(group, members)
+        if found.broken is None:
+            self._break(group, found, text)
+
+    def stuck(self, rank: int, group: str, number: int, seconds: float, call: str) -> None:
+        """A rank is in a collective for longer than the timeout of the group: ask the others how far they are."""
+        found = self.groups.get(group)
+        if found is None or found.broken is not None or found.answers is not None:
+            return
+        found.answers = {rank: "is in it"}
+        for each in found.members:
+            if each != rank:
+                self.send(each, {"state": group, "number": number})
+        start = f"rank {rank} is in collective {number} of group {group!r}, {call}, for {seconds:g} s"
+        asyncio.get_running_loop().call_later(ANSWER, self._judge, group, found, start)
+
+    def answer(self, rank: int, group: str, number: int, text: str) -> None:
+        """A member says how far it is."""
+        answers = self.groups[group].answers
+        if answers is not None:
+            answers[rank] = text
+
+    def _judge(self, name: str, group: Group, start: str) -> None:
+        answers, group.answers = group.answers or {}, None
+        silent = "does not answer: it has stopped, or is cut off"
+        others = [f"rank {each} {answers.get(each, silent)}" for each in group.members]
+        if group.broken is None:
+            told = f"{start}; {'; '.join(others[:64])}. Or the timeout of the process group is too short."
+            self._break(name, group, told)
 
     def gone(self, rank: int, how: str) -> None:
         """The connection of a rank has ended."""

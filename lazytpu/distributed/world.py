@@ -12,21 +12,22 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lazytpu.distributed.control import CollectiveError, Control
+from lazytpu.distributed.flight import STATES, Entry, Flight
+from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
-from lazytpu.engine.launching.pieces import Agreement, Call
+from lazytpu.engine.launching.pieces import Agreement, Call, Turn
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
 from lazytpu.runtime import multiprocess
+from lazytpu.runtime.errors import EXPLANATIONS
 from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
@@ -43,45 +44,49 @@ class World(Agreement):
         self.seconds: dict[str, float] = {}
         self._posted: Counter[str] = Counter()
         self._made: Counter[str] = Counter()
-        self._lines: defaultdict[str, deque[Any]] = defaultdict(deque)
+        self.flight = Flight()
+        self.watch = Watch(self.flight, self.seconds, self.report, rank)
         self._wanted: dict[str, int] = {}
         self._asked = threading.Event()
-        self.control = Control(host, port, rank, token, self._want)
+        self.control = Control(host, port, rank, token, self)
+        self.watch.control = self.control
         threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True).start()
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Callable[[], None]]:
+    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         """As `Agreement` says; the calls of each group in one message."""
-        if options.collectives == "trusted":
-            for call in calls:
-                self._lines[call.group].clear()
-            return [partial(self._trust, call) for call in calls]
-        waits: list[Callable[[], None]] = []
-        batches: dict[str, list[Call]] = {}
-        for shared in calls:
-            number = self._posted[shared.group]
-            self._posted[shared.group] += 1
-            lines = self._lines[shared.group]
-            call = replace(shared, line=str(lines.popleft())) if lines else shared
-            batches.setdefault(call.group, []).append(call)
-            waits.append(partial(self._wait, call, number))
-        for group, batch in batches.items():
-            self.control.post(group, batch[0].members, [(call.signature, call.line) for call in batch])
-        return waits
+        turns: list[Turn] = []
+        batches: dict[str, list[Entry]] = {}
+        for call in calls:
+            number = self._posted[call.group]
+            self._posted[call.group] += 1
+            entry = self.flight.post(call.group, call.line, number, call.signature, call.members)
+            batches.setdefault(call.group, []).append(entry)
+            turns.append(Collective(self, entry))
+        if options.collectives != "trusted":
+            for group, batch in batches.items():
+                self.control.post(group, batch[0].members, [(entry.signature, entry.line) for entry in batch])
+        return turns
 
-    def _wait(self, call: Call, number: int) -> None:
-        try:
-            self.control.wait(call.group, number, self.seconds[call.group])
-        except CollectiveError as error:
-            raise CollectiveError(f"{call.signature} at {call.line}: {error}") from None
-
-    def _trust(self, call: Call) -> None:
-        broken = self.control.why_broken(call.group)
-        if broken is not None:
-            raise CollectiveError(f"{call.signature} at {call.line}: {broken}")
+    def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
+        """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
+        for group, members in groups.items():
+            waiting = [e for e in list(self.flight.last[group]) if e.state in STATES[:3] and not e.failed]
+            for entry in waiting:
+                entry.failed = True
+            self.flight.pending[group].clear()
+            if waiting and self.control.why_broken(group) is None:
+                lines = str(error).splitlines() or [""]
+                what = f"{waiting[0].signature or 'a collective'} at {waiting[0].line}"
+                why = f"{type(error).__name__}: {lines[0]}"
+                self.control.fail(group, members, f"rank {self.rank} failed before {what}: {why}")
 
     def note(self, group: str) -> None:
         """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self._lines[group].append(user_line())
+        self.flight.record(group, str(user_line()))
+
+    def report(self) -> str:
+        """The last collectives of each group, and how far they came on this rank."""
+        return f"collectives of rank {self.rank} of {self.size}\n{self.flight.text()}"
 
     def posted(self, group: str) -> int:
         """How many collectives of a group this process has launched, or is about to."""
@@ -92,9 +97,21 @@ class World(Agreement):
         self._made[group] += 1
         return group if self._made[group] == 1 else f"{group}.{self._made[group]}"
 
-    # -- others that wait for this rank
+    # -- what the helper tells
 
-    def _want(self, group: str, number: int) -> None:
+    def broken(self, group: str, text: str) -> None:
+        """A group is broken."""
+        self.watch.broken(group, text)
+
+    def state(self, group: str, number: int) -> str:
+        """How far this rank is with a collective, for the error of another that waits in it."""
+        entry = self.flight.of(group, number)
+        if entry is None:
+            return "has not called it, or long ago"
+        return {"done": "has done it", "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
+
+    def wanted(self, group: str, number: int) -> None:
+        """Others wait for this rank."""
         self._wanted[group] = number
         self._asked.set()
 
@@ -122,6 +139,37 @@ class World(Agreement):
                     recorder.cut(PEER)
         except Exception:  # noqa: BLE001  (the trace is lost with this error, which whoever reads it gets)
             return
+
+
+class Collective(Turn):
+    """The turn of a collective of a job."""
+
+    def __init__(self, world: World, entry: Entry):
+        self.world = world
+        self.entry = entry
+        self.first = False
+
+    def wait(self) -> None:
+        """As `Turn` says. Raises CollectiveError."""
+        entry, world = self.entry, self.world
+        try:
+            broken = world.watch.why_cut(entry.members)
+            if options.collectives == "trusted":
+                broken = broken or world.control.why_broken(entry.group)
+            if broken is not None:
+                raise CollectiveError(broken)
+            if options.collectives != "trusted":
+                assert entry.number is not None
+                world.control.wait(entry.group, entry.number, world.seconds[entry.group])
+        except CollectiveError as error:
+            world.watch.dump(entry.group, str(error))
+            raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
+        entry.reached()
+        self.first = world.watch.begin(entry)
+
+    def launched(self, status: Any) -> None:
+        """As `Turn` says."""
+        self.world.watch.launched(self.entry, status, self.first)
 
 
 def _pending() -> list[Recorder]:
@@ -167,6 +215,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         each.cut(PEER, call_site())
     multiprocess.join(address["service"], rank, size, own, seconds, engine.forget_programs)
     engine.cutter.agreement = joined
+    EXPLANATIONS.append(joined.watch.explain)
     WORLD = joined
     atexit.register(_leave, os.getpid())
     return joined

@@ -14,7 +14,7 @@ from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
-from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, pieces_of
+from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, groups_of, pieces_of
 from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
@@ -90,6 +90,8 @@ class Cutter:
         except BaseException as error:
             if program is None and not isinstance(error, Exception):
                 raise Interrupted from error
+            if plan.collective:
+                self.agreement.lost(groups_of(state.records()), error)
             failure = failed_cut(error, trace, held, partial(self._exhausted, trace, held, program))
             try:
                 raise failure from failure.__cause__
@@ -102,6 +104,8 @@ class Cutter:
         """A trace cannot run, since what it depends on failed with `error`: its live values are again what they were
         before it, and reads of what it would have made raise `error`."""
         plan = self.traces.ended(trace.state)
+        if plan.collective:
+            self.agreement.lost(groups_of(trace.state.records()), error)
         alive = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None and v.buffer is None]
         undo(trace, alive).spoil(error)
         for buffer in trace.buffers:
@@ -198,13 +202,11 @@ class Cutter:
         held: list[tuple[int, Value]],
     ) -> None:
         """Run a trace with collectives. Each of these waits for the other processes to be at the same one."""
-        arrivals = iter(self.agreement.post([piece.call for piece, _ in pieces if piece.call is not None]))
+        turns = iter(self.agreement.post([piece.call for piece, _ in pieces if piece.call is not None]))
         values = dict(held)
         buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
         for piece, program in pieces:
             part = piece.part
-            if piece.call is not None:
-                next(arrivals)()
             if program is not None:
                 inputs = [buffers[slot] for slot in part.inputs]
                 numbers = [trace.numbers[i] for i in part.numbers]
@@ -215,11 +217,22 @@ class Cutter:
                 ]
                 if isinstance(program, Job):
                     self._run_meanwhile(program, self.traces.ended(part.state), own, made, piece.dead)
+                elif piece.call is not None:
+                    self._take_part(program, next(turns), own, made)
                 else:
                     self._run(program, own, made)
                 buffers.update((part.origins[slot], value.buffer) for slot, value in made)
             for slot in piece.done_with:
                 buffers.pop(slot, None)
+
+    def _take_part(self, program: Compiled, turn: Turn, trace: Trace, made: list[tuple[int, Value]]) -> None:
+        """Run a collective together with the other processes."""
+        turn.wait()
+        buffers, status = program.launch_watched(trace.buffers, trace.numbers)
+        for (_, value), buffer in zip(made, buffers, strict=True):
+            value.buffer = buffer
+        turn.launched(status)
+        self.inflight.keep_up()
 
     def _run_meanwhile(
         self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]

@@ -86,6 +86,7 @@ class Engine(EnginePort):
 
     def forget_programs(self) -> None:
         """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""
+        programs.forget_foreseen()
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()

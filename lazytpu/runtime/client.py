@@ -111,6 +111,11 @@ def use(joined: Any) -> None:
         known.cache_clear()
 
 
+def has_processes(processes: Sequence[int]) -> bool:
+    """Whether the client knows all of these processes."""
+    return not processes or {device.process_index for device in client().devices()}.issuperset(processes)
+
+
 def devices_of(processes: Sequence[int]) -> list[Any]:
     """The first device of each of these processes. Its id says nothing: XLA numbers those of process 1 from 2048."""
     first = {device.process_index: device for device in reversed(client().devices())}

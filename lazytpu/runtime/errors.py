@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class PlatformError(RuntimeError):
@@ -69,7 +69,13 @@ def compile_error(program: str, reason: str) -> CompileError:
     return (Unsupported if lacks else CompileError)(program, reason)
 
 
+# Each may add what it knows to XLA's reason: why a process is gone, say (`lazytpu.distributed.watch`).
+EXPLANATIONS: list[Callable[[str], str]] = []
+
+
 def run_error(program: str, reason: str, lost: Sequence[int] | None = ()) -> RunError:
     """The exception for a failed run: `OutOfMemory` when XLA says that the memory is full, else `RunError`."""
     kind = OutOfMemory if is_full(reason) else RunError
+    for explain in EXPLANATIONS:
+        reason = explain(reason)
     return kind(program, reason, lost)

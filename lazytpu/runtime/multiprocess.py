@@ -14,6 +14,7 @@ from lazytpu.runtime.buffer import Buffer, ConstantBuffer
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
 from lazytpu.runtime.processor import without_half_arithmetic
+from lazytpu.runtime.relay import Relay
 
 
 class CannotJoin(RuntimeError):
@@ -50,8 +51,9 @@ def join(service: str, rank: int, size: int, host: str, timeout: float, forget: 
 
 def _client(service: str, rank: int, size: int, host: str, timeout: float) -> Any:
     """A client of the CPU whose devices are those of all processes; waits for them."""
+    relay = Relay(*service.rsplit(":", 1))
     connection = client.distributed_client(
-        service,
+        relay.address,
         rank,
         init_timeout=max(1, round(timeout)),
         heartbeat_timeout=10**6,  # seconds: the default ends this process when another is gone

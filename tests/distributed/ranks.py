@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,19 @@ class Ranks:
         errors = [f"rank {rank}: {a['error']}" for rank, a in enumerate(answers) if "error" in a]
         assert not errors, "\n".join(errors)
         return [a["result"] for a in answers]
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """End what still runs, or has stopped."""
+        for process in self.processes:
+            process.kill()
+            process.wait(60)
+        for lines, connection in zip(self._lines, self._connections, strict=True):
+            with suppress(BrokenPipeError):
+                lines.close()
+            connection.close()
 
     def close(self) -> list[int]:
         """End the ranks: their exit statuses."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import signal
 
@@ -45,3 +46,52 @@ def test_a_killed_rank_is_named():
     answer = ranks.answer(0)
     assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in answer["result"]
     assert ranks.close() == [0, -signal.SIGKILL]
+
+
+def test_the_end_of_the_helper_is_an_error_on_all_ranks():
+    """XLA's client would end its process as soon as the coordination service is gone; the relay keeps that from it."""
+    ranks = Ranks()
+    for text in ranks.run("faults", "helper_killed"):
+        assert "all_reduce(add) float32[4] at " in text
+        assert "the helper process of this job is gone" in text
+    assert ranks.close() == [0, 0]
+
+
+@pytest.mark.parametrize(("n", "used"), [(4, True), (1 << 16, True), (4, False)])
+def test_a_rank_that_stops_inside_a_collective_is_named(n: int, used: bool):
+    """XLA has no timeout there."""
+    with Ranks() as ranks:
+        ranks.start("faults", "ends_inside", how=signal.SIGSTOP, n=n, used=used)
+        text = ranks.answer(0)["result"]
+        assert f"all_reduce(add) float32[{n}] at " in text
+        assert re.search(r"rank 0 is in collective \d of group .*faults.py:\d+, for 1 s", text)
+        assert "rank 1 does not answer: it has stopped" in text
+        os.kill(ranks.processes[1].pid, signal.SIGCONT)
+        assert "rank 1 does not answer" in ranks.answer(1)["result"]
+        assert ranks.close() == [0, 0]
+        assert "is broken on rank 0" in ranks.processes[0].communicate()[1], "the report is written to standard error"
+
+
+def test_a_rank_that_is_killed_inside_a_collective_is_named_on_all_ranks():
+    """Also on those that were waiting for another than the killed one."""
+    with Ranks(4) as ranks:
+        ranks.start("faults", "ends_inside", how=signal.SIGKILL, n=4, used=True)
+        for rank in (0, 2, 3):
+            text = ranks.answer(rank)["result"]
+            assert "all_reduce(add) float32[4] at " in text
+            assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in text
+        assert ranks.close() == [0, -signal.SIGKILL, 0, 0]
+
+
+def test_a_trace_that_fails_breaks_the_groups_of_its_collectives(ranks: Ranks):
+    for text in ranks.run("faults", "failing_before"):
+        assert "rank 1 failed before all_reduce(add) float32[4] at " in text
+        assert "MemoryError: no room" in text
+
+
+def test_the_report_has_the_last_collectives(ranks: Ranks):
+    for text in ranks.run("faults", "reported"):
+        first, second, third = text.splitlines()[1:4]
+        assert re.search(r"0 done: all_reduce\(add\) float32\[2\] at .*faults.py:\d+; recorded [\d:.]+, posted", first)
+        assert "1 done: all_reduce(add) float32[3]" in second
+        assert "- recorded: a collective at " in third

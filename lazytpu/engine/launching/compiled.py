@@ -76,6 +76,10 @@ class Compiled:
         """
         return self._launch(self.binding.checks if checks is None else checks, buffers, numbers, alone)[0]
 
+    def launch_watched(self, buffers: Sequence[Buffer], numbers: list[Any]) -> tuple[list[Buffer], Any]:
+        """As `launch`; besides, an array that is there when the program is done."""
+        return self._launch(self.binding.checks, buffers, numbers, False)
+
     def evaluate(self, buffers: Sequence[Buffer], numbers: list[Any]) -> list[Buffer] | None:
         """As `launch`, but wait for the checks: None when one fails, which is told to nobody."""
         results, status = self._launch((), buffers, numbers, True)

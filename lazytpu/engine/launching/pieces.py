@@ -6,9 +6,9 @@ what surrounds it here may differ from what does there (R8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from lazytpu.trace.extract import Extracted, Slots, extract
 from lazytpu.trace.trie import CutPlan, Operand, Record
@@ -26,20 +26,39 @@ class Call:
     line: str
 
 
+class Turn(Protocol):
+    """One collective that is about to be launched."""
+
+    def wait(self) -> None:
+        """Wait until the others will launch the same. Raises an error when they will not."""
+        ...
+
+    def launched(self, status: Any) -> None:
+        """It was launched; the array `status` is there when it is done."""
+        ...
+
+
 class Agreement(Protocol):
     """How the processes make sure that they are about to launch the same collectives."""
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Callable[[], None]]:
-        """Tell the others what this process launches next, without waiting. Each of the functions waits until the
-        others will launch the same, and raises an error when they will not."""
+    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
+        """Tell the others what this process launches next, without waiting."""
+        ...
+
+    def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
+        """A trace with collectives of these groups, given with their members, has failed: those that were not launched
+        never will be."""
         ...
 
 
 class Alone(Agreement):
     """There are no other processes."""
 
-    def post(self, calls: Sequence[Call]) -> Sequence[Callable[[], None]]:
+    def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         raise AssertionError(f"a collective outside of a process group: {calls[0]}")
+
+    def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
+        """There is nobody to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,12 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], de
             )
         )
     return pieces
+
+
+def groups_of(records: Sequence[Record]) -> dict[str, Sequence[int]]:
+    """The groups of a trace's collectives, with their members."""
+    calls: list[Any] = [record.arguments for record in records if record.collective]
+    return {call["group"]: call["members"] for call in calls}
 
 
 def _call(record: Record, known: Slots) -> Call:

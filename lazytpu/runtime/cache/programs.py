@@ -147,7 +147,7 @@ def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool =
     loaded = loaded or _load(key, device)
     if loaded is None:
         return None
-    if ahead is not None:
+    if ahead is not None and not loaded.members:
         ahead.used(key, loaded.size)
     TRAFFIC.note(hit=not compiled)
     named, members = name or loaded.name, loaded.members
@@ -165,6 +165,8 @@ def _load(key: str, device: int = 0) -> _Loaded | None:
             return None  # as good as ever, for processes that have registered them
         signature = from_json(entry.about["signature"])
         members = tuple(entry.about.get("members", ()))
+        if not client.has_processes(members):
+            return None  # as good as ever, for the processes of a job
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS, members=members)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
@@ -184,6 +186,12 @@ def foresee() -> Foreseen[_Loaded] | None:
     ahead = Foreseen(store(), called, _load)
     _AHEAD[:] = [ahead]
     return ahead
+
+
+def forget_foreseen() -> None:
+    """Load nothing more ahead, and drop what was loaded: it is for a client that is used no more."""
+    for ahead in _AHEAD:
+        ahead.missed()
 
 
 def _foreseen() -> Foreseen[_Loaded] | None:
@@ -206,7 +214,7 @@ def save(program: Program, key: str, functions: Sequence[str], compile_ms: float
         about["members"] = list(program.members)
     stored = store().put(KIND, key, payload, about)
     ahead = _foreseen()
-    if stored and ahead is not None:
+    if stored and ahead is not None and not program.members:
         ahead.used(key, len(payload))
     return stored
 

@@ -7,10 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+import lazytpu.distributed
+from lazytpu.distributed.world import Collective
 
 
 def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
@@ -94,3 +98,79 @@ def killed() -> str:
     text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
     assert (made + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
     return text
+
+
+def helper_killed() -> str:
+    """The helper is killed between two collectives."""
+    assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
+    if dist.get_rank() == 0:
+        for children in Path("/proc/self/task").glob("*/children"):
+            for child in children.read_text().split():
+                if b"helper.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+    time.sleep(1)
+    text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
+    assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    return text
+
+
+def ends_inside(how: int, n: int, used: bool) -> str:
+    """Rank 1 gets a signal when all have agreed, just before it launches: the others are in the collective already. The
+    connections were `used` before, or not."""
+    members = list(range(dist.get_world_size()))
+    group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=1))
+    if used:
+        assert _reduced(4, torch.float32, group).tolist() == [float(len(members))] * 4
+    agree = Collective.wait
+
+    def agree_and_end(self: Collective) -> None:
+        agree(self)
+        if self.entry.group.startswith(group.key):
+            time.sleep(0.3)
+            os.kill(os.getpid(), how)
+
+    if dist.get_rank() == 1:
+        Collective.wait = agree_and_end
+    start = time.monotonic()
+    text = _error(group, lambda rank, group: _reduced(n, torch.float32, group))
+    Collective.wait = agree
+    assert time.monotonic() - start < 6 or dist.get_rank() == 1
+    assert (torch.ones(4, device="tpu") + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
+    again = _error(group, lambda rank, group: _reduced(4, torch.float32, group))
+    assert "rank 1" in again
+    return text
+
+
+def failing_before() -> str:
+    """Rank 1 cannot run the trace that its collective is in: the others do not take its next one for it."""
+    group: Any = dist.new_group([0, 1])
+    made = torch.ones(4, device="tpu") * 3
+    dist.all_reduce(made, group=group)
+    if dist.get_rank() == 1:
+        agree = Collective.wait
+
+        def fail(self: Collective) -> None:
+            raise MemoryError("no room")
+
+        Collective.wait = fail
+        try:
+            made.tolist()
+        except MemoryError:
+            pass
+        else:
+            raise AssertionError("nothing was raised")
+        finally:
+            Collective.wait = agree
+    return _error(group, lambda rank, group: _reduced(4, torch.float32, group) if rank else made)
+
+
+def reported() -> str:
+    """The report of a rank after three collectives, one of which is only recorded."""
+    group: Any = dist.new_group([0, 1])
+    for n in (2, 3):
+        made = _reduced(n, torch.float32, group)
+        assert made.tolist() == [2.0] * n
+    last = _reduced(4, torch.int32, group)
+    text = lazytpu.distributed.report()
+    assert last.tolist() == [2] * 4
+    return text[text.index(group.key) :]

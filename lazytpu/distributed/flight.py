@@ -1,0 +1,82 @@
+"""The flight recorder: the last collectives of each group, and how far each of them came on this rank."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT = 64  # collectives of each group
+STATES = ("recorded", "posted", "agreed", "launched", "done")
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One collective of a group. Of the STATES that it has reached `times` has when, by `time.time()`. `status` is an
+    array that is there when it is done, and `failed` says that it ended with an error."""
+
+    group: str
+    line: str
+    signature: str = ""
+    members: tuple[int, ...] = ()
+    number: int | None = None
+    times: list[float] = field(default_factory=lambda: [time.time()])
+    status: Any = None
+    failed: bool = False
+
+    def reached(self) -> None:
+        """It has come to its next state."""
+        self.times.append(time.time())
+
+    @property
+    def state(self) -> str:
+        return "failed" if self.failed else STATES[len(self.times) - 1]
+
+    def __str__(self) -> str:
+        start = self.times[0]
+        later = (f"{name} +{1e3 * (at - start):.1f} ms" for name, at in zip(STATES[1:], self.times[1:], strict=False))
+        clock = f"{time.strftime('%H:%M:%S', time.localtime(start))}.{int(start % 1 * 1000):03d}"
+        number = "-" if self.number is None else self.number
+        what = self.signature or "a collective"
+        return f"  {number} {self.state}: {what} at {self.line}; {', '.join((f'recorded {clock}', *later))}"
+
+
+class Flight:
+    """The entries of a process: `pending` were recorded and are not posted, by group; `flying` were launched, or are
+    being launched, and are not known to be done."""
+
+    def __init__(self) -> None:
+        self.last: defaultdict[str, deque[Entry]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self.pending: defaultdict[str, deque[Entry]] = defaultdict(deque)
+        self.flying: deque[Entry] = deque()
+
+    def record(self, group: str, line: str) -> Entry:
+        """A collective of a group was recorded."""
+        entry = Entry(group, line)
+        self.last[group].append(entry)
+        self.pending[group].append(entry)
+        return entry
+
+    def post(self, group: str, line: str, number: int, signature: str, members: Sequence[int]) -> Entry:
+        """The oldest that is pending is about to be launched as that number; `line` is that of its record, which may be
+        shared."""
+        pending = self.pending[group]
+        if not pending:
+            self.record(group, line)
+        entry = pending.popleft()
+        entry.number, entry.signature, entry.members = number, signature, tuple(members)
+        entry.reached()
+        return entry
+
+    def of(self, group: str, number: int) -> Entry | None:
+        """The collective of that number, if it is among the last."""
+        return next((entry for entry in list(self.last[group]) if entry.number == number), None)
+
+    def text(self) -> str:
+        """All of it, a line for each collective."""
+        rows: list[str] = []
+        for group, entries in list(self.last.items()):
+            rows.extend((f"group {group!r}:", *map(str, list(entries))))
+        return "\n".join(rows) or "no collectives"

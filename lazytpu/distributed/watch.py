@@ -1,0 +1,140 @@
+"""The watchdog: a collective that was launched and does not end, because another rank has stopped inside it, say.
+
+A thread looks at what was launched. What takes longer than the timeout of its group is told to the helper, which asks
+all members how far they are, and breaks the group. When a group is broken while one of its collectives runs, its
+connections are cut, so that it fails here at once; XLA itself would wait for ever.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lazytpu.distributed.control import Control
+from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.options import options
+from lazytpu.runtime import client
+from lazytpu.runtime.errors import RunError
+from lazytpu.runtime.links import Links
+
+TICK = 0.2  # seconds
+ANSWER = 3.0  # seconds in which the helper has to say why a group is broken
+
+
+class Watch:
+    """Watches the collectives of `flight`. `seconds` has the timeout of each group, `text` makes the report."""
+
+    def __init__(self, flight: Flight, seconds: dict[str, float], text: Callable[[], str], rank: int):
+        self.flight = flight
+        self.seconds = seconds
+        self.text = text
+        self.rank = rank
+        self.control: Control | None = None
+        self._links: dict[frozenset[int], Links] = {}
+        self._cut: dict[frozenset[int], str] = {}
+        self._asked: dict[Entry, float] = {}
+        self._dumped: set[str] = set()
+        self._busy = threading.Event()
+        threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True).start()
+
+    def begin(self, entry: Entry) -> bool:
+        """A collective is about to be launched. Returns whether it is the first of these members."""
+        members = frozenset(entry.members)
+        first = members not in self._links and len(members) > 1
+        if first:
+            self._links[members] = Links()
+        entry.reached()
+        self.flight.flying.append(entry)
+        self._busy.set()
+        return first
+
+    def launched(self, entry: Entry, status: Any, first: bool) -> None:
+        """It was launched, and is done when `status` is there."""
+        entry.status = status
+        if first:
+            client.wait([status])
+            self._links[frozenset(entry.members)].complete()
+        if client.is_ready(status):
+            self._settle(entry)
+
+    def why_cut(self, members: Sequence[int]) -> str | None:
+        """Why the connections between some processes are cut, if they are."""
+        return self._cut.get(frozenset(members))
+
+    def broken(self, group: str, text: str) -> None:
+        """A group is broken: end what waits in it."""
+        running = [entry for entry in list(self.flight.flying) if entry.group == group and not _is_done(entry)]
+        for members in {frozenset(entry.members) for entry in running}:
+            self._cut.setdefault(members, text)
+            if members in self._links:
+                self._links[members].cut()
+        self.dump(group, text)
+
+    def explain(self, reason: str) -> str:
+        """XLA's reason for a failure, with what is known of it if it was a collective that failed."""
+        if "Gloo" not in reason and "gloo" not in reason:
+            return reason
+        end = time.monotonic() + ANSWER
+        while time.monotonic() < end and self.control is not None:
+            for entry in list(self.flight.flying):
+                text = self.control.why_broken(entry.group)
+                if text is not None:
+                    return f"{entry.signature} at {entry.line}: {text}\n({reason})"
+            time.sleep(0.02)
+        return reason
+
+    def dump(self, group: str, text: str) -> None:
+        """Write the report, once for a group: to standard error, and into the folder `lazytpu.options.dump`."""
+        if group in self._dumped:
+            return
+        self._dumped.add(group)
+        report = f"lazytpu: group {group!r} is broken on rank {self.rank}: {text}\n{self.text()}"
+        print(report, file=sys.stderr, flush=True)
+        if options.dump is not None:
+            folder = Path(options.dump)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"collectives-{self.rank}.txt").write_text(f"{report}\n")
+
+    def _look(self) -> None:
+        while True:
+            self._busy.wait()
+            time.sleep(TICK)
+            for entry in list(self.flight.flying):
+                if _is_done(entry):
+                    self._settle(entry)
+                elif time.time() - entry.times[3] > self.seconds[entry.group]:
+                    self._too_long(entry)
+            if not any(not entry.failed for entry in list(self.flight.flying)):
+                self._busy.clear()
+
+    def _too_long(self, entry: Entry) -> None:
+        assert self.control is not None
+        now, seconds = time.monotonic(), self.seconds[entry.group]
+        asked = self._asked.setdefault(entry, now)
+        if asked == now:
+            self.control.stuck(entry.group, entry.number or 0, seconds, f"{entry.signature} at {entry.line}")
+        elif now - asked > ANSWER and self.why_cut(entry.members) is None:
+            self.broken(entry.group, f"{entry.signature} at {entry.line} did not end within {seconds:g} s")
+
+    def _settle(self, entry: Entry) -> None:
+        try:
+            client.wait([entry.status])
+        except RunError:
+            entry.failed = True  # and stays, for `explain`
+        else:
+            self._done(entry)
+
+    def _done(self, entry: Entry) -> None:
+        entry.status = None
+        entry.reached()
+        if entry in self.flight.flying:
+            self.flight.flying.remove(entry)
+
+
+def _is_done(entry: Entry) -> bool:
+    status = entry.status
+    return entry.failed or (status is not None and client.is_ready(status))

@@ -1,0 +1,45 @@
+"""The sockets by which XLA's collectives reach the other processes: closing them is the only way to end a collective
+that waits for a process that has stopped (XLA's gloo has no timeout)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+_OPEN = Path("/proc/self/fd")
+
+
+def connections() -> dict[str, int]:
+    """The file descriptors of the sockets of this process, by names that no other socket ever has. Empty where the
+    system does not list them."""
+    found: dict[str, int] = {}
+    for number in os.listdir(_OPEN) if _OPEN.exists() else ():
+        with suppress(OSError):  # closed since
+            name = os.readlink(_OPEN / number)
+            if name.startswith("socket:"):
+                found[name] = int(number)
+    return found
+
+
+class Links:
+    """The connections between some processes: those that their first collective opens. Make it before that, and call
+    `complete` after it."""
+
+    def __init__(self) -> None:
+        self._before = connections().keys()
+        self._own: set[str] | None = None
+
+    def complete(self) -> None:
+        """The first collective is done."""
+        if self._own is None:
+            self._own = set(connections()) - self._before
+
+    def cut(self) -> None:
+        """Shut the connections down: what waits for them fails at once, here and, when it next uses one, there."""
+        for name, number in connections().items():
+            if name in self._own if self._own is not None else name not in self._before:
+                with suppress(OSError), socket.socket(fileno=os.dup(number)) as duplicate:
+                    if duplicate.family in (socket.AF_INET, socket.AF_INET6):
+                        duplicate.shutdown(socket.SHUT_RDWR)
