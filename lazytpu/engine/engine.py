@@ -92,6 +92,7 @@ class Engine(EnginePort):
         self.compiler.programs.clear()
         self.packs.forget()
         self._answers.forget()
+        programs.foresee_again()
 
     def memory(self) -> MemoryReport:
         """What is alive on the device."""

@@ -165,11 +165,18 @@ def _load(key: str, device: int = 0) -> _Loaded | None:
             return None  # as good as ever, for processes that have registered them
         signature = from_json(entry.about["signature"])
         members = tuple(entry.about.get("members", ()))
+        if not _are_here(members):
+            return None  # as good as ever, for a job that has them
         executable = client.deserialize(entry.payload, device=device, options=OPTIONS, members=members)
     except (LoadError, KeyError, TypeError, ValueError) as error:
         store().reject(KIND, key, str(error))
         return None
     return _Loaded(executable, signature, str(entry.about.get("name")), len(entry.payload), members)
+
+
+def _are_here(members: Sequence[int]) -> bool:
+    """Whether these processes are all in the job of this one."""
+    return not members or {each.process_index for each in client.client().devices()}.issuperset(members)
 
 
 _AHEAD: list[Foreseen[_Loaded]] = []  # of this process: one, or none
@@ -184,6 +191,13 @@ def foresee() -> Foreseen[_Loaded] | None:
     ahead = Foreseen(store(), called, _load)
     _AHEAD[:] = [ahead]
     return ahead
+
+
+def foresee_again() -> None:
+    """The same for another client, on which nothing is loaded yet."""
+    ahead = _foreseen()
+    if ahead is not None:
+        ahead.again()
 
 
 def _foreseen() -> Foreseen[_Loaded] | None:
