@@ -40,7 +40,8 @@ def _gloo(asked: Any) -> Any:
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    store = PrefixStore("host", asked.store)
+    # After a restart torchrun's store still has the addresses of processes that are gone.
+    store = PrefixStore(f"host/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", asked.store)
     group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)

@@ -86,13 +86,13 @@ class Engine(EnginePort):
 
     def forget_programs(self) -> None:
         """Forget everything that was compiled for the device, or is kept there for programs: it is another one."""
-        programs.forget_foreseen()
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()
         self.compiler.programs.clear()
         self.packs.forget()
         self._answers.forget()
+        programs.foresee_again()
 
     def memory(self) -> MemoryReport:
         """What is alive on the device."""

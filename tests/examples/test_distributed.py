@@ -1,28 +1,86 @@
-"""The examples of several processes, started as torchrun starts them: ranks, a store, and the environment."""
+"""The examples of several processes, by their lines in the README, against one process or gloo."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.distributed.ranks import free_port
+from tests import zygote
+from tests.distributed.ranks import environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs/distributed.md"]
+LINES = {line for page in PAGES for line in re.findall(r"^torchrun .*", page.read_text(), re.MULTILINE)}
+EXAMPLES = {path.name for path in (ROOT / "examples/distributed").glob("*.py")}
+
+pytestmark = pytest.mark.xdist_group("distributed")  # they use all cores, as those tests do
 
 
-def losses(device: str) -> list[float]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command += ["--master-port", str(free_port()), "examples/distributed/ddp.py", device]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [float(loss) for loss in re.findall(r"loss ([\d.]+)", done.stdout)]
+def line_of(example: str) -> list[str]:
+    """The arguments of torchrun in the README's line for an example."""
+    (line,) = (line for line in LINES if f"/{example}" in line)
+    return shlex.split(line.partition("#")[0])[1:]
+
+
+def test_each_example_has_its_line():
+    assert len(LINES) == len(EXAMPLES)
+    for example in EXAMPLES:
+        assert line_of(example)
+
+
+def losses(printed: str) -> dict[int, float]:
+    """The losses by their steps."""
+    return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", printed)}
+
+
+def in_ranks(example: str, *more: str, size: int = 2, folder: Path = ROOT) -> dict[int, float]:
+    """Its losses in `size` processes with the environment that torchrun gives them."""
+    script = line_of(example)
+    own = script[script.index(f"examples/distributed/{example}") + 1 :]
+    arguments = [str(ROOT / "examples/distributed" / example), *own]
+    port = free_port()
+    ranks = [
+        zygote.Process([*arguments, *more], env=environment(rank, size, port), cwd=folder) for rank in range(size)
+    ]
+    outputs = [rank.communicate(300) for rank in ranks]
+    for rank, (_, complaints) in zip(ranks, outputs, strict=True):
+        assert rank.returncode == 0, complaints[-4000:]
+    return losses("".join(printed for printed, _ in outputs))
 
 
 def test_ddp_trains_as_on_gloo():
-    assert losses("tpu") == pytest.approx(losses("cpu"), rel=1e-2)
+    assert in_ranks("ddp.py") == pytest.approx(in_ranks("ddp.py", "cpu"), rel=1e-2)
+
+
+def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
+    """In one process."""
+    more = ["--device", "cpu", "--tensor-parallel", "1", "--steps", str(steps)]
+    return in_ranks("train_llama.py", *more, size=1, folder=folder)
+
+
+def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
+    """torchrun itself, with tensor parallelism; the losses are those of one process that nobody kills. A third run, of
+    shards of the data, goes on from the last checkpoint."""
+    arguments = line_of("train_llama.py")
+    at = arguments.index("examples/distributed/train_llama.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), *arguments[:at]]
+    command += ["tests/distributed/killing.py", *arguments[at:]]
+    command += ["--steps", "4", "--every", "2", "--checkpoints", str(tmp_path / "out/llama")]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "rank 1 was killed or crashed" in done.stderr
+    assert "damaged" not in done.stderr
+    assert [int(step) for step in re.findall(r"step (\d+)", done.stdout)] == [1, 2, 3, 4]
+    (tmp_path / "alone").mkdir()
+    expected = llama_on_the_cpu(tmp_path / "alone", 6)
+    assert losses(done.stdout) == pytest.approx({step: expected[step] for step in range(1, 5)}, rel=1e-3)
+    resharded = in_ranks("train_llama.py", "--tensor-parallel", "1", "--steps", "6", folder=tmp_path)
+    assert resharded == pytest.approx({step: expected[step] for step in (5, 6)}, rel=1e-3)

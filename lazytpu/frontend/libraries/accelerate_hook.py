@@ -1,6 +1,7 @@
 """Hugging Face accelerate on the device. It knows devices by name, and has no branch for others.
 
-`Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU; its
+`Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU, and under
+torchrun the process group "tpu" where it would have trained in each process by itself; its
 checkpoints store the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
 the device counts as memory for `device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)`
 stays on the CPU.
@@ -32,6 +33,35 @@ def _default_device(native: Callable[[Any], torch.device]) -> property:
     return property(
         default_device, doc="The device of this process: accelerate's own choice, tpu where that is the CPU."
     )
+
+
+def _prepare_backend(native: Callable[..., Any]) -> Callable[..., Any]:
+    """Its kinds of jobs are those of devices that it knows. That of Neuron differs from one of CUDA in nothing but the
+    device's module, and in how objects are sent, which it decides by the device."""
+
+    @wraps(native)
+    def _prepare_backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
+        from accelerate.utils import DistributedType
+
+        backend, kind = native(self, cpu, *args, **kwargs)
+        if kind != DistributedType.NO or cpu or "LOCAL_RANK" not in os.environ:
+            return backend, kind
+        # Else it would name the device of DistributedDataParallel by the rank; each process has one, tpu:0.
+        os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"
+        return "tpu", DistributedType.MULTI_NEURON
+
+    return _prepare_backend
+
+
+def _set_device(native: Callable[[Any], None]) -> Callable[[Any], None]:
+    @wraps(native)
+    def set_device(self: Any) -> None:
+        if self.device is None and self.backend == "tpu":
+            self.device = self.default_device
+        else:
+            native(self)
+
+    return set_device
 
 
 def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,6 +130,8 @@ def _hook(accelerate: ModuleType) -> None:
     from accelerate.utils import modeling
 
     _replace(state.PartialState, "default_device", lambda native: _default_device(native.fget))
+    _replace(state.PartialState, "_prepare_backend", _prepare_backend)
+    _replace(state.PartialState, "set_device", _set_device)
     for module in (checkpointing, accelerator):
         _replace(module, "save_accelerator_state", _saving)
         _replace(module, "load_accelerator_state", _loading)

@@ -27,6 +27,7 @@ from lazytpu.runtime.cache.store import Store
 KIND = "start"
 MOST = 16  # programs of a list
 BYTES = 64 << 20  # of their entries: about 12 s of loading
+PATIENCE = 15.0  # seconds to wait for one that is being loaded
 
 Loaded = TypeVar("Loaded")
 
@@ -82,6 +83,13 @@ class Foreseen(Generic[Loaded]):
             self._loading.clear()
         for loading in dropped:
             loading.cancel()
+
+    def again(self) -> None:
+        """Begin anew: what was loaded is for a client that is used no more."""
+        unused = [key for key in self._loading if key not in self._used]
+        self.close(time.monotonic() + PATIENCE)
+        self._loading = {key: Future() for key in unused}
+        self.begin()
 
     def close(self, end: float) -> bool:
         """Load no more, and wait for what is being loaded until `end` (time.monotonic()); whether that is done."""

@@ -188,10 +188,11 @@ def foresee() -> Foreseen[_Loaded] | None:
     return ahead
 
 
-def forget_foreseen() -> None:
-    """Load nothing more ahead, and drop what was loaded: it is for a client that is used no more."""
-    for ahead in _AHEAD:
-        ahead.missed()
+def foresee_again() -> None:
+    """The same for another client, on which nothing is loaded yet."""
+    ahead = _foreseen()
+    if ahead is not None:
+        ahead.again()
 
 
 def _foreseen() -> Foreseen[_Loaded] | None:
