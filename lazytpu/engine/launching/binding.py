@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -56,11 +57,23 @@ class Binding:
         packs = [(_DTYPES[pack], (len(numbers),)) for pack, numbers in self.packer.entries.items()]
         sizes = [] if self.padding is None else [(np.dtype("i4"), (len(self.padding.symbols),))]
         status = np.dtype(bool), (max(1, len(self.checks)),)
+        taken = [spec(slots.layouts[inputs[i]]) for i in self.inputs]
+        given = [spec(slots.layouts[slot]) for slot in self.live]
+        if self.padding is not None:
+            taken, given = _in_memory(taken, self.padding.arguments), _in_memory(given, self.padding.results)
         return Signature(
-            (*(packs[i] for i in self.packs), *(spec(slots.layouts[inputs[i]]) for i in self.inputs), *sizes),
-            (*(spec(slots.layouts[slot]) for slot in self.live), status),
+            (*(packs[i] for i in self.packs), *taken, *sizes),
+            (*given, status),
             tuple(len(self.packs) + self.inputs.index(i) for i in sorted(self.donated)),
         )
+
+
+def _in_memory(specs: Sequence[TensorSpec], padding: Sequence[Sequence[Factors]]) -> list[TensorSpec]:
+    """The same arrays as they lie in memory."""
+    return [
+        (dtype, tuple([prod(size for size, _ in factors) for factors in dims]))
+        for (dtype, _), dims in zip(specs, padding, strict=True)
+    ]
 
 
 def spec(layout: Layout) -> TensorSpec:

@@ -9,10 +9,12 @@ from xdsl.dialects.builtin import ModuleOp
 from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
+from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.templates import Bucket
 from lazytpu.passes.padding.dims import Dim
 from lazytpu.passes.padding.notes import Notes, annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import pad_sizes
+from lazytpu.passes.padding.widen import widen
 
 
 def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bool, packs: int) -> Padding:
@@ -22,6 +24,7 @@ def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bo
     annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
     sized = pad_sizes(module)
     assert sized is not None
+    sized = widen(module, sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[packs:]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
     return Padding(sized.symbols, arguments, results)
