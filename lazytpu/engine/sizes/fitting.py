@@ -90,6 +90,8 @@ def _form(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) 
 
 def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Iterator[Form]:
     samples = len(column)
+    if not columns:
+        return
     for name, sizes in columns.items():
         if column[0] % sizes[0] == 0:
             yield symbol(name) * int(column[0] // sizes[0])
