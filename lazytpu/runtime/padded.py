@@ -101,6 +101,11 @@ class PaddedBuffer(Buffer):
         held = self.existing
         return 0 if held is None else held.dtype.itemsize * prod(self.shape)
 
+    @property
+    def padding(self) -> int:
+        """The bytes of the padding."""
+        return 0 if self.padded is None else self.padded.nbytes - self.true_nbytes
+
     def fetch(self) -> np.ndarray[Any, Any]:
         if self._exact is not None:
             return client.to_host(self._exact, copy=False)

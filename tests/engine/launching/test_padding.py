@@ -145,7 +145,7 @@ def test_other_orders_of_memory() -> None:
 def test_a_merged_dimension() -> None:
     x = torch.arange(12.0 * 5).reshape(12, 5)
     y = pad(x.to("tpu"), (((4, 4), (8, 3)), 7))
-    assert buffer_of(y).padded.shape == (32, 7)
+    assert client.to_host(buffer_of(y).padded).shape == (32, 7)
     assert_close(y.cpu(), x)
     assert_close((y + 1).cpu(), x + 1)
 
@@ -199,6 +199,16 @@ def test_memory_counts_what_is_there() -> None:
     assert buffer.copied and buffer.nbytes == MEMORY.live - before == 4 * (4 * 8 + 3 * 5)
     buffer.release()
     assert buffer.gone() and buffer.nbytes == 0 and MEMORY.live == before
+
+
+def test_the_memory_report_says_what_is_padding() -> None:
+    _, y = pair()
+    report = lazytpu.memory()
+    mine = [value for value in report.values if value.padding]
+    assert [(v.shape, v.nbytes, v.padding) for v in mine] == [((3, 5), 128, 128 - 60)]
+    assert report.padding == report.as_dict()["padding"] == 68 and "(68 B of it padding, " in str(report)
+    assert "inputs, 68 B padding" in str(mine[0]) or "other tensors, 68 B padding" in str(mine[0])
+    assert y is not None
 
 
 def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
@@ -274,7 +284,7 @@ def test_uploads_are_padded_once_a_program_wanted_it() -> None:
         assert type(value_of(first).buffer) is Buffer
         fitted(value_of(first).buffer, (4, 14))
         second = torch.arange(36.0).reshape(4, 9).to("tpu")
-        assert buffer_of(second).padded.shape == (4, 10)
+        assert client.to_host(buffer_of(second).padded).shape == (4, 10)
         assert_close(second.cpu(), torch.arange(36.0).reshape(4, 9))
         assert type(value_of(torch.ones(5, 9).to("tpu")).buffer) is Buffer
         assert type(value_of(torch.ones(4, 9, dtype=torch.int64).to("tpu")).buffer) is Buffer
