@@ -15,10 +15,13 @@ from torch.testing import assert_close
 
 import lazytpu
 from lazytpu.engine.launching.padding import exact, fitted
+from lazytpu.engine.memory.alive import LiveValue, MemoryReport
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
 from lazytpu.engine.sizes.uploads import UPLOADS
 from lazytpu.frontend.recording.tensors import value_of
-from lazytpu.runtime import client, padded
+from lazytpu.runtime import client, multiprocess, padded
 from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.repadding import cut, memory_shape, moved
 from tests.padding import buffer_of, pad
@@ -211,6 +214,14 @@ def test_the_memory_report_says_what_is_padding() -> None:
     assert y is not None
 
 
+def test_a_full_device_says_how_much_is_padding() -> None:
+    alive = LiveValue(4000, "inputs", None, "float32", (10, 10), "upload", None, None, 3600)
+    report = MemoryReport((alive,), 4000, 96, 4096, {})
+    error = OutOfMemoryError(OutOfMemory("the copy", "RESOURCE_EXHAUSTED"), "upload", report)
+    assert "(inputs 3.91 KiB, of which 3.52 KiB padding)" in str(error)
+    assert any(advice.startswith("padding takes 3.52 KiB") for advice in error.advice)
+
+
 def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
     x, y = pair()
     for name in ("_exact", "padded"):
@@ -270,6 +281,14 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_sizes_in_memory() -> None:
     assert memory_shape((3, ((4, 4), (8, 3)), 7)) == (3, 32, 7)
+
+
+def test_a_process_that_joins_others_takes_padded_values_along() -> None:
+    x, y = pair()
+    buffer = buffer_of(y)
+    mine = [(name, values) for held, name, values in multiprocess._held() if held is buffer]
+    assert [name for name, _ in mine] == ["padded"]
+    assert np.array_equal(cut(mine[0][1], buffer.memory, buffer.shape), x.numpy())
 
 
 def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
