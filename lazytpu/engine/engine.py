@@ -27,7 +27,7 @@ from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
-from lazytpu.ports import EnginePort, OpFacts
+from lazytpu.ports import EnginePort, OpFacts, Ranges
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -151,8 +151,11 @@ class Engine(EnginePort):
 
     # -- data
 
-    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
-        return self.transfers.upload(flat, layout, line)
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Any:
+        return self.transfers.upload(flat, layout, line, ranges)
+
+    def mark(self, buffer: Any, layout: Layout, ranges: Ranges) -> Any:
+        return self.transfers.mark(buffer, layout, ranges)
 
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         return self.transfers.download(buffer, dtype)

@@ -1,1 +1,1 @@
-"""Programs of many sizes: traces that differ only in integers, and the buckets of sizes that share a program."""
+"""Sizes that vary: which bounds programs are made for, and what of the host's data is padded to them."""
