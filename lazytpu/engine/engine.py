@@ -61,6 +61,7 @@ class Engine(EnginePort):
         self.background = cutter.background
         self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
+        watch(self.compiler.templates.forget_programs)
         watch(self._answers.forget)
         self.transfers = Transfers(self.inflight, self.memory)
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
@@ -89,6 +90,7 @@ class Engine(EnginePort):
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()
+        self.compiler.templates.forget_programs()
         self.compiler.programs.clear()
         self.packs.forget()
         self._answers.forget()
