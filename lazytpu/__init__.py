@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-import torch  # noqa: F401  (first: torch's entry point imports lazytpu.wiring, which must not be half imported then)
+import torch
 
 from lazytpu import wiring
 from lazytpu.frontend.activation import activate
@@ -37,6 +37,7 @@ __all__ = [
     "export",
     "graphs",
     "interop",
+    "mark_dynamic",
     "mark_step",
     "memory",
     "metrics",
@@ -87,6 +88,19 @@ def mark_step() -> None:
     from lazytpu.trace.cuts import MARK
 
     recorder().cut(MARK, call_site())
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max: int | None = None) -> None:
+    """Say that a dim of `tensor` will have other sizes, from `min` to `max`: where `options.buckets` is on, its data is
+    padded to a bound within these when it comes to the device, or now if it is there, where it is computed for that.
+
+    This is torch's `torch._dynamo.mark_dynamic` as well, which has the same effect on what is moved to the device
+    later. Raises IndexError for a dim that the tensor lacks, and ValueError for a range without its size.
+    """
+    activate()
+    from lazytpu.frontend.ops.marking import mark
+
+    mark(tensor, dim, min, max)
 
 
 def sync() -> None:

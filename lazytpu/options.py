@@ -34,6 +34,7 @@ class Options:
         "_wrong",
         "background_compile",
         "bounds_check",
+        "buckets",
         "cache_dir",
         "cache_limit",
         "clusters",
@@ -102,9 +103,13 @@ class Options:
     """What happens at each recompile of a step beyond the budget (LAZYTPU_ON_RECOMPILE): "ignore", "warn" with the
     reason, or "raise" a RuntimeError with it instead of compiling."""
     recompile_budget: int
-    collectives: str
     """How often a step may be recompiled (LAZYTPU_RECOMPILE_BUDGET). Its first program, the second one with the
     optimizer's states, and those of another mode or setting do not count."""
+    collectives: str
+    """Whether ranks compare each collective before they launch it (LAZYTPU_COLLECTIVES): "checked", or "trusted"."""
+    buckets: str | tuple[int, ...]
+    """The bounds of programs that are made for many sizes (LAZYTPU_BUCKETS): "auto" has four to each power of two;
+    sizes, such as (64, 128, 256), are the bounds up to the largest; "off" makes a program for each size."""
 
     _wrong: dict[str, ValueError]
     """By setting, why its variable could not be read; until the setting is written, its value is the default."""

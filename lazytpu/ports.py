@@ -7,9 +7,9 @@ cannot be made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -18,6 +18,9 @@ from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan, Record, State
 from lazytpu.trace.value import Layout
+
+Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
+"""Dims that will vary: the least and the greatest size of each, None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,13 @@ class EnginePort(Protocol):
     # -- data
 
     @abstractmethod
-    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Any:
         """A device buffer for a value of `layout`: a snapshot of the elements of `flat` (1-D, on the CPU, in memory
-        order). `line` is the user's line that asked for it."""
+        order). `line` is the user's line that asked for it; the dims in `ranges` will vary."""
+
+    @abstractmethod
+    def mark(self, buffer: Any, layout: Layout, ranges: Ranges) -> Any:
+        """A device buffer in place of one of a value of `layout` whose dims in `ranges` will vary."""
 
     @abstractmethod
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:

@@ -110,3 +110,14 @@ def memory(value: Any) -> int:
     if 0 < number < 2**20:
         raise ValueError
     return number
+
+
+def buckets(value: Any) -> str | tuple[int, ...]:
+    """The words off and auto, or sizes of at least 2: a sequence, or their text with commas; sorted, each once."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in ("off", "auto"):
+        return word
+    sizes = {integer(2)(size) for size in (word.split(",") if isinstance(word, str) else word)}
+    if not sizes:
+        raise ValueError
+    return tuple(sorted(sizes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -35,6 +35,7 @@ class Values(TypedDict, total=False):
     on_recompile: str
     recompile_budget: int
     collectives: str
+    buckets: str | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,14 @@ _ALL = (
         "checked or trusted",
         "whether ranks compare each collective before they launch it; trusted ranks that differ compute wrong values",
         readers.one_of("checked", "trusted"),
+    ),
+    Setting(
+        "buckets",
+        "off",
+        "off, auto, or sizes such as 64,128,256",
+        "the bounds of programs that are made for many sizes: four to each power of two (auto), or these; off makes a "
+        "program for each size",
+        readers.buckets,
     ),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _ALL}

@@ -73,6 +73,17 @@ def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def poison() -> Iterator[None]:
+    """What lies beyond the true sizes of a value holds NaN, the largest integer or True, in every test: a result that
+    depends on it is wrong."""
+    from lazytpu.runtime import padded
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(padded, "POISON", True)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Steps wait for their whole programs: which way is the shortest, and with it the last bits of values, depends on

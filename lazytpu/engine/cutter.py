@@ -138,6 +138,8 @@ class Cutter:
         """The program to run, or the job of one that is not compiled yet, and whether it was there already."""
         program: Compiled | Job | None = fitting(plan, live, dead)
         hit = program is not None
+        if program is None and (for_sizes := self.compiler.for_sizes(trace, live, dead)) is not None:
+            program, hit = for_sizes
         if program is None:
             patience = options.background_compile if trace.mode == "fused" else 0.0
             if not patience:

@@ -27,7 +27,7 @@ from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
-from lazytpu.ports import EnginePort, OpFacts
+from lazytpu.ports import EnginePort, OpFacts, Ranges
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -61,6 +61,7 @@ class Engine(EnginePort):
         self.background = cutter.background
         self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)
+        watch(self.compiler.templates.forget_programs)
         watch(self._answers.forget)
         self.transfers = Transfers(self.inflight, self.memory)
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
@@ -89,6 +90,7 @@ class Engine(EnginePort):
         for job in self.background.unfinished():
             job.done.wait()
         self.traces.forget_programs()
+        self.compiler.templates.forget_programs()
         self.compiler.programs.clear()
         self.packs.forget()
         self._answers.forget()
@@ -152,8 +154,11 @@ class Engine(EnginePort):
 
     # -- data
 
-    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Any:
-        return self.transfers.upload(flat, layout, line)
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Any:
+        return self.transfers.upload(flat, layout, line, ranges)
+
+    def mark(self, buffer: Any, layout: Layout, ranges: Ranges) -> Any:
+        return self.transfers.mark(buffer, layout, ranges)
 
     def download(self, buffer: Any, dtype: torch.dtype) -> torch.Tensor:
         return self.transfers.download(buffer, dtype)

@@ -11,11 +11,13 @@ import torch
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.launching.padding import marked, uploaded
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.runtime.padded import Ranges
 from lazytpu.trace.value import Layout, again
 
 
@@ -26,14 +28,18 @@ class Transfers:
         self.inflight = inflight
         self.memory = memory
 
-    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None) -> Buffer:
-        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it."""
+    def upload(self, flat: torch.Tensor, layout: Layout, line: Any = None, ranges: Ranges | None = None) -> Buffer:
+        """A device buffer with a snapshot of the elements of `flat` (1-D, in memory order); `line` asked for it.
+        Dimensions of the value that are said to vary have `ranges`."""
         array = to_numpy(flat).reshape(layout.memory_shape)
         try:
-            MEMORY.note_execution(0, array.nbytes, 0)
-            return Buffer(client.to_device(array), array.nbytes, Origin("upload", line, None))
+            return uploaded(array, in_memory(ranges, layout) if ranges else {}, line)
         except OutOfMemory as error:
             raise self._exhausted(error, "upload") from None
+
+    def mark(self, buffer: Buffer, layout: Layout, ranges: Ranges) -> Buffer:
+        """A buffer of a value's elements that says which dimensions of the value will vary."""
+        return marked(buffer, in_memory(ranges, layout))
 
     def download(self, buffer: Buffer, dtype: torch.dtype) -> torch.Tensor:
         """A 1-D CPU tensor with a buffer's elements, in memory of torch's own, so that it can be resized. Raises what
@@ -95,6 +101,12 @@ class Transfers:
         """An error of memory while data is moved, in full."""
         MEMORY.exhausted += 1
         return OutOfMemoryError(error, stage, self.memory())
+
+
+def in_memory(ranges: Ranges, layout: Layout) -> Ranges:
+    """The same dimensions by their numbers in memory order."""
+    order = layout.memory_order
+    return {order.index(dim): between for dim, between in ranges.items()}
 
 
 def _unpin(buffer: Buffer) -> None:

@@ -123,6 +123,19 @@ sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
 
 
+def mark_dynamic(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) -> None:
+    """torch's own mark, which torch.compile reads and `dynamic_dims` too."""
+    from torch._dynamo import decorators  # it takes a second to import
+
+    decorators.mark_dynamic(tensor, dim, min=least, max=most)
+
+
+def dynamic_dims(tensor: Any) -> list[tuple[int, int | None, int | None]]:
+    """The dims of a tensor that were marked dynamic, each with the least and the greatest size where these are said."""
+    marked = getattr(tensor, "_dynamo_dynamic_range", None)
+    return [(each.dim, each.min, each.max) for each in marked] if marked else []
+
+
 def assumes_static_sizes() -> bool:
     """Whether Dynamo, which is compiling, takes a size as fixed until it has met another one."""
     from torch._dynamo import config

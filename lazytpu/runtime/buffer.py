@@ -113,6 +113,13 @@ class Buffer:
         """Whether a run that failed has taken the memory of a value that is not released yet."""
         return self.array is not None and client.is_deleted(self.array)
 
+    def count(self, nbytes: int) -> None:
+        """Counts as many bytes more, or less if negative."""
+        self.nbytes += nbytes
+        MEMORY.live = live = MEMORY.live + nbytes
+        if live > MEMORY.peak:
+            MEMORY.peak = live
+
     def release(self) -> None:
         """Gives the array up: its memory was donated to a run and now counts as that run's results."""
         MEMORY.live -= self.nbytes

@@ -38,14 +38,14 @@ class CustomLayoutBuffer(Buffer):
         self.outcome = outcome
         self.pins = 0
         self.error = None
-        self._count(nbytes)
+        self.count(nbytes)
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """An array in the default layout; None once the value was released."""
         if self._default is None and self.custom is not None:
             self._default = relayout(self.custom, self.layout, None)
-            self._count(self.nbytes)
+            self.count(self.nbytes)
         return self._default
 
     @property
@@ -67,19 +67,13 @@ class CustomLayoutBuffer(Buffer):
     def taken(self) -> bool:
         """As any buffer's. Of two arrays, the one that the run took is dropped, and the other is the value."""
         if self.copied and client.is_deleted(self.custom):
-            self._count(-(self.nbytes // 2))
+            self.count(-(self.nbytes // 2))
             self.custom = None
         return self.existing is not None and client.is_deleted(self.existing)
 
     def release(self) -> None:
-        self._count(-self.nbytes)
+        self.count(-self.nbytes)
         self.custom = self._default = None
-
-    def _count(self, nbytes: int) -> None:
-        self.nbytes += nbytes
-        MEMORY.live = live = MEMORY.live + nbytes
-        if live > MEMORY.peak:
-            MEMORY.peak = live
 
 
 def arrays_of(buffers: Sequence[Buffer], layouts: Sequence[str | None]) -> list[Array]:

@@ -9,10 +9,11 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from lazytpu.runtime import client
+from lazytpu.runtime import client, repadding
 from lazytpu.runtime.buffer import Buffer, ConstantBuffer
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
+from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.processor import without_half_arithmetic
 from lazytpu.runtime.relay import Relay
 
@@ -44,6 +45,7 @@ def join(service: str, rank: int, size: int, host: str, timeout: float, forget: 
         raise CannotJoin(f"rank {rank} of {size} could not join the others at {service}: {error}") from error
     held = _held()
     client.use(joined)
+    repadding.forget()
     forget()
     for buffer, name, values in held:
         setattr(buffer, name, client.to_device(values))
@@ -78,6 +80,9 @@ def _held() -> list[tuple[Buffer, str, Any]]:
                 "a parameter is kept in a layout of the compiler's already: call "
                 "torch.distributed.init_process_group() before the first training step"
             )
+        if isinstance(buffer, PaddedBuffer):
+            found.extend([(buffer, name, client.to_host(array)) for name, array in buffer.arrays()])
+            continue
         if buffer.array is not None and not client.is_deleted(buffer.array):
             host = buffer.host if isinstance(buffer, ConstantBuffer) else None
             found.append((buffer, "array", client.to_host(buffer.array) if host is None else host))

@@ -24,10 +24,14 @@ class Layout:
         self.empty_key = ("empty", dtype, shape, stride)
 
     @property
+    def memory_order(self) -> list[int]:
+        """The dims from the largest stride to the smallest; of equal strides, the first dim first."""
+        return sorted(range(len(self.shape)), key=lambda dim: -self.stride[dim])
+
+    @property
     def memory_shape(self) -> tuple[int, ...]:
-        """The array's shape: sizes from the largest stride to the smallest; of equal strides, the first dim first."""
-        order = sorted(range(len(self.shape)), key=lambda dim: -self.stride[dim])
-        return tuple(self.shape[dim] for dim in order)
+        """The array's shape: the sizes in memory order."""
+        return tuple([self.shape[dim] for dim in self.memory_order])
 
     def __repr__(self) -> str:
         return f"Layout({self.dtype}, {self.shape}, {self.stride})"

@@ -152,6 +152,7 @@ BAD = {
     "on_recompile": ("fail", "ignore, warn or raise"),
     "recompile_budget": ("-1", "at least 0"),
     "collectives": ("never", "checked or trusted"),
+    "buckets": ("64,1", "off, auto, or sizes such as 64,128,256"),
 }
 
 

@@ -13,25 +13,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
+from lazytpu.aten.errors import ImportFailure
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
 from lazytpu.engine.compiling.target import target, untunable
-from lazytpu.engine.launching.binding import Binding
-from lazytpu.engine.launching.compiled import Compiled, Queue
+from lazytpu.engine.launching.binding import Binding, spec
+from lazytpu.engine.launching.compiled import Compiled, Queue, fitting
+from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.wording import program_name
+from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.templates import Sized, Templates
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
+from lazytpu.passes.errors import Unsupported
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
+from lazytpu.trace.extract import Slots
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
@@ -94,12 +100,51 @@ class Compiler:
         self.estimator = Estimator()
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.recompiles = Recompiles(slot_names)
+        self.templates = Templates()
         self._preparing = threading.RLock()  # the passes and the list of graphs are not made for two threads
         self._building: dict[str, Future[Program]] = {}
 
     def compile(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled:
         """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
         return self.build(self.prepare(trace, live, dead))
+
+    def for_sizes(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> tuple[Compiled, bool] | None:
+        """The program of the bucket that a trace is in, at its sizes, and whether it was there. None for a trace of one
+        size: the first of its kind, or one that `pad-sizes` refuses.
+
+        A step waits for it, whatever it takes: its ops would be compiled for each size."""
+        if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
+            return None
+        with self._preparing:
+            sized = self.templates.find(trace.state)
+            if sized is None or live in sized.bucket.refused:
+                return None
+            shared = fitting(sized.bucket, live, dead)
+            known = shared is not None
+            prepared = None if known else self._prepare_bucket(sized, trace, live, dead)
+        if prepared is not None:
+            shared = sized.bucket.programs[live, dead] = self.build(prepared)
+        if shared is None:
+            return None
+        layouts = Slots(trace.state.records()).layouts
+        shapes = [spec(layouts[slot])[1] for slot in shared.binding.live]
+        return AtSizes.bind(shared, sized.sizes, shapes), known
+
+    def _prepare_bucket(
+        self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
+    ) -> Prepared | None:
+        """As `prepare`, the program of a bucket; None if it is refused."""
+        bucket, records = sized.bucket, trace.state.records()
+        name, number = program_name(records), len(GRAPHS)
+        at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
+        with no_collection(), self.recompiles.making(number, name, trace, records, live, dead) as making:
+            try:
+                return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
+            except (Unsupported, ImportFailure) as error:  # these sizes stay part of the program
+                bucket.refused[live] = str(error)
+                making.entry.notes = (f"no program for many sizes: {error}",)
+                making.entry.source = "refused"
+                return None
 
     def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """Find the trace in the index, or take it through import, passes and lowering. Raises ImportFailure and
@@ -119,7 +164,9 @@ class Compiler:
         name: str,
         number: int,
         making: Making,
+        sized: Sized | None = None,
     ) -> Prepared:
+        bucket = None if sized is None else sized.bucket
         names = self.slot_names(trace.epoch) if trace.epoch else {}
         bounds_check, made_for, memory_limit = options.bounds_check, target(), options.memory_limit
         tuned = any(record.tuned for record in records) and untunable() is None
@@ -139,9 +186,12 @@ class Compiler:
                 parts=parts,
                 memory_limit=memory_limit,
                 tuned=tuned,
+                bucket=bucket,
             )
 
-        content = lookup.content(records, live, dead)
+        if sized is not None:
+            making.entry.notes = (sized.text,)
+        content = lookup.content(records, live, dead, "" if bucket is None else bucket.text)
         if content is not None and not options.dump and options.debug < 2:  # those show the program being made
             start = time.perf_counter()
             recalled = lookup.recall(content, trace.state, live, dead, self._loaded)
@@ -153,9 +203,9 @@ class Compiler:
                 return Prepared(number, name, records, content, making, ready=ready)
         parts_only = options.clusters == "only"
         busy = Busy()
-        result = translated(self._takes_apart(trace.mode, busy))
+        result = translated(None if sized else self._takes_apart(trace.mode, busy))
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
-        making.entry.notes = tuple(note for record in result.passes for note in record.notes)
+        making.entry.notes += tuple(note for record in result.passes for note in record.notes)
         parts_only = parts_only and result.parts is not None
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:

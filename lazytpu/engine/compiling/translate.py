@@ -4,7 +4,7 @@ index does not need."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -14,6 +14,8 @@ from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.launching.binding import Binding
+from lazytpu.engine.sizes.padded import pad
+from lazytpu.engine.sizes.templates import Bucket
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -63,15 +65,19 @@ def translate(
     parts: Callable[[Work], bool] | None = None,
     memory_limit: int = 0,
     tuned: bool = False,
+    bucket: Bucket | None = None,
 ) -> Translated:
     """The program for `target` of a trace that computes the slots `live` and may take the memory of the inputs `dead`.
 
     `names` are names of slots, and `name` is the program's, both for reading only. `platform` is where it is to run,
     when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
     compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
-    passes are those that pay for this program. Raises ImportFailure, PassError or LoweringError.
+    passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
+    for all of its sizes: Refusal says why not. Raises ImportFailure, PassError or LoweringError.
     """
     imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
+    packs = len(imported.packer.packs)
+    padding = None if bucket is None else pad(imported.module, bucket, live, bounds_check, packs)
     before = print_module(imported.module) if options.dump else None
     passes = pipeline(target, memory_limit, platform or client.platform())
     if tuned and target.generation is not None:
@@ -83,8 +89,11 @@ def translate(
         keep="all" if options.debug >= 4 else "nothing",
         observer=debug.observer(name),
     )
-    packs = len(imported.packer.packs)
-    used, aliased = drop_unused_arguments(imported.module)
+    used, aliased = drop_unused_arguments(imported.module, keep_last=padding is not None)
+    if padding is not None:
+        used = used[:-1]
+        taken = tuple([padding.arguments[i - packs] for i in used if i >= packs])
+        padding = replace(padding, arguments=taken)
     module = emit(imported.module, platform=platform)
     text = print_module(imported.module)
     cost = work(imported.module)
@@ -97,6 +106,7 @@ def translate(
         donated=frozenset([used[i] - packs for i in aliased]),
         live=tuple(live),
         checks=imported.checks,
+        padding=padding,
     )
     return Translated(
         module=module,
@@ -117,15 +127,16 @@ def pipeline(target: Target, memory_limit: int = 0, platform: str = "cpu") -> st
     return f"{text},limit-memory{{limit={memory_limit}}}" if memory_limit and platform == "tpu" else text
 
 
-def drop_unused_arguments(module: ModuleOp) -> tuple[list[int], list[int]]:
-    """Remove the arguments of `@main` that nothing reads.
+def drop_unused_arguments(module: ModuleOp, keep_last: bool = False) -> tuple[list[int], list[int]]:
+    """Remove the arguments of `@main` that nothing reads; with `keep_last`, not the last one.
 
     Returns the original positions of those that stay, and which of these (by new position) are aliased by a result.
     """
     function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
     block, attributes = function.body.block, list(function.arg_attrs or ())
-    used = [i for i, argument in enumerate(block.args) if argument.uses]
-    for argument in [a for a in block.args if not a.uses]:
+    last = len(block.args) - 1 if keep_last else None
+    used = [i for i, argument in enumerate(block.args) if argument.uses or i == last]
+    for argument in [a for i, a in enumerate(block.args) if not a.uses and i != last]:
         block.erase_arg(argument)
     attributes = [attributes[i] for i in used]
     function.arg_attrs = ArrayAttr(attributes)

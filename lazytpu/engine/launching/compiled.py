@@ -53,7 +53,8 @@ class Compiled:
     ) -> Compiled:
         """A program with its binding to a trace of these records, whose source lines are those of its results."""
         slots = Slots(records)
-        sizes = [dtype.itemsize * prod(shape) for dtype, shape in (spec(slots.layouts[slot]) for slot in binding.live)]
+        results = binding.signature(records).results
+        sizes = [dtype.itemsize * prod(shape) for dtype, shape in results[:-1]]
         made_by = origins(records, binding.live, name)
         depends = lineage(records, slots, binding.live, binding.checks)
         return cls(program, binding, tuple(sizes), made_by, depends, queue)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazytpu.runtime.buffer import MEMORY, Buffer, ConstantBuffer
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
+from lazytpu.runtime.padded import PaddedBuffer
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -36,7 +37,8 @@ kept by recorded ops alone; `other tensors` the script holds; `other` is held by
 @dataclass(frozen=True, slots=True)
 class LiveValue:
     """One value on the device: `name` is that of a module's or optimizer's tensor, `line` where the op is that made it
-    ("file:line"), `program` the program that computed it; each None where nobody knows or there is none."""
+    ("file:line"), `program` the program that computed it; each None where nobody knows or there is none. `padding` are
+    the bytes among `nbytes` beyond the value's own, where its program is made for many sizes."""
 
     nbytes: int
     category: str
@@ -46,10 +48,12 @@ class LiveValue:
     op: str | None
     line: str | None
     program: str | None
+    padding: int = 0
 
     def __str__(self) -> str:
         kind = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         what = f"{self.category} {self.name}" if self.name else self.category
+        what += f", {size(self.padding)} padding" if self.padding else ""
         maker = f", made by {self.op}" if self.op else ""
         return f"{size(self.nbytes):>10}  {kind} ({what}){maker}" + (f" at {short(self.line)}" if self.line else "")
 
@@ -82,6 +86,11 @@ class MemoryReport:
     def allocated(self) -> int:
         return sum(value.nbytes for value in self.values)
 
+    @property
+    def padding(self) -> int:
+        """Bytes of `allocated` that are padding, of values whose programs are made for many sizes."""
+        return sum(value.padding for value in self.values)
+
     def by_category(self) -> dict[str, Amount]:
         """Bytes and values of each category that has any, in the order of `CATEGORIES`."""
         amounts = _grouped(self.values, lambda value: value.category)
@@ -97,6 +106,7 @@ class MemoryReport:
         """All of it as plain numbers, strings, lists and dicts, fit for JSON."""
         return {
             "allocated": self.allocated,
+            "padding": self.padding,
             "peak": self.peak,
             "free": self.free,
             "total": self.total,
@@ -110,7 +120,8 @@ class MemoryReport:
         from rich.console import Group
         from rich.table import Table
 
-        title = f"{size(self.allocated)} on the device (peak {size(self.peak)}, free {size(self.free)})"
+        padding = f"{size(self.padding)} of it padding, " if self.padding else ""
+        title = f"{size(self.allocated)} on the device ({padding}peak {size(self.peak)}, free {size(self.free)})"
         table = Table("by category, then by line", box=None, pad_edge=False)
         table.columns[0].overflow = "fold"
         for column in ("bytes", "values"):
@@ -149,6 +160,8 @@ def report(owners: Owners, free: int, total: int, beside: Mapping[str, Amount]) 
     values = [_value(buffer, array, owned.get(id(buffer))) for buffer, array in live if array is not None]
     custom = [b for b in objects.get(CustomLayoutBuffer, ()) if not b.gone()]
     values += [_value(b, b.existing, owned.get(id(b))) for b in custom]
+    padded = [b for b in objects.get(PaddedBuffer, ()) if not b.gone()]
+    values += [_value(b, b.existing, owned.get(id(b)), b.shape, b.padding) for b in padded]
     unseen = MEMORY.live - sum(value.nbytes for value in values)
     if gc.get_freeze_count() and unseen > 0:
         values.append(LiveValue(unseen, "other", "hidden by gc.freeze()", "uint8", (unseen,), None, None, None))
@@ -175,14 +188,17 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{scaled:.{2 if scaled < 10 else 1}f} {unit}"
 
 
-def _value(buffer: Buffer, array: Any, owner: Any) -> LiveValue:
+def _value(
+    buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None = None, padding: int = 0
+) -> LiveValue:
     origin = buffer.origin
     category, name = ("other", None) if owner is None else (owner.category, owner.name)
     if category == "other tensors" and origin is not None and origin.program is None:
         category = "inputs"
     op, line, program = (None, None, None) if origin is None else (origin.op, origin.line, origin.program)
     where = None if line is None else str(line)
-    return LiveValue(buffer.nbytes, category, name, str(array.dtype), tuple(array.shape), op, where, program)
+    shape = tuple(array.shape) if shape is None else shape
+    return LiveValue(buffer.nbytes, category, name, str(array.dtype), shape, op, where, program, padding)
 
 
 def _grouped(values: Iterable[LiveValue], key: Callable[[LiveValue], str]) -> dict[str, Amount]:

@@ -142,7 +142,9 @@ def _lines(error: OutOfMemoryError, donated: int) -> list[str]:
         )
     lines.append(f"  The device has {size(before.free)} free of {size(before.total)}.")
     amounts = ", ".join(f"{name} {size(amount.nbytes)}" for name, amount in before.by_category().items())
-    lines.append(f"Alive before: {size(before.allocated)} ({amounts or 'nothing'})" + _largest(before.values))
+    padding = f", of which {size(before.padding)} padding" if before.padding else ""
+    alive = f"Alive before: {size(before.allocated)} ({amounts or 'nothing'}{padding})"
+    lines.append(alive + _largest(before.values))
     if error.results:
         after = before.allocated - donated + added
         count = f"{len(error.results):,} results of the program, {size(added)}"
@@ -179,6 +181,11 @@ def _advice(error: OutOfMemoryError, kept: Sequence[LiveValue]) -> list[str]:
         advice.append(
             f"activations of an earlier forward pass take {size(alive('activations'))}: drop the tensors that hold its "
             "graph (a kept loss or output; keep loss.detach()), or run it under torch.no_grad()."
+        )
+    if error.before.padding >= enough:
+        advice.append(
+            f"padding takes {size(error.before.padding)}, since programs are made for many sizes: give the bounds that "
+            'sizes come near to (lazytpu.options.buckets = (384, 512)), or none ("off").'
         )
     unnamed = [value for value in error.results if value.name is None]
     extra = sum(value.nbytes for value in unnamed)

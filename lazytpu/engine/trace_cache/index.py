@@ -10,16 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from lazytpu.aten.errors import Check
 from lazytpu.aten.scalars import PACK_OF, PACKS, Packer
 from lazytpu.engine.errors.cuts import CHECKED
-from lazytpu.engine.launching.binding import Binding
+from lazytpu.engine.launching.binding import Binding, Padding
 from lazytpu.engine.trace_cache.digest import NotCanonical, canonical
 from lazytpu.trace.trie import Record, State
 
-VERSION = 4
+VERSION = 5
 
 
 class Malformed(ValueError):
@@ -50,7 +51,17 @@ def as_json(program: str, binding: Binding) -> dict[str, Any]:
         "donated": sorted(binding.donated),
         "live": list(binding.live),
         "checks": [[check.record, check.message, check.error] for check in binding.checks],
+        "padding": None if binding.padding is None else [*map(_lists, astuple(binding.padding))],
     }
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists, which is what JSON makes of them."""
+    return [_lists(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple([_tuples(each) for each in value]) if isinstance(value, list) else value
 
 
 def encode(program: str, binding: Binding) -> bytes:
@@ -76,6 +87,7 @@ def decode(data: bytes, state: State, live: Sequence[int], dead: Sequence[int]) 
             checks=tuple(
                 Check(message, error, str(records[i].op), records[i].line, i) for i, message, error in fields["checks"]
             ),
+            padding=None if fields["padding"] is None else Padding(*_tuples(fields["padding"])),
         )
     except Malformed:
         raise

@@ -11,6 +11,7 @@ from lazytpu.frontend.ops.creation import check_device
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.recording.lines import call_site
+from lazytpu.frontend.recording.marks import ranges_of
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap
 from lazytpu.frontend.torch_private import neg_view
 from lazytpu.trace.value import EMPTY, Value, again, resident
@@ -47,8 +48,10 @@ def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def from_cpu(tensor: torch.Tensor) -> Value:
-    """A value with a snapshot of a CPU tensor; its layout is the tensor's when that is dense, else contiguous."""
+def from_cpu(tensor: torch.Tensor, marked: torch.Tensor | None = None) -> Value:
+    """A value with a snapshot of a CPU tensor; its layout is the tensor's when that is dense, else contiguous. Its
+    dims vary that are marked so, of the tensor or of `marked`, which it comes from."""
+    ranges = ranges_of(tensor if marked is None else marked)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     if not tensors.is_dense(shape, stride):
@@ -56,7 +59,7 @@ def from_cpu(tensor: torch.Tensor) -> Value:
         stride = tuple(tensor.stride())
     flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
     kind = tensors.layout(tensor.dtype, shape, stride)
-    return resident(kind, activation.engine().upload(flat, kind, call_site()))
+    return resident(kind, activation.engine().upload(flat, kind, call_site(), ranges))
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -97,7 +100,7 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
             return kernel(aten.fill_.Scalar).call(target, source.detach().to(target.dtype).item())
         ready = source.detach().to(target.dtype).expand(target.shape)
         if whole:
-            storage._value = from_cpu(_laid_out(ready, target))
+            storage._value = from_cpu(_laid_out(ready, target), source if source.shape == target.shape else ready)
             return target
         source = tensors.wrap(from_cpu(ready))
     elif source.device.type != "tpu":

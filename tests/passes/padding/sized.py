@@ -10,18 +10,17 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
 from lazytpu.ir.builder import Builder
-from lazytpu.ir.constants import ConstantOp, number_of
-from lazytpu.ir.forms import Form, Range, form, parse, symbol
-from lazytpu.ir.sizes import SIZES, set_sizes, set_symbols
+from lazytpu.ir.forms import Form, Range, parse
 from lazytpu.ir.text import parse_module, print_module
-from lazytpu.ir.types import dtype_of, ints, is_int_array, numpy_dtype, shape_of, tensor_type
+from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of, tensor_type
 from lazytpu.lowering import emit
 from lazytpu.passes.padding.dims import Dim
+from lazytpu.passes.padding.notes import annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.pipeline import check
 from lazytpu.runtime import client
@@ -59,67 +58,10 @@ def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
     return [inner, *moved, *both, bound]
 
 
-def fitted(numbers: Sequence[int], at: Sequence[Mapping[str, int]], symbols: Sequence[str]) -> Form:
-    """The form that is these numbers at these sizes: a polynomial, or its quotient by 2, 3 or 4."""
-    if len(set(numbers)) == 1:
-        return form(numbers[0])
-    basis = [form(1), *map(symbol, symbols)] + ([symbol(symbols[0]) * symbol(symbols[1])] if len(symbols) > 1 else [])
-    matrix = np.array([[term.at(sizes) for term in basis] for sizes in at[:-1]], float)
-    solved = np.linalg.solve(matrix, np.array(numbers[:-1], float))
-    if np.allclose(solved, np.round(solved)):
-        total = form(0)
-        for term, factor in zip(basis, np.round(solved).astype(int), strict=True):
-            total = total + term * int(factor)
-        if [total.at(sizes) for sizes in at] == list(numbers):
-            return total
-    for by, factor, rest in itertools.product((2, 3, 4), (1, 2, 3), range(-12, 13)):
-        tried = (symbol(symbols[0]) * factor + rest) // by
-        if [tried.at(sizes) for sizes in at] == list(numbers):
-            return tried
-    raise ValueError(f"{numbers} at {at} are no form")
-
-
 def unified(modules: Sequence[ModuleOp], at: Sequence[Mapping[str, int]], symbols: Mapping[str, Range]) -> ModuleOp:
     """The last module, that of the bound, with what differs between all of them as annotations."""
-    functions = [next(op for op in module.ops if isinstance(op, FuncOp)) for module in modules]
-    blocks = [function.body.block for function in functions]
-    names = list(symbols)
-    sizes = []
-    for arguments in zip(*(block.args for block in blocks), strict=True):
-        fits = [fitted(numbers, at, names) for numbers in zip(*map(shape_of, arguments), strict=True)]
-        text = " ".join("_" if f.number is not None else str(f) for f in fits)
-        sizes.append(DictionaryAttr({SIZES: StringAttr(text)} if any(f.number is None for f in fits) else {}))
-    functions[-1].arg_attrs = ArrayAttr(sizes)
-    _unify(blocks, at, names)
-    set_symbols(modules[-1], symbols)
+    annotate(modules[-1], notes_of(modules, at), symbols)
     return modules[-1]
-
-
-def _unify(blocks: Sequence[Block], at: Sequence[Mapping[str, int]], names: Sequence[str]) -> None:
-    for ops in zip(*(block.ops for block in blocks), strict=True):
-        assert len({op.name for op in ops}) == 1, [op.name for op in ops]
-        for regions in zip(*(op.regions for op in ops), strict=True):
-            _unify([region.block for region in regions], at, names)
-        found = {name: fits for name, lists in _numbers(ops) if (fits := _forms(lists, at, names))}
-        if found:
-            set_sizes(ops[-1], found)
-
-
-def _numbers(ops: Sequence[Operation]) -> Iterable[tuple[str, list[tuple[int, ...]]]]:
-    for name, prop in ops[-1].properties.items():
-        if is_int_array(prop):
-            yield name, [ints(op.properties[name]) for op in ops]
-    if isinstance(ops[-1], ConstantOp):
-        values = [number_of(op.properties["value"]) for op in ops]
-        if any(value != values[0] and value == value for value in values):
-            yield "value", [(int(value.real),) for value in values]
-    if ops[-1].results and not ops[-1].regions:
-        yield "result", [shape_of(op.results[0]) for op in ops]
-
-
-def _forms(lists: Sequence[Sequence[int]], at, names) -> list[Form | None] | None:
-    fits = [fitted(numbers, at, names) for numbers in zip(*lists, strict=True)]
-    return [None if f.number is not None else f for f in fits] if any(f.number is None for f in fits) else None
 
 
 def annotated(build: Build, arguments: Sequence[str], symbols: Mapping[str, Range] = N) -> ModuleOp:

@@ -1,0 +1,109 @@
+"""A program for many sizes at those of one trace: its arguments are padded, and so are its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from lazytpu.aten.errors import Check
+from lazytpu.engine.launching.binding import Factors
+from lazytpu.engine.launching.compiled import Compiled
+from lazytpu.engine.launching.padding import fitted
+from lazytpu.ir.forms import parse
+from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.custom_layout import arrays_of, buffer_of, relayout
+from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.runtime.repadding import Memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtSizes(Compiled):
+    """A program of a bucket, bound to the sizes of a trace (`pack`, i32). `arguments` and `results` are their sizes in
+    memory, None for one that has no padding, and `shapes` the true sizes of the results."""
+
+    pack: Any = None
+    arguments: tuple[Memory | None, ...] = ()
+    results: tuple[Memory | None, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def bind(cls, shared: Compiled, sizes: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> AtSizes:
+        """A bucket's program at these sizes of its symbols; `shapes` are those of the results, in memory order, as torch
+        knows them. Raises ValueError if the program gives results of other sizes."""
+        padding = shared.binding.padding
+        assert padding is not None
+        pack = np.array([sizes[name] for name in padding.symbols], np.int32)
+        arguments = tuple([_memory(dims, sizes) for dims in padding.arguments])
+        results = tuple([_memory(dims, sizes) for dims in padding.results])
+        for dims, shape in zip(padding.results, shapes, strict=True):
+            if _true(dims, sizes) != shape:
+                raise ValueError(f"a result has the sizes {_true(dims, sizes)}; torch expects {shape}")
+        return cls(
+            shared.program, shared.binding, shared.nbytes, shared.origins, shared.lineage, shared.queue, shared.timing,
+            pack, arguments, results, tuple(shapes),
+        )  # fmt: skip
+
+    def _launch(
+        self, checks: tuple[Check, ...], buffers: Sequence[Buffer], numbers: list[Any], alone: bool
+    ) -> tuple[list[Buffer], Any]:
+        binding, program, lineage, inflight = self.binding, self.program, self.lineage, self.queue.inflight
+        run = inflight.run(lineage, checks, buffers, alone)
+        upload = self.queue.packs.upload
+        packs = binding.packer(numbers) if binding.packs else ()
+        arguments: list[Any] = [upload(packs[i]) for i in binding.packs]
+        layouts = program.layouts
+        wanted = repeat(None) if layouts is None else layouts.arguments[len(arguments) :]
+        for i, memory, layout in zip(binding.inputs, self.arguments, wanted, strict=False):
+            arguments.append(_argument(buffers[i], memory, layout))
+        arguments.append(upload(self.pack))
+        memory = program.memory
+        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
+        measured = inflight.begin(self.timing)
+        arrays = program.run(arguments)
+        for i in binding.donated:
+            buffers[i].release()
+        outcomes = run.outcomes
+        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
+        given = repeat(None) if layouts is None else layouts.results
+        made = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, each, given, strict=False)
+        results = [
+            buffer_of(layout, array, nbytes, origin, outcome)
+            if padded is None
+            else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
+            for array, padded, shape, nbytes, origin, outcome, layout in made
+        ]
+        status = arrays[-1]
+        inflight.add(run, status, self.timing, measured)
+        return results, status
+
+
+def _memory(dims: Sequence[Factors], sizes: Mapping[str, int]) -> Memory | None:
+    """The sizes in memory of an array with these dimensions; None for one that is never padded."""
+    if all(str(size) == true for factors in dims for size, true in factors):
+        return None
+    memory: list[Any] = []
+    for factors in dims:
+        if len(factors) > 1:
+            memory.append(tuple([(size, parse(true).at(sizes)) for size, true in factors]))
+        else:
+            memory.append(factors[0][0] if factors else 1)
+    return tuple(memory)
+
+
+def _true(dims: Sequence[Factors], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple([int(np.prod([parse(true).at(sizes) for _, true in factors], dtype=np.int64)) for factors in dims])
+
+
+def _argument(buffer: Any, memory: Memory | None, layout: str | None) -> Any:
+    if memory is not None:
+        array = fitted(buffer, memory)
+        return array if layout is None else relayout(array, None, layout)
+    return arrays_of([buffer], [layout])[0]
+
+
+def _plain(array: Any, layout: str | None) -> Any:
+    return array if layout is None else relayout(array, layout, None)

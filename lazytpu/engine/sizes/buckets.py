@@ -1,0 +1,43 @@
+"""The bounds that programs for many sizes are made for (`options.buckets`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from lazytpu.engine.compiling.target import target
+from lazytpu.options import options
+
+LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
+
+
+def active() -> bool:
+    """Whether programs may be made for more than one size."""
+    return options.buckets != "off"
+
+
+def bound(size: int) -> int:
+    """The bound of the bucket that a size is in, at least as large: `size` itself where there is none, as for all sizes
+    when buckets are off.
+
+    "auto" has four bounds to each power of two, which is at most a quarter of waste; on a TPU also the multiples of 128
+    where these are closer.
+    """
+    buckets = options.buckets
+    if buckets == "off" or size < 2:  # nothing, and what broadcasts, are kinds of their own
+        return size
+    if not isinstance(buckets, str):
+        above = bisect_left(buckets, size)
+        return buckets[above] if above < len(buckets) else size
+    step = max(1, 1 << max(0, (size - 1).bit_length() - 3))
+    by_quarters = _up(size, step)
+    return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters
+
+
+def bound_within(size: int, low: int, high: int | None) -> int:
+    """The same for a dimension that has at least `low` and at most `high` elements."""
+    found = bound(max(size, low)) if size > 1 else size
+    return found if high is None else max(size, min(found, high))
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step

@@ -1,0 +1,152 @@
+"""Forms that are these numbers in all samples: what varies between traces of one skeleton, and how.
+
+A size that is no form of the symbols found so far becomes a symbol. Two samples fit many forms, so the simplest is
+taken; what it gets wrong, the next sample shows. A wrong form is never a wrong result: a program serves a trace only
+if all forms give exactly its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+
+from lazytpu.ir.forms import Form, form, symbol
+
+NAMES = ("n", "m", "k")
+"The symbols of a trace, in the order in which they are found; more make no program of many sizes."
+LEAST = 2
+"The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else."
+
+
+@dataclass(frozen=True)
+class Varying:
+    """The integers of traces with one skeleton as forms. `fixed` are the integers of one sample, and `varying` their
+    positions that differ, by form. A symbol is the integer at its position in `symbols`."""
+
+    fixed: np.ndarray
+    symbols: dict[str, int]
+    varying: dict[Form, np.ndarray]
+    constant: np.ndarray
+    "Which positions have the same integer in all traces."
+
+    def solved(self, integers: np.ndarray) -> dict[str, int] | None:
+        """The sizes at which the forms give these integers; None if there are none."""
+        if (integers != self.fixed)[self.constant].any():
+            return None
+        sizes = {name: int(integers[position]) for name, position in self.symbols.items()}
+        for size, positions in self.varying.items():
+            if (integers[positions] != size.at(sizes)).any():
+                return None
+        return sizes
+
+    def at(self, sizes: Mapping[str, int]) -> list[int]:
+        """The integers at these sizes."""
+        integers = self.fixed.copy()
+        for size, positions in self.varying.items():
+            integers[positions] = size.at(sizes)
+        return integers.tolist()
+
+    def __str__(self) -> str:
+        return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
+
+
+def fit(samples: Sequence[np.ndarray], are_sizes: np.ndarray) -> Varying | None:
+    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
+    table = np.stack(samples)
+    differs = (table != table[0]).any(axis=0)
+    symbols: dict[str, int] = {}
+    columns: dict[str, np.ndarray] = {}
+    known: dict[tuple[int, ...], Form] = {}
+    found: dict[Form, list[int]] = {}
+    for only_sizes in (True, False):  # sizes say what the symbols are
+        for position in np.flatnonzero(differs & (are_sizes == only_sizes)).tolist():
+            column = table[:, position]
+            key = tuple(column.tolist())
+            size = known.get(key)
+            if size is None:
+                size = _form(column, columns, only_sizes)
+            if size is None:
+                if not only_sizes or len(symbols) == len(NAMES) or column.min() < LEAST:
+                    return None
+                name = NAMES[len(symbols)]
+                symbols[name], columns[name], size = position, column, symbol(name)
+            known[key] = size
+            found.setdefault(size, []).append(position)
+    varying = {size: np.array(positions) for size, positions in found.items()}
+    return Varying(table[-1], symbols, varying, ~differs)
+
+
+def _form(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Form | None:
+    """The simplest form of the symbols that is this column of numbers."""
+    for size in _candidates(column, columns, is_size):
+        values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        if values == column.tolist():
+            return size
+    return None
+
+
+def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Iterator[Form]:
+    samples = len(column)
+    if not columns:
+        return
+    for name, sizes in columns.items():
+        if column[0] % sizes[0] == 0:
+            yield symbol(name) * int(column[0] // sizes[0])
+    for name, sizes in columns.items():
+        yield symbol(name) + int(column[0] - sizes[0])
+    for one, other in combinations_with_replacement(columns, 2):
+        product = columns[one][0] * columns[other][0]
+        if column[0] % product == 0:
+            yield symbol(one) * symbol(other) * int(column[0] // product)
+    # Two samples fit an affine form of any size by chance.
+    if samples > 2 or not is_size:
+        yield from _affine(column, columns)
+    else:
+        yield from (symbol(name) * -1 + int(column[0] + sizes[0]) for name, sizes in columns.items())
+    if samples > 2:
+        yield from _polynomials(column, columns)
+        yield from _quotients(column, columns)
+
+
+def _affine(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
+    for name, sizes in columns.items():
+        other = int(np.argmax(sizes != sizes[0]))
+        step = int(sizes[other] - sizes[0])
+        slope = int(column[other] - column[0])
+        if step and slope % step == 0:
+            slope //= step
+            yield symbol(name) * slope + int(column[0] - slope * sizes[0])
+
+
+def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
+    """Sums of products of at most two symbols, if there are samples enough to tell them."""
+    names = list(columns)
+    terms = [form(1), *map(symbol, names)]
+    terms += [symbol(x) * symbol(y) for x, y in combinations_with_replacement(names, 2)]
+    for count in (len(names) + 1, len(terms)):
+        if len(column) < count:
+            return
+        basis = [
+            [term.at(dict(zip(names, row, strict=True))) for term in terms[:count]]
+            for row in zip(*columns.values(), strict=True)
+        ]
+        solved, *_ = np.linalg.lstsq(np.array(basis, float), column.astype(float))
+        total = form(0)
+        for term, factor in zip(terms, np.round(solved).astype(int), strict=False):
+            total = total + term * int(factor)
+        yield total
+
+
+def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
+    """Quotients of one symbol, as windows and strides make them."""
+    for name, sizes in columns.items():
+        for by in (2, 3, 4, 8, 16):
+            for add in range(-by, by + 1):
+                whole = (symbol(name) + add) // by
+                first = whole.at({name: int(sizes[0])})
+                yield whole + int(column[0] - first)
+                if first and column[0] % first == 0:
+                    yield whole * int(column[0] // first)

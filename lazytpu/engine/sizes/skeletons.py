@@ -1,0 +1,135 @@
+"""A record taken apart into its integers and the rest, its skeleton; and put together again from other integers.
+
+Traces whose skeletons are equal differ in sizes alone, and what is a number in one may be a form of sizes in all of
+them. Strides that follow from the sizes, those of a dense tensor, are no integers of the record: the skeleton has the
+order of its dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from lazytpu.trace.trie import Number, Operand, Record
+from lazytpu.trace.value import Layout
+
+Skeleton = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Integers:
+    """The integers of a record or a trace, in order, and for each whether it is a size of a tensor, which may be a size
+    symbol."""
+
+    values: list[int]
+    sizes: list[bool]
+
+    def add(self, values: Sequence[int], size: bool = False) -> None:
+        self.values.extend(values)
+        self.sizes.extend([size] * len(values))
+
+
+def take_apart(record: Record, into: Integers) -> Skeleton:
+    """The skeleton of a record, hashable; its integers are added to `into`."""
+    return (
+        record.op,
+        tuple([(name, _argument(value, into)) for name, value in record.arguments.items()]),
+        tuple([None if layout is None else _layout(layout, into) for layout in record.outs]),
+        record.out_slots,
+        tuple(record.written.items()),
+        tuple([(slot, _layout(layout, into), empty) for slot, layout, empty in record.admitted]),
+        record.rng,
+        record.settings,
+        record.in_backward,
+        record.tuned,
+    )
+
+
+def put_together(record: Record, integers: Iterator[int]) -> Record:
+    """A record of the same skeleton with other integers, in the order of `take_apart`."""
+    return replace(
+        record,
+        arguments={name: _new_argument(value, integers) for name, value in record.arguments.items()},
+        outs=tuple([None if layout is None else _new_layout(layout, integers) for layout in record.outs]),
+        admitted=tuple([(slot, _new_layout(layout, integers), empty) for slot, layout, empty in record.admitted]),
+    )
+
+
+def _argument(value: Any, into: Integers) -> Any:
+    if type(value) is int:
+        into.add((value,))
+        return int
+    if isinstance(value, Operand):
+        return value.slot, None if value.view is None else _view(value.view, into)
+    if isinstance(value, Number):
+        return value
+    if isinstance(value, list | tuple):
+        return (type(cast("object", value)), *[_argument(v, into) for v in cast("Sequence[Any]", value)])
+    if isinstance(value, float | complex):  # NaN equals itself, and the zeros differ
+        return type(value), repr(value)
+    return type(value), value
+
+
+def _new_argument(value: Any, integers: Iterator[int]) -> Any:
+    if type(value) is int:
+        return next(integers)
+    if isinstance(value, Operand):
+        return Operand(value.slot, None if value.view is None else _new_view(value.view, integers))
+    if isinstance(value, list):
+        return [_new_argument(v, integers) for v in cast("list[Any]", value)]
+    if isinstance(value, tuple):
+        return tuple([_new_argument(v, integers) for v in cast("tuple[Any, ...]", value)])
+    return value
+
+
+def _layout(layout: Layout, into: Integers) -> Skeleton:
+    return layout.dtype, *_strided(layout.shape, layout.stride, into)
+
+
+def _new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
+    return Layout(layout.dtype, *_new_strided(layout.shape, layout.stride, integers))
+
+
+def _view(view: tuple[Any, ...], into: Integers) -> Skeleton:
+    size, stride, offset, dtype = view
+    skeleton = _strided(tuple(size), tuple(stride), into)
+    into.add((offset,))
+    return dtype, *skeleton
+
+
+def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]:
+    size, stride, _, dtype = view
+    return *_new_strided(tuple(size), tuple(stride), integers), next(integers), dtype
+
+
+def _strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
+    into.add(size, size=True)
+    order = dense_order(size, stride)
+    if order is None:
+        into.add(stride)
+    return len(size), order
+
+
+def _new_strided(
+    size: tuple[int, ...], stride: tuple[int, ...], integers: Iterator[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    order = dense_order(size, stride)
+    new = tuple([next(integers) for _ in size])
+    return new, tuple([next(integers) for _ in size]) if order is None else dense_strides(new, order)
+
+
+def dense_order(size: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
+    """The dimensions from the largest stride to the smallest, if each stride is the number of elements of those after
+    it; else None."""
+    order = tuple(sorted(range(len(size)), key=lambda dim: -stride[dim]))
+    return order if dense_strides(size, order) == tuple(stride) else None
+
+
+def dense_strides(size: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense tensor whose dimensions lie in this order, the outermost first."""
+    strides, step = [0] * len(size), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(size[dim], 1)
+    return tuple(strides)

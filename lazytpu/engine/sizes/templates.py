@@ -1,0 +1,191 @@
+"""Templates: traces that differ in sizes alone, and the buckets of sizes that share a program.
+
+The first trace of a skeleton gets a program of its own. The second one that differs in integers alone makes forms of
+these (`fitting`), and from then on a trace whose integers these forms give belongs to a bucket: the program is made
+for the records at the bound of the bucket, with the sizes as numbers of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
+from lazytpu.engine.sizes.skeletons import Integers, put_together, take_apart
+from lazytpu.ir.forms import Range, symbol
+from lazytpu.trace.trie import Record, State
+
+MOST = 256  # templates that are remembered, the newest
+SAMPLES = 6  # samples of one template, the newest
+
+
+@dataclass(eq=False)
+class Bucket:
+    """The traces of a template whose sizes are in these ranges. `records` are those at the greatest sizes, and `state`
+    ends a trace of them. `programs` are as those of a plan; `refused` says why there can be none, by the live slots."""
+
+    template: Template
+    varying: Varying
+    symbols: dict[str, Range]
+    state: State
+    programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+    refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+
+    def records(self) -> list[Record]:
+        """The records at the greatest sizes."""
+        return self.state.records()
+
+    def at(self, sizes: Mapping[str, int]) -> list[Record]:
+        """The records at other sizes."""
+        integers = iter(self.varying.at(sizes))
+        return [put_together(record, integers) for record in self.template.records]
+
+    def samples(self) -> list[dict[str, int]]:
+        """Sizes at which the program is looked at for its forms: the bounds, and so many below that these are found for
+        each symbol and each pair."""
+        high = {name: top for name, (_, top) in self.symbols.items()}
+        below: dict[str, list[int]] = {}
+        for name, (low, top) in self.symbols.items():
+            inside = [s for s in (top - 1, low, (low + top) // 2, low - 1, low + 1, top - 2, top - 3) if s >= LEAST]
+            below[name] = [s for s in dict.fromkeys(inside) if s != top][:3]
+        sizes = [{**high, name: size} for name, tried in below.items() for size in tried]
+        sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
+        return [*sizes, {name: (tried or [high[name]])[-1] for name, tried in below.items()}, high]
+
+    @property
+    def text(self) -> str:
+        """What the forms are, for the digest of its programs."""
+        return f"sizes {self.symbols} {self.varying}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A trace of a bucket, with its sizes."""
+
+    bucket: Bucket
+    sizes: dict[str, int]
+
+    @property
+    def text(self) -> str:
+        """The sizes, for `lazytpu.explain()`."""
+        parts: list[str] = []
+        for name, (low, top) in self.bucket.symbols.items():
+            size = self.sizes[name]
+            parts.append(f"{name} {low}..{top}, now {size}, {round(100 * (top - size) / top)} % padding")
+        return "one program for sizes " + "; ".join(parts)
+
+
+@dataclass(eq=False)
+class Template:
+    """Traces of one skeleton: the `records` of one of them, the integers of some, and which of these are sizes."""
+
+    records: list[Record]
+    are_sizes: np.ndarray
+    samples: list[np.ndarray]
+    varying: Varying | None = None
+    buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
+    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    "What `lazytpu.engine.sizes.padded` has found of its programs, by live slots and settings."
+
+    def sizes_of(self, integers: np.ndarray) -> dict[str, int] | None:
+        """The sizes of a trace with these integers, which may teach the template its forms; None for the first of its
+        kind."""
+        sizes = None if self.varying is None else self.varying.solved(integers)
+        if sizes is not None or any((sample == integers).all() for sample in self.samples):
+            return sizes
+        self.samples = [*self.samples, integers][-SAMPLES:]
+        varying = fit(self.samples, self.are_sizes)
+        if varying is None:  # not a form yet: what came first may be another kind
+            varying = fit(self.samples[-2:], self.are_sizes)
+        if varying is not None:
+            self.varying = varying
+            self.notes.clear()
+            return varying.solved(integers)
+        return None
+
+    def bucket(self, sizes: Mapping[str, int], state: State) -> Bucket | None:
+        """The bucket of these sizes; None where one is too small."""
+        varying = self.varying
+        assert varying is not None
+        symbols: dict[str, Range] = {}
+        for name, size in sizes.items():
+            shifts = _shifts(varying, self.are_sizes, name)
+            low, high = _range(size, max(shifts), min(shifts))
+            if not low <= size <= high:
+                return None
+            symbols[name] = low, high
+        key = id(varying), tuple(symbols.items())
+        found = self.buckets.get(key)
+        if found is None:
+            found = Bucket(self, varying, symbols, state)
+            records = found.at({name: high for name, (_, high) in symbols.items()})
+            found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
+            self.buckets[key] = found
+        return found
+
+
+def _shifts(varying: Varying, are_sizes: np.ndarray, name: str) -> list[int]:
+    """The numbers b of the sizes n + b: the greatest of these sizes decides the bucket, the least must be a size that
+    a symbol stands for."""
+    shifts = [0]
+    for size, positions in varying.varying.items():
+        shift = (size - symbol(name)).number
+        if shift is not None and are_sizes[positions].any():
+            shifts.append(shift)
+    return shifts
+
+
+def _range(size: int, most: int, least: int) -> Range:
+    """The sizes of a bucket: those for which the greatest of them has the same bound."""
+    bound = buckets.bound(size + most)
+    low = size
+    while low > LEAST and buckets.bound(low - 1 + most) == bound:
+        low -= 1
+    return max(low, LEAST - least), bound - most
+
+
+class Templates:
+    """All templates, and the sizes of the states that were looked at."""
+
+    def __init__(self) -> None:
+        self._templates: dict[tuple[int, ...], Template] = {}
+        self._skeletons: dict[Any, int] = {}
+        self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
+
+    def find(self, state: State) -> Sized | None:
+        """The sizes of a trace that ends at `state`, if it is one of many sizes. The caller lets one thread in."""
+        known = self._known.get(state)
+        if known is not None and known.bucket.template.varying is known.bucket.varying:
+            return known
+        records = state.records()
+        integers, ids = Integers([], []), list[int]()
+        for record in records:
+            skeleton = take_apart(record, integers)
+            ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
+        numbers, key = np.array(integers.values, dtype=np.int64), tuple(ids)
+        template = self._templates.get(key)
+        if template is None:
+            while len(self._templates) >= MOST:
+                del self._templates[next(iter(self._templates))]
+            self._templates[key] = Template(records, np.array(integers.sizes, dtype=bool), [numbers])
+            return None
+        sizes = template.sizes_of(numbers)
+        bucket = None if sizes is None else template.bucket(sizes, state)
+        if bucket is None or sizes is None:
+            return None
+        found = self._known[state] = Sized(bucket, sizes)
+        return found
+
+    def forget_programs(self) -> None:
+        """The next trace of each bucket compiles one."""
+        for template in self._templates.values():
+            for bucket in template.buckets.values():
+                bucket.programs.clear()
+                bucket.refused.clear()
+

@@ -1,0 +1,31 @@
+"""`lazytpu.mark_dynamic`: a dim of a tensor will have other sizes."""
+
+from __future__ import annotations
+
+import torch
+
+from lazytpu.frontend import activation
+from lazytpu.frontend.ops.copies import materialize
+from lazytpu.frontend.recording import tensors
+from lazytpu.frontend.recording.marks import ranges_of
+from lazytpu.frontend.torch_private import mark_dynamic
+from lazytpu.trace.value import EMPTY
+
+
+def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) -> None:
+    """See `lazytpu.mark_dynamic`."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"mark_dynamic takes a tensor; got a {type(tensor).__name__}")
+    rank = tensor.dim()
+    if not -rank <= dim < rank:
+        raise IndexError(f"mark_dynamic got dim {dim} of a tensor of shape {list(tensor.shape)}")
+    dim %= rank
+    size = tensor.shape[dim]
+    if (least is not None and not 0 <= least <= size) or (most is not None and most < size):
+        raise ValueError(f"mark_dynamic got min={least} and max={most} for a dim of size {size}, which is outside")
+    mark_dynamic(tensor, dim, least, most)
+    if tensor.device.type == "tpu":
+        value = tensors.value_of(tensor)
+        if tensors.is_natural(tensor, value.layout) and value.buffer is not EMPTY:
+            materialize(value)
+            value.buffer = activation.engine().mark(value.buffer, value.layout, ranges_of(tensor))

@@ -1,0 +1,13 @@
+"""Dims that somebody said will vary, by `lazytpu.mark_dynamic` or torch's own `torch._dynamo.mark_dynamic`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lazytpu.frontend.torch_private import dynamic_dims
+from lazytpu.ports import Ranges
+
+
+def ranges_of(tensor: Any) -> Ranges:
+    """The marked dims of a tensor, with the least and the greatest size of each."""
+    return {dim % tensor.dim(): (low or 0, high) for dim, low, high in dynamic_dims(tensor)}

@@ -1,0 +1,199 @@
+"""The notes that `pad-sizes` needs, found by comparing the modules of one program at a few sizes.
+
+The modules have the same ops, joined alike, and differ in integers alone: sizes in types, bounds of slices, constants.
+Each is found as a form of the symbols, which one size more than the form has unknowns checks. `annotate` then writes
+the notes on the module of any bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from lazytpu.ir.constants import ConstantOp, number_of
+from lazytpu.ir.forms import Form, Range, form, symbol
+from lazytpu.ir.sizes import SIZES, STATIC, set_sizes, set_symbols
+from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
+from lazytpu.passes.padding.walk import Refusal
+
+Sizes = Mapping[str, int]
+QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The notes of one program. `structure` is what is the same at all sizes; `numbers` has a number or a form for each
+    integer of the module."""
+
+    structure: tuple[Any, ...]
+    numbers: tuple[Form, ...]
+
+
+@dataclass
+class _Read:
+    """A module as its structure and its integers. `places` are the ops with the names and counts of their integers."""
+
+    function: FuncOp
+    structure: list[Any] = field(default_factory=list[Any])
+    integers: list[int] = field(default_factory=list[int])
+    places: list[tuple[Operation | None, str, int]] = field(default_factory=list[tuple[Operation | None, str, int]])
+    known: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+
+    def add(self, op: Operation | None, name: str, numbers: Sequence[int]) -> None:
+        self.places.append((op, name, len(numbers)))
+        self.integers.extend(numbers)
+
+    def block(self, block: Block) -> None:
+        for argument in block.args:
+            self.known[argument] = len(self.known)
+        for op in block.ops:
+            self.op(op)
+
+    def op(self, op: Operation) -> None:
+        others: list[Any] = []
+        for name, prop in op.properties.items():
+            if is_int_array(prop):
+                numbers = ints(prop)
+                self.add(op, name, numbers)
+                others.append((name, len(numbers)))
+            elif isinstance(op, ConstantOp) and name == "value":
+                others.append(self._constant(op))
+            else:
+                others.append((name, str(prop)))
+        types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
+        operands = [self.known[value] for value in op.operands]
+        self.structure.append((op.name, tuple(others), tuple(types), tuple(operands)))
+        for result in op.results:
+            self.known[result] = len(self.known)
+        if op.results and not op.regions:
+            self.add(op, "result", shape_of(op.results[0]))
+        for region in op.regions:
+            self.block(region.block)
+            self.structure.append("end")
+
+    def _constant(self, op: ConstantOp) -> Any:
+        """A whole number may be a size; any other is part of the structure."""
+        number = number_of(op.value)
+        if isinstance(number, bool) or number != number or isinstance(number, complex):
+            return repr(number)
+        if number in (float("inf"), float("-inf")) or number != int(number) or abs(number) >= 1 << 31:
+            return repr(number)
+        self.add(op, "value", (int(number),))
+        return "value"
+
+
+def _read(module: ModuleOp) -> _Read:
+    function = next(op for op in module.ops if isinstance(op, FuncOp))
+    read = _Read(function)
+    for argument in function.body.block.args:
+        read.structure.append((dtype_of(argument), len(shape_of(argument))))
+        read.add(None, "argument", shape_of(argument))
+    read.block(function.body.block)
+    return read
+
+
+def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes]) -> Notes:
+    """The notes of one program whose modules at these sizes are given, each with other sizes of the same symbols.
+
+    Raises Refusal where the program differs in more than integers, or one is no form."""
+    reads = [_read(module) for module in modules]
+    for read in reads[1:]:
+        _same_structure(reads[0], read.structure, at)
+    table = np.array([read.integers for read in reads])
+    columns, back = np.unique(table, axis=1, return_inverse=True)
+    fits = [fitted(column.tolist(), at) for column in columns.T]
+    forms = [fits[i] for i in back.reshape(-1).tolist()]
+    if None in forms:
+        op, name = _place(reads[-1], forms.index(None))
+        numbers = table[:, forms.index(None)].tolist()
+        raise Refusal(op, f"{name} is {numbers} at the sizes {[dict(sizes) for sizes in at]}, which is no form of these")
+    return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]))
+
+
+def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> None:
+    """Write the notes on the module of the bound. Raises Refusal if it is not what the notes say of it."""
+    bound = {name: high for name, (_, high) in symbols.items()}
+    read = _read(module)
+    _same_structure(read, notes.structure, [bound])
+    values = {size: size.at(bound) for size in set(notes.numbers)}
+    wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, read.integers, strict=True)) if values[size] != n]
+    if wrong:
+        op, name = _place(read, wrong[0])
+        raise Refusal(op, f"{name} is {read.integers[wrong[0]]} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
+    found: dict[Operation, dict[str, list[Form | None]]] = {}
+    arguments: list[str] = []
+    start = 0
+    for op, name, count in read.places:
+        forms = notes.numbers[start : start + count]
+        start += count
+        varying = [None if f.number is not None else f for f in forms]
+        if op is None:
+            arguments.append(" ".join(STATIC if f is None else str(f) for f in varying))
+        elif any(f is not None for f in varying):
+            found.setdefault(op, {})[name] = varying
+    for op, sizes in found.items():
+        set_sizes(op, sizes)
+    _annotate_arguments(read.function, arguments)
+    set_symbols(module, symbols)
+
+
+def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
+    attributes = [dict(a.data) for a in function.arg_attrs or ()] or [{} for _ in function.body.block.args]
+    for own, text in zip(attributes, texts, strict=True):
+        if set(text) - {STATIC, " "}:
+            own[SIZES] = StringAttr(text)
+    function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
+
+
+def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) -> None:
+    if tuple(read.structure) == tuple(structure):
+        return
+    ops = [op for op in read.function.walk() if op is not read.function]
+    entries = [i for i, entry in enumerate(read.structure) if isinstance(entry, tuple) and len(entry) == 4]
+    for op, i in zip(ops, entries, strict=True):
+        if i >= len(structure) or read.structure[i] != structure[i]:
+            raise Refusal(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
+    raise Refusal(read.function, "the program has more ops, or other arguments, at some sizes")
+
+
+def _place(read: _Read, index: int) -> tuple[Operation, str]:
+    for op, name, count in read.places:
+        if index < count:
+            return read.function if op is None else op, name
+        index -= count
+    raise IndexError(index)
+
+
+def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
+    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol; None if there
+    is none."""
+    if len(set(numbers)) == 1:
+        return form(numbers[0])
+    names = list(at[0])
+    affine = [form(1), *map(symbol, names)]
+    mixed = [symbol(x) * symbol(y) for x, y in combinations(names, 2)]
+    squares = [symbol(x) * symbol(x) for x in names]
+    for basis in (affine, affine + mixed, affine + mixed + squares):
+        if len(at) <= len(basis):
+            break
+        matrix = np.array([[term.at(sizes) for term in basis] for sizes in at], float)
+        solved, *_ = np.linalg.lstsq(matrix, np.array(numbers, float))
+        total = form(0)
+        for term, factor in zip(basis, np.round(solved).astype(int), strict=True):
+            total = total + term * int(factor)
+        if [total.at(sizes) for sizes in at] == list(numbers):
+            return total
+    for name in names:
+        for by, factor, rest in QUOTIENTS:
+            tried = (symbol(name) * factor + rest) // by
+            tried = tried + numbers[0] - tried.at(at[0])
+            if [tried.at(sizes) for sizes in at] == list(numbers):
+                return tried
+    return None

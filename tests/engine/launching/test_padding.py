@@ -1,0 +1,310 @@
+"""Padded values: every way out of the device gives the true elements, and no padding."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import lazytpu
+from lazytpu.engine.launching.padding import exact, fitted
+from lazytpu.engine.memory.alive import LiveValue, MemoryReport
+from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
+from lazytpu.engine.sizes.uploads import UPLOADS
+from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.runtime import client, multiprocess, padded
+from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.errors import OutOfMemory
+from lazytpu.runtime.padded import PaddedBuffer
+from lazytpu.runtime.repadding import cut, memory_shape, moved
+from tests.padding import buffer_of, pad
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known_of_uploads() -> Iterator[None]:
+    UPLOADS.forget()
+    yield
+    UPLOADS.forget()
+
+
+def pair(rows: int = 3, columns: int = 5, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix on the CPU, and the same on the device in an array of 4 rows and 8 columns."""
+    x = torch.arange(rows * columns).reshape(rows, columns).to(dtype)
+    return x, pad(x.to("tpu"), {0: 4, 1: 8})
+
+
+def stored(x: torch.Tensor) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(x, file)
+    return torch.load(io.BytesIO(file.getvalue()))
+
+
+def resized(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    return y.resize_(x.numel(), 1)
+
+
+def grown(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y.resize_(x.numel() + 2)[x.numel() :] = 0
+    return y
+
+
+def overwritten(write: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def written(x: torch.Tensor) -> torch.Tensor:
+        write(x)
+        return x
+
+    return written
+
+
+WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cpu": torch.Tensor.cpu,
+    "tolist": lambda x: torch.tensor(x.tolist()).reshape(x.shape),
+    "item": lambda x: torch.tensor(x.sum().item()),
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "save": stored,
+    "deepcopy": copy.deepcopy,
+    "clone": torch.clone,
+    "dlpack": lambda x: torch.from_dlpack(x) if x.device.type == "cpu" else torch.from_dlpack(x.cpu()),
+    "untyped storage": lambda x: torch.tensor(x.untyped_storage().tolist()),
+    "row": lambda x: x[-1:],
+    "columns": lambda x: x[:, 1::2],
+    "transposed": torch.t,
+    "transposed and copied": lambda x: x.t().contiguous(),
+    "flat": lambda x: x.reshape(-1),
+    "as_strided": lambda x: x.as_strided((2, 3), (3, 1), 2) if x.numel() > 8 else x,
+    "overlapping": lambda x: x.as_strided((2, 3), (1, 1), 0) if x.numel() > 3 else x,
+    "bits": lambda x: x.view(torch.uint8),
+    "wider": lambda x: x.to(torch.float64),
+    "halves": lambda x: x.to(torch.bfloat16).float(),
+    "sum": torch.sum,
+    "product with itself": lambda x: x.float() @ x.float().t(),
+    "cumulative": lambda x: x.cumsum(1),
+    "sorted": lambda x: x.sort(1, descending=True).values,
+    "joined": lambda x: torch.cat([x, x], 1),
+    "resize": resized,
+    "grown": grown,
+    "added to in place": overwritten(lambda x: x.add_(1)),
+    "filled in part": overwritten(lambda x: x[:, :1].fill_(7)),
+    "copied to": overwritten(lambda x: x.copy_(x.flip(1))),
+    "written by index": overwritten(lambda x: x.index_fill_(1, torch.zeros(1, dtype=torch.int64, device=x.device), 3)),
+    "storage of another tensor": lambda x: x.new_empty(0).set_(x.untyped_storage()).sum(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 8), (1, 1), (3, 1)])
+def test_every_way_out_gives_the_true_elements(way: str, rows: int, columns: int) -> None:
+    ours, x = WAYS[way], pair(rows, columns)
+    expected, got = ours(x[0]), ours(x[1])
+    assert tuple(got.stride()) == tuple(expected.stride()) and got.shape == expected.shape
+    assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_nothing_stays_nothing(shape: tuple[int, int]) -> None:
+    x, y = pair(*shape)
+    assert_close(y.cpu(), x)
+    assert_close(y.sum().cpu(), x.sum())
+    assert torch.cat([y, y.new_ones(1, shape[1])]).tolist() == torch.cat([x, x.new_ones(1, shape[1])]).tolist()
+
+
+DTYPES = [
+    torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+    torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_all_dtypes_are_padded_and_poisoned(dtype: torch.dtype) -> None:
+    x, y = pair(dtype=dtype)
+    assert_close(y.cpu(), x, rtol=0, atol=0)
+    assert_close(y.clone().t().contiguous().cpu(), x.t().contiguous(), rtol=0, atol=0)
+    beyond = np.array(client.to_host(buffer_of(y).padded))[3:]
+    kind = beyond.dtype.kind
+    assert beyond.size == 8
+    if kind in "iu":
+        assert (beyond == np.iinfo(beyond.dtype).max).all()
+    else:
+        assert beyond.all() if kind == "b" else np.isnan(beyond.astype(np.complex128)).all()
+
+
+def test_other_orders_of_memory() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1)
+    y = pad(x.to("tpu"), {1: 5, 2: 8})
+    assert y.stride() == x.stride()
+    assert_close(y.cpu(), x)
+    assert_close((y * 2).cpu(), x * 2)
+
+
+def test_a_merged_dimension() -> None:
+    x = torch.arange(12.0 * 5).reshape(12, 5)
+    y = pad(x.to("tpu"), (((4, 4), (8, 3)), 7))
+    assert client.to_host(buffer_of(y).padded).shape == (32, 7)
+    assert_close(y.cpu(), x)
+    assert_close((y + 1).cpu(), x + 1)
+
+
+def test_printed() -> None:
+    x, y = pair()
+    assert str(y.cpu()) == str(x)
+    assert str(y).replace(", device='tpu:0'", "") == str(x)
+
+
+def test_a_jax_array_has_the_true_sizes_and_keeps_its_memory() -> None:
+    x, y = pair()
+    array = lazytpu.interop.to_jax(y)
+    y.add_(1)
+    lazytpu.mark_step()
+    assert np.array_equal(np.array(array), x.numpy())
+    assert_close(y.cpu(), x + 1)
+
+
+def test_data_ptr_and_nbytes_are_those_of_the_tensor() -> None:
+    x, y = pair()
+    assert y.data_ptr() == y.view(-1).data_ptr() and y[1:].data_ptr() - y.data_ptr() == y.stride(0) * 4
+    assert y.nbytes == x.nbytes and y.untyped_storage().nbytes() == x.untyped_storage().nbytes()
+
+
+def test_threads_that_ask_at_once() -> None:
+    x, y = pair()
+    start, seen = threading.Barrier(4), list[torch.Tensor]()
+
+    def ask() -> None:
+        start.wait()
+        seen.append((y * 2).cpu())
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 4
+    for each in seen:
+        assert_close(each, x * 2)
+
+
+def test_memory_counts_what_is_there() -> None:
+    before = MEMORY.live
+    _, y = pair()
+    buffer = buffer_of(y)
+    assert buffer.nbytes == MEMORY.live - before == 4 * 4 * 8
+    buffer.outcome = object()  # as of a program
+    assert exact(buffer).shape == (3, 5)
+    assert buffer.copied and buffer.nbytes == MEMORY.live - before == 4 * (4 * 8 + 3 * 5)
+    buffer.release()
+    assert buffer.gone() and buffer.nbytes == 0 and MEMORY.live == before
+
+
+def test_the_memory_report_says_what_is_padding() -> None:
+    _, y = pair()
+    report = lazytpu.memory()
+    mine = [value for value in report.values if value.padding]
+    assert [(v.shape, v.nbytes, v.padding) for v in mine] == [((3, 5), 128, 128 - 60)]
+    assert report.padding == report.as_dict()["padding"] == 68 and "(68 B of it padding, " in str(report)
+    assert "inputs, 68 B padding" in str(mine[0]) or "other tensors, 68 B padding" in str(mine[0])
+    assert y is not None
+
+
+def test_a_full_device_says_how_much_is_padding() -> None:
+    alive = LiveValue(4000, "inputs", None, "float32", (10, 10), "upload", None, None, 3600)
+    report = MemoryReport((alive,), 4000, 96, 4096, {})
+    error = OutOfMemoryError(OutOfMemory("the copy", "RESOURCE_EXHAUSTED"), "upload", report)
+    assert "(inputs 3.91 KiB, of which 3.52 KiB padding)" in str(error)
+    assert any(advice.startswith("padding takes 3.52 KiB") for advice in error.advice)
+
+
+def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
+    x, y = pair()
+    for name in ("_exact", "padded"):
+        buffer = buffer_of(pad(y.clone().add_(0), {0: 4, 1: 8}))
+        assert exact(buffer) is not None
+        getattr(buffer, name).delete()
+        assert not buffer.taken() and buffer.existing is not None
+        assert np.array_equal(buffer.fetch(), x.numpy())
+        assert buffer.nbytes == buffer.existing.nbytes
+
+
+def test_an_overwritten_value_is_donated_and_a_view_keeps_what_it_reads() -> None:
+    x, y = pair()
+    view, held = y[:2], y.detach().clone()
+    y.mul_(2)
+    lazytpu.mark_step()
+    assert_close(held.cpu(), x)
+    assert_close(view.cpu(), x[:2] * 2)
+    assert not isinstance(value_of(y).buffer, PaddedBuffer)
+
+
+def test_fitted_gives_the_array_that_is_there() -> None:
+    buffer = buffer_of(pair()[1])
+    assert fitted(buffer, (4, 8)) is buffer.padded
+    plain = value_of(torch.ones(2, 2).to("tpu")).buffer
+    assert fitted(plain, (2, 2)) is plain.array
+
+
+def test_fitted_moves_between_buckets() -> None:
+    x, y = pair()
+    for memory in [(4, 10), (3, 5), (8, 6), (3, 8)]:
+        array = fitted(buffer_of(y), memory)
+        assert array.shape == memory
+        assert np.array_equal(cut(client.to_host(array), memory, (3, 5)), x.numpy())
+    computed = value_of(y * 1)
+    assert computed.recorder is not None
+    computed.recorder.cut()
+    array = fitted(computed.buffer, (4, 8))
+    assert np.array_equal(cut(client.to_host(array), (4, 8), (3, 5)), x.numpy())
+
+
+def test_a_value_that_grows_needs_a_program_for_each_bucket_and_not_for_each_size() -> None:
+    x = torch.zeros(1, 32).to("tpu")
+    array = fitted(value_of(x).buffer, (1, 32))
+    lazytpu.reset_metrics()
+    moved(array, (1, 32), (1, 40), (1, 31))
+    before = lazytpu.metrics()["cache_misses"] + lazytpu.metrics()["cache_hits"]
+    for size in range(20, 31):
+        moved(array, (1, 32), (1, 40), (1, size))
+    assert lazytpu.metrics()["cache_misses"] + lazytpu.metrics()["cache_hits"] == before
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"an array of sizes \(2, 8\) cannot hold a value of sizes \(3, 5\)"):
+        fitted(buffer_of(pair()[1]), (2, 8))
+
+
+def test_sizes_in_memory() -> None:
+    assert memory_shape((3, ((4, 4), (8, 3)), 7)) == (3, 32, 7)
+
+
+def test_a_process_that_joins_others_takes_padded_values_along() -> None:
+    x, y = pair()
+    buffer = buffer_of(y)
+    mine = [(name, values) for held, name, values in multiprocess._held() if held is buffer]
+    assert [name for name, _ in mine] == ["padded"]
+    assert np.array_equal(cut(mine[0][1], buffer.memory, buffer.shape), x.numpy())
+
+
+def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded, "POISON", False)
+    _, y = pair()
+    assert not np.array(client.to_host(buffer_of(y).padded))[3:].any()
+
+
+def test_uploads_are_padded_once_a_program_wanted_it() -> None:
+    with lazytpu.options(buckets="auto"):
+        first = torch.ones(4, 13).to("tpu")
+        assert type(value_of(first).buffer) is Buffer
+        fitted(value_of(first).buffer, (4, 14))
+        second = torch.arange(36.0).reshape(4, 9).to("tpu")
+        assert client.to_host(buffer_of(second).padded).shape == (4, 10)
+        assert_close(second.cpu(), torch.arange(36.0).reshape(4, 9))
+        assert type(value_of(torch.ones(5, 9).to("tpu")).buffer) is Buffer
+        assert type(value_of(torch.ones(4, 9, dtype=torch.int64).to("tpu")).buffer) is Buffer
+    assert type(value_of(torch.ones(4, 9).to("tpu")).buffer) is Buffer

@@ -1,0 +1,51 @@
+"""The bounds of sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+import lazytpu
+from lazytpu.engine.sizes.buckets import active, bound, bound_within
+
+
+def test_off_has_none():
+    assert not active()
+    assert [bound(n) for n in (0, 1, 5, 129)] == [0, 1, 5, 129]
+
+
+def test_auto_has_four_to_each_power_of_two():
+    with lazytpu.options(buckets="auto"):
+        assert active()
+        bounds = [bound(n) for n in range(1025)]
+        assert sorted(set(bounds))[:20] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56]
+        assert [b for b in sorted(set(bounds)) if b > 512] == [640, 768, 896, 1024]
+        assert all(n <= b <= 1.25 * n for n, b in enumerate(bounds) if n)
+        assert all(bound(b) == b for b in bounds)
+        assert len({bound(n) for n in range(16, 513)}) <= 24
+
+
+def test_on_a_tpu_a_multiple_of_the_lanes_where_that_is_closer():
+    with lazytpu.options(buckets="auto", target="v6e"):
+        assert [bound(n) for n in (130, 600, 1025, 2100)] == [160, 640, 1152, 2176]
+
+
+def test_those_of_the_user():
+    with lazytpu.options(buckets=(256, 64)):
+        assert [bound(n) for n in (0, 1, 2, 64, 65, 256, 257)] == [0, 1, 64, 64, 256, 256, 257]
+    with lazytpu.options(buckets="64, 256"):
+        assert lazytpu.options.buckets == (64, 256)
+
+
+@pytest.mark.parametrize("value", ["some", "", "1,2", (0,), (), 1.5, None])
+def test_others_are_refused(value: object):
+    with pytest.raises(ValueError, match="off, auto, or sizes such as 64,128,256"):
+        lazytpu.options(buckets=value)  # pyright: ignore[reportArgumentType]
+
+
+def test_bounds_within_a_range():
+    with lazytpu.options(buckets="auto"):
+        assert bound_within(9, 0, None) == 10
+        assert bound_within(9, 16, None) == 16
+        assert bound_within(17, 0, 18) == 18
+        assert bound_within(17, 0, 12) == 17
+        assert bound_within(1, 16, 32) == 1

@@ -1,0 +1,108 @@
+"""A record is what its skeleton and its integers say, and forms give the integers of further sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lazytpu.engine.sizes.fitting import fit
+from lazytpu.engine.sizes.skeletons import Integers, dense_order, put_together, take_apart
+from lazytpu.trace.trie import Operand, Record
+from lazytpu.trace.value import Layout, row_major
+
+
+def layout(*shape: int) -> Layout:
+    return Layout(torch.float32, shape, row_major(shape))
+
+
+def shifted(n: int, **arguments: Any) -> Record:
+    """`x[:, :-1].sum(dim=-1)` of 4 rows of n elements."""
+    view = (4, n - 1), (n, 1), 0, torch.float32
+    return Record(
+        torch.ops.aten.sum.dim_IntList,
+        {"self": Operand(0, view), "dim": (-1,), "keepdim": False, "scale": 0.5, **arguments},
+        (layout(4),),
+        (1,),
+        {},
+        ((0, layout(4, n), False),),
+        None,
+    )
+
+
+def parts(record: Record) -> tuple[Any, Integers]:
+    into = Integers([], [])
+    return take_apart(record, into), into
+
+
+def test_records_of_other_sizes_have_one_skeleton() -> None:
+    (small, few), (large, many) = parts(shifted(6)), parts(shifted(9))
+    assert small == large
+    assert few.sizes == many.sizes
+    assert few.values != many.values
+    assert put_together(shifted(6), iter(many.values)) .arguments == shifted(9).arguments
+    made = put_together(shifted(6), iter(many.values))
+    assert [o.key for o in made.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
+    assert [entry[1].key for entry in made.admitted] == [entry[1].key for entry in shifted(9).admitted]
+
+
+def test_what_is_no_integer_is_part_of_the_skeleton() -> None:
+    skeleton, _ = parts(shifted(6))
+    for other in ({"keepdim": True}, {"scale": 1.0}, {"scale": -0.5}, {"dim": [-1]}, {"dim": (-1, 0)}):
+        assert parts(shifted(6, **other))[0] != skeleton, other
+    nan = float("nan")
+    assert parts(shifted(6, scale=nan))[0] == parts(shifted(6, scale=float("nan")))[0]
+    assert parts(shifted(6, scale=0.0))[0] != parts(shifted(6, scale=-0.0))[0]
+
+
+def test_strides_of_dense_tensors_follow_from_the_sizes() -> None:
+    assert dense_order((2, 3, 4), (12, 4, 1)) == (0, 1, 2)
+    assert dense_order((2, 3, 4), (1, 8, 2)) == (1, 2, 0)
+    assert dense_order((2, 3), (6, 1)) is None
+
+
+def columns(*rows: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.array(row) for row in rows]
+
+
+def forms(rows: list[np.ndarray], sizes: tuple[bool, ...]) -> list[str] | None:
+    fitted = fit(rows, np.array(sizes))
+    if fitted is None:
+        return None
+    named = {int(i): str(form) for form, positions in fitted.varying.items() for i in positions}
+    assert all(fitted.solved(row) is not None for row in rows)
+    assert all(fitted.at(fitted.solved(row) or {}) == row.tolist() for row in rows)
+    return [named.get(i, "_") for i in range(len(rows[0]))]
+
+
+def test_forms_of_two_samples() -> None:
+    rows = columns((5, 7, 20, 6, 25, 4, -3), (6, 7, 24, 7, 36, 5, -4))
+    sizes = True, True, True, True, True, False, False
+    assert forms(rows, sizes) == ["n", "_", "4*n", "n+1", "n*n", "n-1", "-n+2"]
+
+
+def test_two_sizes_that_vary_are_two_symbols() -> None:
+    rows = columns((4, 10, 40), (3, 17, 51))
+    assert forms(rows, (True, True, True)) == ["n", "m", "n*m"]
+
+
+def test_a_form_that_fitted_by_chance_is_found_out() -> None:
+    first = fit(columns((5, 8), (6, 9)), np.array([True, True]))
+    assert first is not None
+    assert first.solved(np.array([7, 20])) is None
+    assert forms(columns((5, 8), (6, 9), (7, 20)), (True, True)) == ["n", "m"]
+
+
+def test_sizes_of_zero_and_one_are_no_symbols() -> None:
+    assert fit(columns((1, 4), (2, 4)), np.array([True, True])) is None
+    assert fit(columns((0, 4), (9, 4)), np.array([True, True])) is None
+
+
+def test_what_varies_but_is_no_size_is_no_symbol() -> None:
+    assert fit(columns((2, 4), (3, 4)), np.array([False, True])) is None
+
+
+def test_quotients_need_three_samples() -> None:
+    rows = columns((8, 4), (11, 6), (15, 8))
+    assert forms(rows, (True, True)) == ["n", "(n+1)/2"]
