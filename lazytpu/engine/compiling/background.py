@@ -151,6 +151,7 @@ class Background:
         (time.monotonic()), except in the helper process, which goes on. Returns whether all of it is done."""
         self._closed = True
         self.progress.close()
+        elsewhere.remind()
         left = elsewhere.leave() if options.compile_after_exit else []
         if left:
             say(

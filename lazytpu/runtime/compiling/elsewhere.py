@@ -129,6 +129,12 @@ class _Helpers:
             if ticket is not None:
                 ticket.settle(answer)
 
+    def remind(self) -> None:
+        """What `elsewhere.remind` says."""
+        with self.lock, suppress(OSError):  # it has just ended
+            if self.current is not None:
+                self.current.send({"after_exit": options.compile_after_exit}, b"")
+
     def leave(self) -> list[Ticket]:
         """What `elsewhere.leave` says."""
         with self.lock:
@@ -187,6 +193,11 @@ def compile(
     }
     _helpers.give(ticket, header, client.module_bytecode(module))
     return ticket
+
+
+def remind() -> None:
+    """Tell the helper what `options.compile_after_exit` is now. Otherwise it knows what it was at its last program."""
+    _helpers.remind()
 
 
 def leave() -> list[Ticket]:

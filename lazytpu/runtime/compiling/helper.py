@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,9 @@ from lazytpu.runtime.children import search_path
 from lazytpu.runtime.compiling import wire
 
 CHILD = Path(__file__).with_name("child.py")
+
+PATIENCE = 5
+"Seconds in which it has to take something of a message, which its reading thread does at once: else it was stopped."
 
 # No device is looked for: programs for a CPU need none, and those for a TPU are compiled for its topology.
 _ALONE = {"JAX_PLATFORMS": "cpu", "LAZYTPU_PLATFORM": "cpu"}
@@ -39,6 +43,7 @@ class Helper:
         self.heard = heard
         self._said = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  (its last words, if it dies)
         self.connection, theirs = socket.socketpair()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", PATIENCE, 0))
         name, chips_per_host = topology
         command = [sys.executable, str(CHILD), str(os.getpid()), name, "x".join(map(str, chips_per_host))]
         surroundings = {**os.environ, **_ALONE, **environment, "PYTHONPATH": search_path()}
@@ -61,7 +66,7 @@ class Helper:
             theirs.close()
 
     def send(self, header: Mapping[str, Any], payload: bytes) -> None:
-        """Give it a request. Raises OSError when it has ended."""
+        """Give it a request. Raises OSError when it has ended, or does not take it."""
         try:
             wire.send(self.connection, header, payload)
         except BaseException:  # half a message may be on its way

@@ -118,6 +118,31 @@ def test_leaving_says_for_how_long(empty_cache: Path):
     until(lambda: Store(empty_cache).making() == [], 20)
 
 
+def test_it_is_reminded_of_a_setting_that_was_changed(empty_cache: Path):
+    run("give(endless()); options.compile_after_exit = 0; elsewhere.remind()")
+    until(lambda: Store(empty_cache).making() == [], 20)
+
+
+def test_one_that_is_stopped_keeps_no_process_from_ending(empty_cache: Path):
+    """It takes no message; the program that it was to have is compiled by the process that asked."""
+    script = """
+from threading import Thread
+from lazytpu.runtime.compiling import helper
+helper.PATIENCE = 1
+give(endless())
+pid = int(store().making()[0].by.split()[1])
+os.kill(pid, signal.SIGSTOP)
+huge = elsewhere.Ticket("ab" * 32, "huge", 0)
+asking = Thread(target=elsewhere._helpers.give, args=(huge, {"after_exit": 0}, bytes(4 << 20)), daemon=True)
+asking.start()
+elsewhere.remind()
+elsewhere.leave()
+os.kill(pid, signal.SIGKILL)
+print(huge.wait(60) and huge._answer["outcome"])
+"""
+    assert run(script) == "lost\n"
+
+
 def test_a_forked_child_keeps_it_from_nothing(empty_cache: Path):
     process = start(
         """
