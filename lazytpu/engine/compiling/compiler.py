@@ -116,7 +116,7 @@ class Compiler:
         if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
             return None
         with self._preparing:
-            sized = self.templates.find(trace.state)
+            sized = self.templates.find(trace.state, self.slot_names(trace.epoch))
             if sized is None or live in sized.bucket.refused:
                 return None
             shared = fitting(sized.bucket, live, dead)

@@ -185,9 +185,7 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{scaled:.{2 if scaled < 10 else 1}f} {unit}"
 
 
-def _value(
-    buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None = None, padding: int = 0
-) -> LiveValue:
+def _value(buffer: Buffer, array: Any, owner: Any, shape: tuple[int, ...] | None = None, padding: int = 0) -> LiveValue:
     origin = buffer.origin
     category, name = ("other", None) if owner is None else (owner.category, owner.name)
     if category == "other tensors" and origin is not None and origin.program is None:

@@ -112,8 +112,8 @@ def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes]) -> Notes:
     forms = [fits[i] for i in back.reshape(-1).tolist()]
     if None in forms:
         op, name = _place(reads[-1], forms.index(None))
-        numbers = table[:, forms.index(None)].tolist()
-        raise Refusal(op, f"{name} is {numbers} at the sizes {[dict(sizes) for sizes in at]}, which is no form of these")
+        numbers, sizes = table[:, forms.index(None)].tolist(), [dict(each) for each in at]
+        raise Refusal(op, f"{name} is {numbers} at the sizes {sizes}, which is no form of these")
     return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]))
 
 
@@ -125,8 +125,8 @@ def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> No
     values = {size: size.at(bound) for size in set(notes.numbers)}
     wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, read.integers, strict=True)) if values[size] != n]
     if wrong:
-        op, name = _place(read, wrong[0])
-        raise Refusal(op, f"{name} is {read.integers[wrong[0]]} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
+        (op, name), number = _place(read, wrong[0]), read.integers[wrong[0]]
+        raise Refusal(op, f"{name} is {number} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
     found: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []
     start = 0
@@ -172,8 +172,8 @@ def _place(read: _Read, index: int) -> tuple[Operation, str]:
 
 
 def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol; None if there
-    is none."""
+    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol. None if
+    there is none."""
     if len(set(numbers)) == 1:
         return form(numbers[0])
     names = list(at[0])
