@@ -20,22 +20,27 @@ from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
 from lazytpu.engine.sizes.skeletons import Integers, put_together, take_apart
 from lazytpu.ir.forms import Range, symbol
 from lazytpu.trace.extract import Slots
-from lazytpu.trace.trie import Record, State
+from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
 SAMPLES = 6  # samples of one template, the newest
 
 
+class OneSize(Exception):
+    """There is no program of many sizes for a trace: they stay part of the program. The message names the op, the line
+    and the reason."""
+
+
 @dataclass(eq=False)
 class Bucket:
     """The traces of a template whose sizes are in these ranges. `records` are those at the greatest sizes, and `state`
-    ends a trace of them. `programs` are as those of a plan; `refused` says why there can be none, by the live slots."""
+    ends a trace of them. `plan` has the programs; `refused` says why there can be none, by the live slots."""
 
     template: Template
     varying: Varying
     symbols: dict[str, Range]
     state: State
-    programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+    plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
 
     def records(self) -> list[Record]:
@@ -190,5 +195,5 @@ class Templates:
         """The next trace of each bucket compiles one."""
         for template in self._templates.values():
             for bucket in template.buckets.values():
-                bucket.programs.clear()
+                bucket.plan.programs.clear()
                 bucket.refused.clear()

@@ -24,6 +24,8 @@ from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.walk import Refusal
 
 Sizes = Mapping[str, int]
+END = ("end",)
+"In the structure of a module, behind the ops of a region."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
 
 
@@ -76,7 +78,7 @@ class _Read:
             self.add(op, "result", shape_of(op.results[0]))
         for region in op.regions:
             self.block(region.block)
-            self.structure.append("end")
+            self.structure.append(END)
 
     def _constant(self, op: ConstantOp) -> Any:
         """A whole number may be a size; any other is part of the structure."""
@@ -156,7 +158,7 @@ def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) 
     if tuple(read.structure) == tuple(structure):
         return
     ops = [op for op in read.function.walk() if op is not read.function]
-    entries = [i for i, entry in enumerate(read.structure) if isinstance(entry, tuple) and len(entry) == 4]
+    entries = [i for i, entry in enumerate(read.structure) if entry != END and len(entry) == 4]
     for op, i in zip(ops, entries, strict=True):
         if i >= len(structure) or read.structure[i] != structure[i]:
             raise Refusal(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
