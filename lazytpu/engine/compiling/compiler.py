@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
-from lazytpu.aten.errors import ImportFailure
 from lazytpu.collection import no_collection
 from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
@@ -26,13 +25,12 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes import buckets
-from lazytpu.engine.sizes.templates import Sized, Templates
+from lazytpu.engine.sizes.templates import OneSize, Sized, Templates
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
-from lazytpu.passes.errors import Unsupported
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.mlir import ir
@@ -116,14 +114,14 @@ class Compiler:
         if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
             return None
         with self._preparing:
-            sized = self.templates.find(trace.state)
+            sized = self.templates.find(trace.state, self.slot_names(trace.epoch))
             if sized is None or live in sized.bucket.refused:
                 return None
-            shared = fitting(sized.bucket, live, dead)
+            shared = fitting(sized.bucket.plan, live, dead)
             known = shared is not None
             prepared = None if known else self._prepare_bucket(sized, trace, live, dead)
         if prepared is not None:
-            shared = sized.bucket.programs[live, dead] = self.build(prepared)
+            shared = sized.bucket.plan.programs[live, dead] = self.build(prepared)
         if shared is None:
             return None
         layouts = Slots(trace.state.records()).layouts
@@ -140,7 +138,7 @@ class Compiler:
         with no_collection(), self.recompiles.making(number, name, trace, records, live, dead) as making:
             try:
                 return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-            except (Unsupported, ImportFailure) as error:  # these sizes stay part of the program
+            except OneSize as error:  # these sizes stay part of the program
                 bucket.refused[live] = str(error)
                 making.entry.notes = (f"no program for many sizes: {error}",)
                 making.entry.source = "refused"

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.sizes.padded import pad
-from lazytpu.engine.sizes.templates import Bucket
+from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -73,9 +74,14 @@ def translate(
     when that is not where programs of this process do. The program is also taken apart if `parts` says so, given what
     compiling it costs. `memory_limit` are the bytes of HBM that it may take, 0 for what there is. With `tuned` the
     passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
-    for all of its sizes: Refusal says why not. Raises ImportFailure, PassError or LoweringError.
+    for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
     """
-    imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
+    try:
+        imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
+    except ImportFailure as error:
+        if bucket is None:
+            raise
+        raise OneSize(str(error)) from error  # as where a table is smaller than the bound
     packs = len(imported.packer.packs)
     padding = None if bucket is None else pad(imported.module, bucket, live, bounds_check, packs)
     before = print_module(imported.module) if options.dump else None

@@ -11,7 +11,7 @@ from typing import Any
 from lazytpu.aten.errors import Check
 from lazytpu.engine.errors.lineage import Lineage, lineage
 from lazytpu.engine.errors.origins import origins
-from lazytpu.engine.launching.binding import Binding, spec
+from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.inflight import Inflight, Timing
 from lazytpu.engine.launching.packs import Packs
 from lazytpu.runtime import client

@@ -32,8 +32,8 @@ class AtSizes(Compiled):
 
     @classmethod
     def bind(cls, shared: Compiled, sizes: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> AtSizes:
-        """A bucket's program at these sizes of its symbols; `shapes` are those of the results, in memory order, as torch
-        knows them. Raises ValueError if the program gives results of other sizes."""
+        """A bucket's program at these sizes of its symbols; `shapes` are those of the results, in memory order, as
+        torch knows them. Raises ValueError if the program gives results of other sizes."""
         padding = shared.binding.padding
         assert padding is not None
         pack = np.array([sizes[name] for name in padding.symbols], np.int32)

@@ -1,1 +1,1 @@
-"""Sizes that vary: which bounds programs are made for, and what of the host's data is padded to them."""
+"""Sizes that vary: the bounds that programs are made for, the traces that share one, and padding of the host's data."""

@@ -127,7 +127,7 @@ def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Itera
     terms = [form(1), *map(symbol, names)]
     terms += [symbol(x) * symbol(y) for x, y in combinations_with_replacement(names, 2)]
     for count in (len(names) + 1, len(terms)):
-        if len(column) < count:
+        if len(column) <= count:
             return
         basis = [
             [term.at(dict(zip(names, row, strict=True))) for term in terms[:count]]

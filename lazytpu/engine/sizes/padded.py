@@ -10,8 +10,8 @@ from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
-from lazytpu.engine.sizes.templates import Bucket
-from lazytpu.passes.padding.dims import Dim
+from lazytpu.engine.sizes.templates import Bucket, OneSize
+from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.notes import Notes, annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.widen import widen
@@ -20,9 +20,12 @@ from lazytpu.passes.padding.widen import widen
 def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bool, packs: int) -> Padding:
     """Make the module of the bound one for all sizes of a bucket. `packs` of its arguments are packs of numbers.
 
-    Raises Refusal, which names the op, its line and the reason; the module must be discarded then."""
-    annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
-    sized = pad_sizes(module)
+    Raises OneSize where that cannot be; the module must be discarded then."""
+    try:
+        annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
+        sized = pad_sizes(module)
+    except (Refused, ImportFailure) as error:
+        raise OneSize(str(error)) from error
     assert sized is not None
     sized = widen(module, sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[packs:]])

@@ -7,7 +7,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -19,22 +19,28 @@ from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
 from lazytpu.engine.sizes.skeletons import Integers, put_together, take_apart
 from lazytpu.ir.forms import Range, symbol
-from lazytpu.trace.trie import Record, State
+from lazytpu.trace.extract import Slots
+from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
 SAMPLES = 6  # samples of one template, the newest
 
 
+class OneSize(Exception):
+    """There is no program of many sizes for a trace: they stay part of the program. The message names the op, the line
+    and the reason."""
+
+
 @dataclass(eq=False)
 class Bucket:
     """The traces of a template whose sizes are in these ranges. `records` are those at the greatest sizes, and `state`
-    ends a trace of them. `programs` are as those of a plan; `refused` says why there can be none, by the live slots."""
+    ends a trace of them. `plan` has the programs; `refused` says why there can be none, by the live slots."""
 
     template: Template
     varying: Varying
     symbols: dict[str, Range]
     state: State
-    programs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
+    plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
 
     def records(self) -> list[Record]:
@@ -154,12 +160,13 @@ class Templates:
     """All templates, and the sizes of the states that were looked at."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[int, ...], Template] = {}
+        self._templates: dict[tuple[Any, ...], Template] = {}
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
 
-    def find(self, state: State) -> Sized | None:
-        """The sizes of a trace that ends at `state`, if it is one of many sizes. The caller lets one thread in."""
+    def find(self, state: State, named: Collection[int]) -> Sized | None:
+        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots `named`, which
+        are parameters, do not vary: those of another model make another template. The caller lets one thread in."""
         known = self._known.get(state)
         if known is not None and known.bucket.template.varying is known.bucket.varying:
             return known
@@ -168,7 +175,9 @@ class Templates:
         for record in records:
             skeleton = take_apart(record, integers)
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
-        numbers, key = np.array(integers.values, dtype=np.int64), tuple(ids)
+        layouts = Slots(records).layouts
+        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(named) if slot in layouts])
+        numbers = np.array(integers.values, dtype=np.int64)
         template = self._templates.get(key)
         if template is None:
             while len(self._templates) >= MOST:
@@ -186,6 +195,5 @@ class Templates:
         """The next trace of each bucket compiles one."""
         for template in self._templates.values():
             for bucket in template.buckets.values():
-                bucket.programs.clear()
+                bucket.plan.programs.clear()
                 bucket.refused.clear()
-

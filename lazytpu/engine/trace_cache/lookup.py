@@ -18,8 +18,8 @@ from lazytpu.trace.trie import Record, State
 
 
 def content(records: Sequence[Record], live: Sequence[int], dead: Sequence[int], sizes: str = "") -> str | None:
-    """The digest that finds the program of a trace; `sizes` says of which sizes, if of many. None when it cannot be found: an argument has no canonical text,
-    or rules or passes from outside lazytpu contribute to what the trace means."""
+    """The digest that finds the program of a trace; `sizes` says of which sizes, if of many. None when it cannot be
+    found: an argument has no canonical text, or rules or passes from outside lazytpu contribute to what it means."""
     return None if extended() else index.content(records, live, dead, [*settings(), *([sizes] if sizes else [])])
 
 

@@ -24,6 +24,8 @@ from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.walk import Refusal
 
 Sizes = Mapping[str, int]
+END = ("end",)
+"In the structure of a module, behind the ops of a region."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
 
 
@@ -76,7 +78,7 @@ class _Read:
             self.add(op, "result", shape_of(op.results[0]))
         for region in op.regions:
             self.block(region.block)
-            self.structure.append("end")
+            self.structure.append(END)
 
     def _constant(self, op: ConstantOp) -> Any:
         """A whole number may be a size; any other is part of the structure."""
@@ -112,8 +114,8 @@ def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes]) -> Notes:
     forms = [fits[i] for i in back.reshape(-1).tolist()]
     if None in forms:
         op, name = _place(reads[-1], forms.index(None))
-        numbers = table[:, forms.index(None)].tolist()
-        raise Refusal(op, f"{name} is {numbers} at the sizes {[dict(sizes) for sizes in at]}, which is no form of these")
+        numbers, sizes = table[:, forms.index(None)].tolist(), [dict(each) for each in at]
+        raise Refusal(op, f"{name} is {numbers} at the sizes {sizes}, which is no form of these")
     return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]))
 
 
@@ -125,8 +127,8 @@ def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> No
     values = {size: size.at(bound) for size in set(notes.numbers)}
     wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, read.integers, strict=True)) if values[size] != n]
     if wrong:
-        op, name = _place(read, wrong[0])
-        raise Refusal(op, f"{name} is {read.integers[wrong[0]]} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
+        (op, name), number = _place(read, wrong[0]), read.integers[wrong[0]]
+        raise Refusal(op, f"{name} is {number} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
     found: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []
     start = 0
@@ -156,7 +158,7 @@ def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) 
     if tuple(read.structure) == tuple(structure):
         return
     ops = [op for op in read.function.walk() if op is not read.function]
-    entries = [i for i, entry in enumerate(read.structure) if isinstance(entry, tuple) and len(entry) == 4]
+    entries = [i for i, entry in enumerate(read.structure) if entry != END and len(entry) == 4]
     for op, i in zip(ops, entries, strict=True):
         if i >= len(structure) or read.structure[i] != structure[i]:
             raise Refusal(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
@@ -172,8 +174,8 @@ def _place(read: _Read, index: int) -> tuple[Operation, str]:
 
 
 def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol; None if there
-    is none."""
+    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol. None if
+    there is none."""
     if len(set(numbers)) == 1:
         return form(numbers[0])
     names = list(at[0])

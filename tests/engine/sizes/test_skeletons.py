@@ -41,7 +41,7 @@ def test_records_of_other_sizes_have_one_skeleton() -> None:
     assert small == large
     assert few.sizes == many.sizes
     assert few.values != many.values
-    assert put_together(shifted(6), iter(many.values)) .arguments == shifted(9).arguments
+    assert put_together(shifted(6), iter(many.values)).arguments == shifted(9).arguments
     made = put_together(shifted(6), iter(many.values))
     assert [o.key for o in made.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
     assert [entry[1].key for entry in made.admitted] == [entry[1].key for entry in shifted(9).admitted]
@@ -84,7 +84,7 @@ def test_forms_of_two_samples() -> None:
 
 def test_two_sizes_that_vary_are_two_symbols() -> None:
     rows = columns((4, 10, 40), (3, 17, 51))
-    assert forms(rows, (True, True, True)) == ["n", "m", "n*m"]
+    assert forms(rows, (True, True, True)) == ["n", "m", "m*n"]
 
 
 def test_a_form_that_fitted_by_chance_is_found_out() -> None:
