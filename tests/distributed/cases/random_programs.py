@@ -49,7 +49,7 @@ def _gather(x: torch.Tensor, group: Any) -> torch.Tensor:
 def _gather_whole(x: torch.Tensor, group: Any) -> torch.Tensor:
     whole = torch.zeros(len(x) * dist.get_world_size(group), device=x.device)
     dist.all_gather_single(whole, x, group=group)
-    return whole[len(x) // 2 : len(x) // 2 + len(x)].clone()
+    return whole.roll(len(x) // 2)[: len(x)].clone()
 
 
 def _broadcast(x: torch.Tensor, group: Any) -> torch.Tensor:
