@@ -23,6 +23,8 @@ INTERRUPTS ?= 4000
 SWITCHED ?= 300
 # `make bad-inputs`: how many.
 WRONG ?= 3000
+# `make distributed`: how many random programs of ranks that diverge.
+DIVERGENT ?= 200
 # `make bench`: every script of benchmarks/, one at a time, and where their figures go.
 BENCHMARKS := $(filter-out common table workloads,$(basename $(notdir $(sort $(wildcard benchmarks/*.py)))))
 FIGURES ?= out/bench
@@ -37,7 +39,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TESTED := $(VENV)/.installed-test
 
-.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs doctor doctor-plugin lint format bench conformance coverage judge calibration clean
+.PHONY: help demo test test-all test-release tests random-programs random-switches interrupts bad-inputs distributed doctor doctor-plugin lint format bench conformance coverage judge calibration clean
 
 help:
 	@echo 'make demo         train a GPT on "tpu", about 3 minutes (ARGS="--steps 50" for less; examples/train_gpt.py --help)'
@@ -49,6 +51,7 @@ help:
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
 	@echo 'make bad-inputs   thousands of calls that are wrong somewhere, refused as on the CPU, an hour (WRONG=3000)'
+	@echo 'make distributed  several processes: all of its tests, and random programs of ranks that diverge, about 10 minutes (DIVERGENT=200)'
 	@echo 'make doctor       what works on this machine, about 2 minutes (ARGS="transfers training"; python -m lazytpu.doctor --help)'
 	@echo 'make doctor-plugin  the same through the PJRT C API, the interface of a TPU, with a client of the CPU (63 MB from the index)'
 	@echo 'make lint         ruff and pyright only'
@@ -100,6 +103,10 @@ random-switches: $(TESTED)
 # Child processes with bounded memory, one at a time: what ends one of them is found, and the others go on.
 bad-inputs: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bad_inputs -n $(WRONG) $(ARGS)
+
+# One test at a time: each uses two processes, or four.
+distributed: $(TESTED)
+	OMP_NUM_THREADS=1 DIVERGENT=$(DIVERGENT) $(BIN)/python -m pytest tests/distributed $(ARGS)
 
 doctor: $(INSTALLED)
 	$(BIN)/python -m lazytpu.doctor $(ARGS)

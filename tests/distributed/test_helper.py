@@ -109,3 +109,36 @@ def test_giving_up_names_who_is_missing():
 
     assert "rank 0 waited 3 s in collective 0 of group 'g', " in told(act).texts()[1]
     assert "for rank 1 (its last: none)" in told(act).texts()[1]
+
+
+def test_a_collective_that_does_not_end_names_who_does_not_answer():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.post(1, "g", [0, 1], [SUM])
+        server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
+        server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
+        assert server.sent[2:] == [(1, {"state": "g", "number": 0})], "once"
+        await asyncio.sleep(1.2)
+
+    for text in told(act).texts().values():
+        assert "rank 0 is in collective 0 of group 'g', all_reduce at a.py:1, for 3 s; rank 0 is in it; rank 1 " in text
+        assert "rank 1 does not answer" in text
+
+
+def test_a_collective_that_does_not_end_says_how_far_the_others_are():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.post(1, "g", [0, 1], [SUM])
+        server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
+        server.answer(1, "g", 0, "has done it")
+        await asyncio.sleep(1.2)
+
+    assert "rank 1 has done it" in told(act).texts()[1]
+
+
+def test_a_rank_that_fails_breaks_its_group():
+    async def act(server: Told) -> None:
+        server.fail("g", [0, 1], "rank 1 failed before all_reduce")
+        server.post(0, "g", [0, 1], [SUM])
+
+    assert told(act).texts() == {0: "rank 1 failed before all_reduce", 1: "rank 1 failed before all_reduce"}

@@ -114,13 +114,11 @@ def helper_killed() -> str:
     return text
 
 
-def ends_inside(how: int, n: int, used: bool) -> str:
-    """Rank 1 gets a signal when all have agreed, just before it launches: the others are in the collective already. The
-    connections were `used` before, or not."""
+def ends_inside(how: int, n: int) -> str:
+    """Rank 1 gets a signal when all have agreed, just before it launches: the others are in the collective already."""
     members = list(range(dist.get_world_size()))
     group: Any = dist.new_group(members, timeout=datetime.timedelta(seconds=1))
-    if used:
-        assert _reduced(4, torch.float32, group).tolist() == [float(len(members))] * 4
+    assert _reduced(4, torch.float32, group).tolist() == [float(len(members))] * 4
     agree = Collective.wait
 
     def agree_and_end(self: Collective) -> None:
@@ -173,4 +171,4 @@ def reported() -> str:
     last = _reduced(4, torch.int32, group)
     text = lazytpu.distributed.report()
     assert last.tolist() == [2] * 4
-    return text[text.index(group.key) :]
+    return text[text.index(f"group {group.key!r}:") :]

@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import lazytpu
+from lazytpu import wiring
 
 STEPS = 4
 
@@ -76,19 +77,29 @@ def ddp() -> None:
 
 
 def _check_steady(model: torch.nn.Module) -> None:
-    """After three steps, one is one cut, and compiles nothing."""
+    """After three steps, one is one cut, and compiles nothing. It launches its collectives, and one program before,
+    between and after them."""
     x, optimizer = _part(), torch.optim.AdamW(model.parameters(), lr=0.05)
     for _ in range(3):
         _step(model, x, optimizer)
-    warm = lazytpu.metrics()
+    warm, (launched, collectives) = lazytpu.metrics(), _counts()
     for _ in range(2):
         _step(model, x, optimizer)
-    after = lazytpu.metrics()
+    after, counts = lazytpu.metrics(), _counts()
+    assert counts[1] > collectives
+    assert counts[0] - launched <= 2 * (counts[1] - collectives) + 2
     assert {name: after[name] - warm[name] for name in ("compiles", "misses", "steps")} == {
         "compiles": 0,
         "misses": 0,
         "steps": 2,
     }
+
+
+def _counts() -> tuple[int, int]:
+    """How many programs were launched, and how many collectives of all processes are among them."""
+    engine, group = wiring.ENGINE, dist.distributed_c10d._get_default_group()
+    assert engine is not None
+    return engine.inflight.launched, group._get_sequence_number_for_group()
 
 
 def _step(model: torch.nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -134,7 +145,7 @@ def ddp_unused_parameters() -> None:
 
 
 def ddp_small_buckets() -> None:
-    _data_parallel(bucket_cap_mb=1e-4)
+    _check_steady(_data_parallel(bucket_cap_mb=1e-4))
 
 
 def ddp_diverging() -> None:
