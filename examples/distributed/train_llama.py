@@ -2,10 +2,9 @@
 
     torchrun --nproc-per-node 2 --max-restarts 1 examples/distributed/train_llama.py --tensor-parallel 2
 
-The layout is that of TorchTitan: a mesh of (data, tensor), a plan for each module, `fully_shard`, and a checkpoint every
-few steps. When a process dies, torchrun starts all of them again, and they train on from the last checkpoint; so does
-a later run, with any number of processes. With `--device cpu` it is the same training on gloo; without torchrun, in one
-process.
+The layout is that of TorchTitan: a mesh of (data, tensor), a plan for each module, `fully_shard`, and checkpoints. When
+a process dies, torchrun starts all of them again, and they train on from the last checkpoint; so does a later run, with
+any number of processes. With `--device cpu` it is the same training on gloo; without torchrun, in one process.
 """
 
 from __future__ import annotations

@@ -84,3 +84,12 @@ def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
     assert losses(done.stdout) == pytest.approx({step: expected[step] for step in range(1, 5)}, rel=1e-3)
     resharded = in_ranks("train_llama.py", "--tensor-parallel", "1", "--steps", "6", folder=tmp_path)
     assert resharded == pytest.approx({step: expected[step] for step in (5, 6)}, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "example", ["pipeline.py", "train_accelerate.py", pytest.param("train_trainer.py", marks=pytest.mark.long)]
+)
+def test_losses_are_those_of_one_process(example: str):
+    alone = in_ranks(example, "cpu", size=1)
+    assert len(alone) >= 3
+    assert in_ranks(example) == pytest.approx(alone, rel=1e-3)
