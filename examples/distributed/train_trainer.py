@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 several = int(os.environ.get("WORLD_SIZE", "1"))
 sharded: dict[str, Any] = {"fsdp": True, "fsdp_config": {"version": 2}} if several > 1 else {}
 torch.manual_seed(0)
-sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+sizes: Any = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 model = LlamaForCausalLM(LlamaConfig(vocab_size=128, tie_word_embeddings=False, **sizes))
 tokens = torch.randint(128, (32, 16), generator=torch.Generator().manual_seed(1))
 
