@@ -8,6 +8,7 @@ as argument leaves it on the CPU.
 
 import os
 import sys
+from typing import Any
 
 import torch
 from accelerate import Accelerator, FullyShardedDataParallelPlugin
@@ -18,11 +19,11 @@ sharded = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="trans
 several = int(os.environ.get("WORLD_SIZE", "1")) > 1
 accelerator = Accelerator(cpu=device == "cpu", fsdp_plugin=sharded if several else None)
 torch.manual_seed(0)
-sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+sizes: Any = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 model = LlamaForCausalLM(LlamaConfig(vocab_size=128, tie_word_embeddings=False, **sizes))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-tokens = torch.randint(128, (32, 16), generator=torch.Generator().manual_seed(1))
-batches = torch.utils.data.DataLoader(tokens, batch_size=4 // accelerator.num_processes)  # type: ignore[arg-type]
+tokens: Any = torch.randint(128, (32, 16), generator=torch.Generator().manual_seed(1))
+batches = torch.utils.data.DataLoader(tokens, batch_size=4 // accelerator.num_processes)
 model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
 
 for step, batch in enumerate(batches):
@@ -31,7 +32,7 @@ for step, batch in enumerate(batches):
     accelerator.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    mean = accelerator.reduce(loss.detach(), "mean")
+    mean: Any = accelerator.reduce(loss.detach(), "mean")
     if accelerator.is_main_process:
         print(f"step {step}: loss {mean.item():.4f}")
 

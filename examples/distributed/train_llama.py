@@ -2,10 +2,9 @@
 
     torchrun --nproc-per-node 2 --max-restarts 1 examples/distributed/train_llama.py --tensor-parallel 2
 
-The layout is that of TorchTitan: a mesh of (data, tensor), a plan for each module, `fully_shard`, and a checkpoint every
-few steps. When a process dies, torchrun starts all of them again, and they train on from the last checkpoint; so does
-a later run, with any number of processes. With `--device cpu` it is the same training on gloo; without torchrun, in one
-process.
+The layout is that of TorchTitan: a mesh of (data, tensor), a plan for each module, `fully_shard`, and checkpoints. When
+a process dies, torchrun starts all of them again, and they train on from the last checkpoint; so does a later run, with
+any number of processes. With `--device cpu` it is the same training on gloo; without torchrun, in one process.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -171,7 +171,7 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> 
     step = newest(folder)
     if step:
         loaded = states(model, optimizer)
-        dcp.load(loaded, checkpoint_id=folder / str(step))
+        load(loaded, checkpoint_id=folder / str(step))
         set_state_dict(model, optimizer, model_state_dict=loaded["model"], optim_state_dict=loaded["optimizer"])
     return step
 
@@ -199,7 +199,7 @@ def train(args: argparse.Namespace, mesh: DeviceMesh) -> list[float]:
         if dist.get_rank() == 0:
             print(f"step {step}: loss {losses[-1]:.4f}", flush=True)
         if step % args.every == 0:
-            dcp.save(states(model, optimizer), checkpoint_id=args.checkpoints / str(step))
+            save(states(model, optimizer), checkpoint_id=args.checkpoints / str(step))
     return losses
 
 

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs/distributed.md"]
 LINES = {line for page in PAGES for line in re.findall(r"^torchrun .*", page.read_text(), re.MULTILINE)}
 EXAMPLES = {path.name for path in (ROOT / "examples/distributed").glob("*.py")}
+SMALL = ["--layers", "1", "--width", "16", "--heads", "2"]
 
 pytestmark = pytest.mark.xdist_group("distributed")  # they use all cores, as those tests do
 
@@ -60,7 +61,7 @@ def test_ddp_trains_as_on_gloo():
 
 def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
     """In one process."""
-    more = ["--device", "cpu", "--tensor-parallel", "1", "--steps", str(steps)]
+    more = ["--device", "cpu", "--tensor-parallel", "1", *SMALL, "--steps", str(steps)]
     return in_ranks("train_llama.py", *more, size=1, folder=folder)
 
 
@@ -71,7 +72,7 @@ def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
     at = arguments.index("examples/distributed/train_llama.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), *arguments[:at]]
     command += ["tests/distributed/killing.py", *arguments[at:]]
-    command += ["--steps", "4", "--every", "2", "--checkpoints", str(tmp_path / "out/llama")]
+    command += [*SMALL, "--steps", "4", "--every", "2", "--checkpoints", str(tmp_path / "out/llama")]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
     )
@@ -82,5 +83,14 @@ def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
     (tmp_path / "alone").mkdir()
     expected = llama_on_the_cpu(tmp_path / "alone", 6)
     assert losses(done.stdout) == pytest.approx({step: expected[step] for step in range(1, 5)}, rel=1e-3)
-    resharded = in_ranks("train_llama.py", "--tensor-parallel", "1", "--steps", "6", folder=tmp_path)
+    resharded = in_ranks("train_llama.py", "--tensor-parallel", "1", *SMALL, "--steps", "6", folder=tmp_path)
     assert resharded == pytest.approx({step: expected[step] for step in (5, 6)}, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "example", ["pipeline.py", "train_accelerate.py", pytest.param("train_trainer.py", marks=pytest.mark.long)]
+)
+def test_losses_are_those_of_one_process(example: str):
+    alone = in_ranks(example, "cpu", size=1)
+    assert len(alone) >= 3
+    assert in_ranks(example) == pytest.approx(alone, rel=1e-3)

@@ -86,7 +86,8 @@ class Foreseen(Generic[Loaded]):
 
     def again(self) -> None:
         """Begin anew: what was loaded is for a client that is used no more."""
-        unused = [key for key in self._loading if key not in self._used]
+        with self._lock:
+            unused = [key for key in self._loading if key not in self._used]
         self.close(time.monotonic() + PATIENCE)
         self._loading = {key: Future() for key in unused}
         self.begin()

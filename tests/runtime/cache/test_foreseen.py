@@ -95,6 +95,20 @@ def test_a_program_that_must_be_compiled_ends_the_loading(tmp_path: Path):
     assert ahead.close(time.monotonic() + 10) and load.loaded == [A] and ahead.claim(A) is None
 
 
+def test_another_client_gets_what_was_not_used_yet(tmp_path: Path):
+    run(tmp_path, A, C, B)
+    load = Loader()
+    load.go.set()
+    ahead = run(tmp_path, A, load=load)
+    ahead.begin()
+    assert load.begun.wait(10)
+    ahead.again()
+    assert ahead.claim(B) is None
+    assert ahead.close(time.monotonic() + 10)
+    assert A in load.loaded[:1] and load.loaded.count(A) == 1
+    assert ahead.claim(A) is None, "it was of the other client"
+
+
 def test_the_end_of_the_process_waits_for_one_program_only_so_long(tmp_path: Path):
     run(tmp_path, A, B)
     load = Loader()
