@@ -34,11 +34,55 @@ def to_meta(value: Any) -> Any:
     return value
 
 
+_KNOWN = 16_384  # layouts of results that are remembered, some 1 kB each with their keys
+_known: dict[Any, tuple[Any, ...]] = {}
+# What an inference can depend on besides tensors, by value. Other types, such as symbolic sizes, are not remembered.
+_STATIC = frozenset(
+    {int, float, complex, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+
+
+class _NotStatic(Exception):
+    """An argument that is no part of a key: a tensor on the CPU, whose value may matter, or a generator."""
+
+
 def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     """One entry per schema return: a Layout, a tuple of Layouts for a list, None for an absent tensor, a number.
 
-    `bound` are the arguments by schema name. Raises what torch raises for these arguments.
+    `bound` are the arguments by schema name. Raises what torch raises for these arguments. Torch's meta functions take
+    100 to 800 us, and a loop in a step infers the same for each iteration; so the results of torch's own ops are
+    remembered by all that they depend on. Errors are not.
     """
+    if op.namespace != "aten" or torch.are_deterministic_algorithms_enabled():
+        return _infer(op, bound)  # other libraries may register other functions later; in that mode some ops warn
+    try:
+        key = (op, torch.get_default_dtype(), *[(name, _token(value)) for name, value in bound.items()])
+    except _NotStatic:
+        return _infer(op, bound)
+    known = _known.get(key)
+    if known is None:
+        known = _infer(op, bound)
+        if len(_known) >= _KNOWN:
+            _known.clear()
+        _known[key] = known
+    return known
+
+
+def _token(value: Any) -> Any:
+    """An argument's part of the key: True, 1 and 1.0 differ."""
+    kind = type(value)
+    if kind in _STATIC:
+        return kind, value
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "tpu":
+            raise _NotStatic
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return tuple([_token(v) for v in value])
+    raise _NotStatic
+
+
+def _infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     arguments = {name: to_meta(value) for name, value in bound.items()}
     override, refuse = OVERRIDES.get(str(op)), REFUSALS.get(str(op))
     enabled = torch.is_grad_enabled()

@@ -116,10 +116,23 @@ def _trains(module: nn.Module) -> bool:
     return torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
 
 
+_kept: WeakKeyDictionary[Recorder, tuple[int, int]] = WeakKeyDictionary()  # by recorder: (epoch, depth to ask again)
+
+
 def keeps_graph(r: Recorder, state: State) -> bool:
     """Whether autograd keeps results of the trace that is at `state` for a backward pass. An evaluation has the states
-    of a training step for as long as it records the same; but then few of its results are alive."""
+    of a training step for as long as it records the same; but then few of its results are alive.
+
+    Where they are kept, that is taken to hold until the trace is an eighth longer: to ask at each record of a long
+    trace would take longer than to record it.
+    """
     if state.in_backward or not state.in_graph:
         return state.in_backward
+    epoch, until = _kept.get(r, (-1, 0))
+    if epoch == r.epoch and state.depth < until:
+        return True
     values = [value for reference in r.values if (value := reference()) is not None]
-    return FEW * sum(value.buffer is None for value in values) > state.depth
+    keeps = FEW * sum(value.buffer is None for value in values) > state.depth
+    if keeps:
+        _kept[r] = r.epoch, state.depth + state.depth // 8
+    return keeps

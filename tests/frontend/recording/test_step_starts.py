@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import lazytpu
+from lazytpu.frontend.recording import step_starts
 from lazytpu.frontend.recording.required_cuts import STARTS
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.cuts import AGAIN, BEGIN, BLOCK, BRANCH
@@ -274,3 +275,29 @@ def test_results_that_are_used_in_many_ways_take_no_memory_for_each() -> None:
         assert len(state.branches) <= STARTS
         assert state.ends == BRANCH
         lazytpu.sync()
+
+
+def test_a_long_trace_is_not_searched_at_each_of_its_records(monkeypatch):
+    """Whether autograd keeps a trace for a backward pass is asked again when the trace is an eighth longer."""
+    x = torch.ones(2).to("tpu").requires_grad_()
+    lazytpu.sync()
+    r = recorder()
+    searched = []
+
+    class Values(list):
+        def __iter__(self):
+            searched.append(len(self))
+            return super().__iter__()
+
+    y = x * 2
+    for _ in range(100):
+        y = (y * 1.5).exp()
+    monkeypatch.setattr(r, "values", Values(r.values))
+    depth = r.state.depth
+    for longer in range(depth, depth + depth // 8):
+        assert step_starts.keeps_graph(r, r.state), longer
+    assert len(searched) <= 1
+    monkeypatch.undo()
+    lazytpu.sync()
+    assert not step_starts.keeps_graph(r, r.state)  # another trace: what was found of that one is not taken for it
+    y.sum().backward()
