@@ -206,8 +206,8 @@ class CutPlan:
     compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A trace with a `collective` is run in pieces, and these are its
-    steps."""
+    splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A
+    trace with a `collective` is run in pieces, and these are its steps."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
