@@ -38,7 +38,7 @@ RECORDS = 16
 ELEMENTS = 1024
 "Of one value."
 SECONDS = TINY
-"What a trace may take on the host in all its runs: about what its program costs."
+"What a trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
 
 _MOVES = ("cat", "clone", "copy", "stack", "repeat", "where", "zero")
 _COMPARISONS = (
@@ -89,7 +89,8 @@ class OnHost:
             return False
         if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
             return False
-        start = time.perf_counter()
+        metrics = self.inflight.metrics
+        start, waited = time.thread_time(), metrics.wait_ms
         try:
             buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
         except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
@@ -99,7 +100,7 @@ class OnHost:
             return False
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
-        way.seconds += time.perf_counter() - start
+        way.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return True
 
     def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
