@@ -86,16 +86,18 @@ def poison() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Steps wait for their whole programs: which way is the shortest, and with it the last bits of values, depends on
-    how busy the machine is. A module that tests this says CHOOSES = True."""
+    """Steps wait for their whole programs, and short traces too have one: which way is the shortest, and with it the
+    last bits of values, depends on how busy the machine is. A module that tests this says CHOOSES = True."""
     if getattr(request.module, "CHOOSES", False):
         yield
         return
     from lazytpu.engine.compiling.choice import Costs
     from lazytpu.engine.compiling.costs import Estimator
+    from lazytpu.engine.launching import on_host
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Estimator, "costs", lambda *_: Costs(0.0))
+        patch.setattr(on_host, "BESIDE", float("inf"))
         yield
 
 

@@ -14,6 +14,7 @@ from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
+from lazytpu.engine.launching.on_host import OnHost
 from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, groups_of, pieces_of
 from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
 from lazytpu.engine.memory.alive import MemoryReport
@@ -40,6 +41,7 @@ class Cutter:
         self.metrics: Metrics = compiler.metrics
         self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs)
+        self.on_host = OnHost(self.inflight)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line
@@ -73,7 +75,10 @@ class Cutter:
             if plan.collective:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
-                program, hit = self._select(plan, trace, live, dead)
+                if trace.mode == "fused" and options.background_compile and self.on_host.run(plan, trace, held):
+                    metrics.on_host, hit = metrics.on_host + 1, True
+                else:
+                    program, hit = self._select(plan, trace, live, dead)
             metrics.records += state.edges
             metrics.trace_ms += max(0.0, 1e3 * (start - trace.begun) - (metrics.wait_ms - self._waited))
             self._waited = metrics.wait_ms
@@ -84,6 +89,7 @@ class Cutter:
                     self._run_meanwhile(program, plan, trace, held, dead)
                 else:
                     self._run(program, trace, held)
+            if program is not None or hit:
                 metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         except Interrupted:
             raise

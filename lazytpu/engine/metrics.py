@@ -16,7 +16,8 @@ _COMPILED = threading.Lock()  # several threads compile at a time, and none of t
 class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
-    `steps` cuts that ran a program; `hits` of them found one compiled already, `misses` did not, and `stepwise` of
+    `steps` cuts that ran a program; `hits` of them found one compiled already, or ran `on_host`
+    because they are short; `misses` did not, and `stepwise` of
     these ran op by op, `clustered` in parts, and `quick` by a program with less optimisation, while it was compiled in
     the background; `compiles` programs that XLA compiled, quickly and then in full counting once;
     `records` what was recorded: ops, and graphs of `torch.compile`, each of which counts once; `trace_ms` the host's
@@ -32,6 +33,7 @@ class Metrics:
     stepwise: int = 0
     clustered: int = 0
     quick: int = 0
+    on_host: int = 0
     compiles: int = 0
     records: int = 0
     trace_ms: float = 0.0

@@ -208,8 +208,8 @@ class CutPlan:
     compiled so far, by (live result slots, dead inputs). `checks` says whether a record without results checks values.
 
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
-    splits of the trace by host reads (see reads.py). A trace with a `collective` is run in pieces, and these are its
-    steps."""
+    splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A
+    trace with a `collective` is run in pieces, and these are its steps."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -217,6 +217,7 @@ class CutPlan:
     jobs: list[Any] = field(default_factory=list[Any])
     steps: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = field(default_factory=dict[Any, Any])
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
+    host: Any = None
     checks: bool = False
     collective: bool = False
 

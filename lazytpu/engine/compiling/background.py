@@ -13,11 +13,12 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from lazytpu.engine.compiling.choice import Choice, Costs, Unknown, choose, wait_on
+from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, Choice, Costs, Unknown, choose, wait_on
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
 from lazytpu.engine.launching.compiled import Compiled
+from lazytpu.engine.recompiles.hints import LAST_BATCH
 from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.options import options
 from lazytpu.runtime.compiling import elsewhere
@@ -89,7 +90,8 @@ class Background:
             if prepared.ready is not None:
                 return prepared.ready, False
             costs = self.costs(prepared)
-            choice = choose(costs, lambda: unknown().seconds(costs.whole, prepared.load))
+            saved = SAVED_RARELY if prepared.making.entry.hint == LAST_BATCH.name else SAVED
+            choice = choose(costs, lambda: unknown().seconds(costs.whole, prepared.load), saved)
             job = self._start(plan, prepared, choice, costs.whole)
         elif job.rests:
             self._wake(job)

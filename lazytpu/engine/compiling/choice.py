@@ -12,6 +12,8 @@ Way = Literal["whole", "quick", "parts", "op by op"]
 SAVED = 2.0
 """Seconds that another way must be shorter than waiting for the whole program. What it compiles comes on top of that,
 its steps may be two to twenty times slower, and they share the cores with the compiler until the whole is there."""
+SAVED_RARELY = 0.5
+"The same for a step that comes rarely, as that of a last, smaller batch, once an epoch: it may be slower."
 SHARE = 0.7
 "And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
 SHORT = 1.0
@@ -53,21 +55,22 @@ class Choice:
     seconds: float
 
 
-def choose(costs: Costs, op_by_op: Callable[[], float]) -> Choice:
-    """The shortest way. Of two that are about as long, the one that runs faster afterwards. `op_by_op` says what
-    running the ops one by one would take; it is asked only where that could matter, as it looks at each op."""
+def choose(costs: Costs, op_by_op: Callable[[], float], saved: float = SAVED) -> Choice:
+    """The shortest way. Of two that are about as long, the one that runs faster afterwards: another way has to save
+    `saved` seconds. `op_by_op` says what running the ops one by one would take; it is asked only where that could
+    matter, as it looks at each op."""
     best = Choice("whole", costs.whole)
-    if _shorter(costs.parts, best.seconds):
+    if _shorter(costs.parts, best.seconds, saved):
         best = Choice("parts", costs.parts)
-    if _shorter(costs.quick, best.seconds):
+    if _shorter(costs.quick, best.seconds, saved):
         best = Choice("quick", costs.quick)
-    if best.seconds > SAVED and _shorter(op_by_op(), best.seconds):
+    if best.seconds > SAVED and _shorter(op_by_op(), best.seconds, SAVED):
         return Choice("op by op", costs.whole)
     return best
 
 
-def _shorter(seconds: float, than: float) -> bool:
-    return seconds < SHARE * than and than - seconds > SAVED
+def _shorter(seconds: float, than: float, saved: float) -> bool:
+    return seconds < SHARE * than and than - seconds > saved
 
 
 def wait_on(waited: float, expected: float, op_by_op: float) -> float:

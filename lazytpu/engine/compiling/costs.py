@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lazytpu.engine.compiling.choice import SAVED, Costs
+from lazytpu.engine.compiling.choice import SAVED_RARELY, Costs
 from lazytpu.runtime import client
 from lazytpu.runtime.cache.programs import KIND, program_key
 from lazytpu.runtime.cache.speeds import Speed
@@ -101,7 +101,7 @@ class Estimator:
         """Of each way to the program of a translated trace. A long one may be on disk, or `known` by its key."""
         work, parts = translated.work, translated.parts
         whole, quick = self.seconds(work.full, load), self.quick(work, load)
-        if whole > SAVED:
+        if whole > SAVED_RARELY:
             if _there(translated.module, known):
                 return Costs(LOADED)
             if quick < inf and _there(quick_module(translated.module), known):

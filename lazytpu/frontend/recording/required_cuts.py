@@ -20,10 +20,6 @@ BRANCHES_PER_RECORD = 16
 # evaluation are used in a way of its own, all traces end from then on, and none of the keys is kept.
 STARTS = 16
 
-# Ways to go on with an evaluated model's results that may each be compiled with it. A `generate` has two, a token that
-# is the last and one that is not, and runs them for long; results that grow have a new one each time.
-WAYS = 2
-
 
 class CutRequired(Exception):
     """The trace has to be cut before this op, for a `cause`. The op is then recorded again; users never see this."""
@@ -60,9 +56,10 @@ def note_start(parent: State, key: tuple[Any, ...], cause: str = BEGIN) -> None:
 def note_branch(parent: State, key: tuple[Any, ...]) -> None:
     """The results of an evaluated model are used in another way than before, as by a `cat` of results that grow: cut,
     now and in later traces, so that the model is not compiled again together with each use. What was recorded so far is
-    a program from now on, if no trace ended there yet."""
-    ways = len(parent.next) + (parent.plan is not None and parent.plan.known)
-    if key not in parent.branches and ways >= WAYS:
+    a program from now on, if no trace ended there yet. The first way was compiled with the model. The second is not: a
+    program of the model alone costs the same, and serves the third as well."""
+    ways = parent.next or (parent.plan is not None and parent.plan.known)
+    if ways and key not in parent.branches:
         parent.branches = {**parent.branches, key: 0}
         _cut_before(parent, key, BRANCH)
 

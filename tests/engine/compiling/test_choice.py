@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from lazytpu.engine.compiling.choice import SAVED, SHORT, TINY, Choice, Costs, Unknown, choose, wait_on
+from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, SHORT, TINY, Choice, Costs, Unknown, choose, wait_on
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,13 @@ from lazytpu.engine.compiling.choice import SAVED, SHORT, TINY, Choice, Costs, U
 )
 def test_the_shortest_way_is_chosen(costs: Costs, op_by_op: float, expected: Choice) -> None:
     assert choose(costs, lambda: op_by_op) == expected
+
+
+def test_a_step_that_comes_rarely_waits_less() -> None:
+    costs = Costs(2.0, 0.6)
+    assert choose(costs, lambda: inf) == Choice("whole", 2.0)
+    assert choose(costs, lambda: inf, SAVED_RARELY) == Choice("quick", 0.6)
+    assert choose(Costs(0.6, 0.2), lambda: inf, SAVED_RARELY) == Choice("whole", 0.6), "saves less than half a second"
 
 
 def test_ops_are_not_looked_at_where_waiting_is_short() -> None:

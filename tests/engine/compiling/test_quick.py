@@ -75,6 +75,21 @@ def test_the_quick_program_runs_until_the_whole_is_there(slow: Gate) -> None:
     assert "ran with less optimisation first" in str(made)
 
 
+def test_a_last_batch_does_not_wait_for_its_whole_program(slow: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring.start().background, "costs", lambda prepared: Costs(1.5, 0.2))
+    slow.open()
+    weight = torch.rand(67, 2, device="tpu", requires_grad=True)
+
+    def train(batch: int) -> torch.Tensor:
+        (gradient,) = torch.autograd.grad((torch.rand(batch, 67).to("tpu") @ weight).square().sum(), weight)
+        return gradient.cpu()
+
+    for batch in (16, 16, 7):
+        train(batch)
+    whole, last = list(lazytpu.explain())[-2:]
+    assert (whole.way, last.hint, last.way) == ("whole", "last-batch", "quick")
+
+
 def test_training_goes_on_from_the_quick_program_in_the_whole(slow: Gate) -> None:
     """Donated weights and an optimizer's states pass from one to the other."""
 

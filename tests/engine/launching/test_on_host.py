@@ -1,0 +1,145 @@
+"""Short traces run on the host with the bits of their programs, until a program would have cost less."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.engine.launching import on_host
+
+NUMBERS = torch.tensor([1.5, -0.0, float("nan"), float("inf"), 3e-3, -7.25])
+COUNTS = torch.arange(6)
+
+
+@pytest.fixture(autouse=True)
+def beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has run a step."""
+    monkeypatch.setattr(on_host, "BESIDE", 0)
+
+
+def counted(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int, int]:
+    """What `run` gives, read; how many cuts ran on the host, and how many programs were compiled."""
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    got = run().cpu()
+    after = lazytpu.metrics()
+    return got, after["on_host"] - before["on_host"], after["compiles"] - before["compiles"]
+
+
+def same_bits(got: torch.Tensor, expected: torch.Tensor) -> None:
+    assert got.dtype == expected.dtype
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got.signbit(), expected.signbit())
+
+
+def add_through_a_view(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[1::2] += 2
+    return y
+
+
+def write_transposed(x: torch.Tensor) -> torch.Tensor:
+    y = x.reshape(2, 3).clone()
+    y.t().mul_(3)
+    return y.t()
+
+
+RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "comparison": lambda x: x.ne(-7.25),
+    "finite": lambda x: torch.isinf(x) | torch.isnan(x),
+    "arithmetic": lambda x: (x + 0.1) - x,
+    "quotient": lambda x: x / 3,
+    "alias": lambda x: x + x,
+    "count": lambda x: (x > 0).sum() / 2,
+    "decision": lambda x: (x > 0).to(torch.bool).all(),
+    "double": lambda x: x.to(torch.float64) / 3,
+    "list": lambda x: torch.cat([x, x[2:]]),
+    "broadcast": lambda x: torch.where(x.reshape(2, 3) > x[:3], x.reshape(2, 3), x[1]),
+    "view": add_through_a_view,
+    "transposed": write_transposed,
+}
+
+
+@pytest.mark.parametrize("x", [NUMBERS, COUNTS], ids=["floats", "integers"])
+@pytest.mark.parametrize("name", RUNS)
+def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tensor) -> None:
+    run = RUNS[name]
+    got, ran, compiled = counted(lambda: run(x.to("tpu")))
+    if name != "finite":  # `|` is not among these ops
+        assert (ran, compiled) == (1, 0)
+    same_bits(got, run(x))
+    with lazytpu.options(background_compile=0):
+        program, ran, _ = counted(lambda: run(x.to("tpu")))
+    assert ran == 0
+    same_bits(got, program)
+
+
+@pytest.mark.parametrize(
+    "run", [lambda x: x.exp(), lambda x: x.sum(), lambda x: x.add(x, alpha=0.1), lambda x: x * 3 + x]
+)
+def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    _, ran, compiled = counted(lambda: run(torch.rand(5).to("tpu")))
+    assert (ran, compiled) == (0, 1)
+
+
+def append(grown: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    return torch.cat([grown.to("tpu"), part.to("tpu")])
+
+
+def test_results_that_grow_compile_nothing() -> None:
+    part = torch.rand(3, 2)
+    grown = expected = part
+    for _ in range(6):
+        grown, ran, compiled = counted(partial(append, grown, part))
+        expected = torch.cat([expected, part])
+        assert (ran, compiled) == (1, 0)
+    same_bits(grown, expected)
+
+
+def test_what_ran_long_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(13)
+    first = counted(lambda: x.to("tpu") * 1.25)
+    monkeypatch.setattr(on_host, "SECONDS", 0.0)
+    second = counted(lambda: x.to("tpu") * 1.25)
+    third = counted(lambda: x.to("tpu") * 1.25)
+    assert (first[1:], second[1:], third[1:]) == ((1, 0), (0, 1), (0, 0))
+    same_bits(first[0], second[0])
+    same_bits(first[0], third[0])
+
+
+@pytest.mark.parametrize("mode", ["lazy", "strict", "debug"])
+def test_other_modes_always_have_programs(mode: str) -> None:
+    with lazytpu.mode(mode):
+        _, ran, _ = counted(lambda: torch.ones(3).to("tpu") * 5)
+    assert ran == 0
+
+
+def test_a_process_of_short_traces_always_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_host, "BESIDE", float("inf"))
+    _, ran, compiled = counted(lambda: torch.ones(17).to("tpu") * 5)
+    assert (ran, compiled) == (0, 1)
+
+
+def test_a_value_that_failed_is_not_computed_with() -> None:
+    table, index = torch.rand(4, 3).to("tpu"), torch.tensor([1, 9]).to("tpu")
+    rows = torch.nn.functional.embedding(index, table)
+    lazytpu.mark_step()
+    with pytest.raises(IndexError):
+        (rows * 2).cpu()
+    same_bits((table * 2).cpu(), table.cpu() * 2)
+
+
+def test_another_default_dtype_has_results_of_its_own() -> None:
+    x = torch.arange(4)
+    same_bits((x.to("tpu") / 3).cpu(), x / 3)
+    torch.set_default_dtype(torch.float64)
+    try:
+        got, expected = (x.to("tpu") / 3).cpu(), x / 3
+    finally:
+        torch.set_default_dtype(torch.float32)
+    same_bits(got, expected)
