@@ -27,6 +27,7 @@ from lazytpu.trace.value import again
 
 AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
 BEHIND = 1  # the same of whole programs for steps that run already: others must not wait for these
+RARE_NAPS = 2  # a step that comes once an epoch: a short script compiles its whole program in vain
 
 Build = Callable[[Prepared], Compiled]
 
@@ -90,9 +91,13 @@ class Background:
             if prepared.ready is not None:
                 return prepared.ready, False
             costs = self.costs(prepared)
-            saved = SAVED_RARELY if prepared.making.entry.hint == LAST_BATCH.name else SAVED
+            rare = prepared.making.entry.hint == LAST_BATCH.name
+            saved = SAVED_RARELY if rare else SAVED
             choice = choose(costs, lambda: unknown().seconds(costs.whole, prepared.load), saved)
             job = self._start(plan, prepared, choice, costs.whole)
+            job.naps = RARE_NAPS if rare else 0
+        elif job.rests and job.naps:
+            job.naps -= 1
         elif job.rests:
             self._wake(job)
         if job.way != "op by op" and not job.late:

@@ -20,13 +20,14 @@ class Job:
     machine whose `load` is that (`costs.Busy`). `late` says that a cut went on without it.
 
     `meanwhile` is the same program compiled quickly or in parts, once that is there: `usable` is set from then on, and
-    also when the whole is done. It `rests` until a second step wants it: only then the whole is worth compiling.
+    also when the whole is done. It `rests` until a second step wants it: only then the whole is worth compiling. A
+    step that comes rarely lets it rest for `naps` steps more.
     `ticket` is that of the helper process, if it compiles the program.
     """
 
     __slots__ = (
         "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making", "meanwhile",
-        "number", "prepared", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
+        "naps", "number", "prepared", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
     )  # fmt: skip
 
     def __init__(self, prepared: Prepared, choice: Choice, whole: float):
@@ -48,6 +49,7 @@ class Job:
         self.error: BaseException | None = None
         self.late = False
         self.rests = False
+        self.naps = 0
         self.thread: threading.Thread | None = None
         self.ticket: Ticket | None = None
 

@@ -88,6 +88,12 @@ def test_a_last_batch_does_not_wait_for_its_whole_program(slow: Gate, monkeypatc
         train(batch)
     whole, last = list(lazytpu.explain())[-2:]
     assert (whole.way, last.hint, last.way) == ("whole", "last-batch", "quick")
+    asked = len(slow.asked)
+    for _ in range(2):
+        train(7)
+    assert len(slow.asked) == asked, "it comes once an epoch"
+    train(7)
+    until(lambda: len(slow.asked) > asked)
 
 
 def test_training_goes_on_from_the_quick_program_in_the_whole(slow: Gate) -> None:
