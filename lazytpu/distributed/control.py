@@ -25,8 +25,8 @@ class Listener(Protocol):
         """Others have waited for this rank in the next collective of a group."""
         ...
 
-    def broken(self, group: str, text: str) -> None:
-        """A group cannot go on, for that reason."""
+    def broken(self, group: str, text: str, cut: bool) -> None:
+        """A group cannot go on, for that reason; `cut` says that what runs in it may never end."""
         ...
 
     def state(self, group: str, number: int) -> str:
@@ -87,7 +87,7 @@ class Control:
                 self._broken[message["broken"]] = message["text"]
             self._changed.notify_all()
         if "broken" in message:
-            self._listener.broken(message["broken"], message["text"])
+            self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
         """Say which collectives of a group this rank launches next: the (signature, source line) of each."""

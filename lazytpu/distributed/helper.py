@@ -106,7 +106,7 @@ class Server:
         while all(found.calls.values()):
             current = {each: found.calls[each][0] for each in found.members}
             if len({signature for signature, _ in current.values()}) > 1:
-                self._break(group, found, _disagreement(group, found.agreed, current))
+                self._break(group, found, _disagreement(group, found.agreed, current), cut=False)
                 return
             for waiting in found.calls.values():
                 waiting.popleft()
@@ -190,10 +190,11 @@ class Server:
                 where = f"after {last}" if last else "before any collective of the group"
                 self._break(name, group, f"rank {rank} {how}, {where}: group {name!r} cannot go on without it")
 
-    def _break(self, name: str, group: Group, text: str) -> None:
+    def _break(self, name: str, group: Group, text: str, cut: bool = True) -> None:
+        """`cut`: what runs in the group may never end. After a disagreement, what was agreed before it does."""
         group.broken = text
         for rank in group.members:
-            self.send(rank, {"broken": name, "text": text})
+            self.send(rank, {"broken": name, "text": text, "cut": cut})
 
 
 def _disagreement(group: str, number: int, calls: dict[int, tuple[str, str]]) -> str:

@@ -99,9 +99,9 @@ class World(Agreement):
 
     # -- what the helper tells
 
-    def broken(self, group: str, text: str) -> None:
-        """A group is broken."""
-        self.watch.broken(group, text)
+    def broken(self, group: str, text: str, cut: bool) -> None:
+        """A group is broken; `cut` says that what runs in it may never end."""
+        self.watch.broken(group, text) if cut else self.watch.dump(group, text)
 
     def state(self, group: str, number: int) -> str:
         """How far this rank is with a collective, for the error of another that waits in it."""
