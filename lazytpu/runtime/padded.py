@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lazytpu.runtime import client
-from lazytpu.runtime.buffer import Buffer, Origin
+from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.client import Array
 from lazytpu.runtime.repadding import Memory, cut, moved, poisoned
 
@@ -71,6 +71,7 @@ class PaddedBuffer(Buffer):
         if padded.shape == self.shape:
             return padded
         if self.outcome is None:  # data of the host, which waits for nothing: a program of each size would cost more
+            MEMORY.note_execution(0, self.true_nbytes, 0)
             made = client.to_device(self.fetch())
         else:
             made = moved(padded, self.memory, self.shape, self.shape)

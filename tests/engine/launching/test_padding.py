@@ -40,6 +40,11 @@ def pair(rows: int = 3, columns: int = 5, dtype: torch.dtype = torch.float32) ->
     return x, pad(x.to("tpu"), {0: 4, 1: 8})
 
 
+def computed(x: torch.Tensor) -> torch.Tensor:
+    """The same on the device, made by a program and not uploaded, in an array of 4 rows and 8 columns."""
+    return pad(x.to("tpu").add(0), {0: 4, 1: 8})
+
+
 def stored(x: torch.Tensor) -> torch.Tensor:
     file = io.BytesIO()
     torch.save(x, file)
@@ -103,10 +108,11 @@ WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 8), (1, 1), (3, 1)])
 def test_every_way_out_gives_the_true_elements(way: str, rows: int, columns: int) -> None:
-    ours, x = WAYS[way], pair(rows, columns)
-    expected, got = ours(x[0]), ours(x[1])
-    assert tuple(got.stride()) == tuple(expected.stride()) and got.shape == expected.shape
-    assert_close(got.cpu(), expected)
+    ours, (x, uploaded) = WAYS[way], pair(rows, columns)
+    for y in (uploaded, computed(x)):
+        expected, got = ours(x.clone()), ours(y)
+        assert tuple(got.stride()) == tuple(expected.stride()) and got.shape == expected.shape
+        assert_close(got.cpu(), expected)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
@@ -175,7 +181,8 @@ def test_data_ptr_and_nbytes_are_those_of_the_tensor() -> None:
 
 
 def test_threads_that_ask_at_once() -> None:
-    x, y = pair()
+    x, _ = pair()
+    y = computed(x)
     start, seen = threading.Barrier(4), list[torch.Tensor]()
 
     def ask() -> None:
@@ -289,6 +296,30 @@ def test_a_process_that_joins_others_takes_padded_values_along() -> None:
     mine = [(name, values) for held, name, values in multiprocess._held() if held is buffer]
     assert [name for name, _ in mine] == ["padded"]
     assert np.array_equal(cut(mine[0][1], buffer.memory, buffer.shape), x.numpy())
+
+
+@pytest.mark.parametrize("mode", ["lazy", "fused", "strict", "debug"])
+def test_all_modes_see_the_true_elements(mode: str) -> None:
+    x, _ = pair()
+    with lazytpu.mode(mode):
+        y = computed(x)
+        y[1:].mul_(2)
+        z = torch.cat([y, y.flip(0)], 1)
+        lazytpu.mark_step()
+    x[1:].mul_(2)
+    assert_close(z.cpu(), torch.cat([x, x.flip(0)], 1))
+    assert_close(y.cpu(), x)
+
+
+def test_a_program_that_fails_leaves_a_padded_value_as_it_was() -> None:
+    x, _ = pair()
+    y = computed(x)
+    index = torch.tensor([7]).to("tpu")
+    wrong = y[index]
+    with pytest.raises(IndexError):
+        wrong.cpu()
+    assert_close(y.cpu(), x)
+    assert_close((y + 1).cpu(), x + 1)
 
 
 def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:

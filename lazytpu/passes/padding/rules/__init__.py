@@ -18,11 +18,13 @@ from lazytpu.passes.padding.rules import (
     shape,
     slices,
     sorting,
+    templates,
 )
 from lazytpu.passes.padding.walk import Rule
 
 _FAMILIES = (
     constants, pointwise, shape, slices, reductions, contractions, indexing, random, sorting, attention, control,
+    templates,
 )  # fmt: skip
 
 REFUSED: Mapping[type[TensorOp], Rule] = refused.RULES

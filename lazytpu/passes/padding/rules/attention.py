@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from xdsl.ir import SSAValue
 
@@ -86,7 +87,8 @@ def _sees_itself(w: Walk, of: Attention, query: Dim, key: Dim) -> bool:
 def _hide(
     w: Walk, op: ops.AttentionOp | ops.AttentionBackwardOp, of: Attention, query: Dim, key: Dim, first: int
 ) -> None:
-    """Let no query see the padding of the keys: an i1 bias, unless each query sees only keys that are not behind it."""
+    """Let no query see the padding of the keys: an i1 bias, or -inf in one that is added, unless each query sees only
+    keys that are not behind it."""
     if not key.prefix:
         raise Refused(f"the keys of an attention are the merged dimension {key}")
     if of.hidden == "mean":
@@ -97,7 +99,10 @@ def _hide(
     if _sees_itself(w, of, query, key):
         return
     if of.bias is not None and dtype_of(of.bias) != "i1":
-        raise Refused(f"a bias is added to the scores of sized keys; {DECOMPOSE}")
+        if least < 1:
+            raise Refused(f"a bias is added to the scores of {key.total} keys, which may be none; {DECOMPOSE}")
+        op.operands[first + 3] = _hidden_by_infinity(w, op.operands[first + 3], key)
+        return
     b, operands, scores = w.builder, list(op.operands), of.scores
     mask = w.mask((key,), (0,))
     assert mask is not None
@@ -111,6 +116,16 @@ def _hide(
     op.operands = operands
     described = replace(of, bias=operands[first + 3])
     op.properties["extra"] = described.properties()["extra"]
+
+
+def _hidden_by_infinity(w: Walk, bias: SSAValue, key: Dim) -> SSAValue:
+    """A bias that is added, with -inf in the padding of the keys, whose scores are 0: a softmax gives them nothing."""
+    shape, dims = shape_of(bias), w.dims(bias)
+    if shape[-1:] != (key.size,):  # one number for all keys, or no dimension of them
+        shape, dims = (*shape[:-1], key.size), (*dims[:-1], key)
+        bias = w.builder.broadcast_to(bias, shape)
+        w.shared.values[bias] = Padded(tuple(dims))
+    return w.masked(bias, [len(shape) - 1], -inf)
 
 
 RULES: dict[type[TensorOp], Rule] = {ops.AttentionOp: attention, ops.AttentionBackwardOp: backward}

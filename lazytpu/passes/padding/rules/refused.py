@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lazytpu.ir import collectives, jax_call, template
+from lazytpu.ir import collectives, jax_call
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.passes.padding.dims import Refused
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Rule, Walk
-
-
-def in_template(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    assert isinstance(op, template.TemplateOp)
-    raise Refused(f"the template {op.template_name.data!r} reads all elements, padding included")
 
 
 def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
@@ -28,6 +23,5 @@ def collective(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 RULES: dict[type[TensorOp], Rule] = {
     **{kind: collective for kind in OPS.values() if issubclass(kind, collectives.CollectiveOp)},
-    template.TemplateOp: in_template,
     jax_call.JaxCallOp: in_kernel,
 }

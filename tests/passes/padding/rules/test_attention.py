@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from lazytpu.ir.attention import Attention
@@ -59,6 +60,24 @@ def test_gradients_with_a_bias_that_is_padded_along_queries() -> None:
         same_at_every_size(build, [*arguments, bias], ONE, tolerance=1e-5, sizes=SOME, run=decomposed)
 
 
+@pytest.mark.parametrize("bias", ["f32[n,n]", "f32[2,1,1,n]", "f32[1,4,n,1]"])
+def test_an_added_bias(bias: str) -> None:
+    """As the masks of most models are, with hidden keys too, but one that each query sees."""
+
+    def build(b, g, q, k, v, bias, n):
+        of = Attention(q, k, v, bias, scale=0.5)
+        return [b.attention(of), *b.attention_backward(g, of)]
+
+    def hiding(i, array, rng):
+        if i == 4 and array.shape[-1] > 1:
+            array = np.where(rng.random(array.shape) < 0.4, -np.inf, array)
+            array[..., 0] = 0
+        return array
+
+    arguments = ["f32[2,4,n,3]", "f32[2,4,n,8]", "f32[2,2,n,8]", "f32[2,2,n,3]", bias]
+    same_at_every_size(build, arguments, ONE, tolerance=1e-5, sizes=SOME, values=hiding, run=decomposed)
+
+
 def test_offset() -> None:
     """A query may see keys behind the true ones: they are hidden."""
 
@@ -96,6 +115,7 @@ def test_refused_operands() -> None:
     lengths = ["f32[2,2,n,8]"] * 3
     with pytest.raises(Refusal, match="may see no key"):
         pad_sizes(annotated(nowhere, lengths, ONE))
-    for build, more, reason in ((biased, ["f32[n,n]"], "a bias is added"), (dropped, ["f32[]", "ui64[]"], "dropout")):
+    cases = (biased, ["f32[n,n]"], "a bias is added", {"n": (0, 5)}), (dropped, ["f32[]", "ui64[]"], "dropout", ONE)
+    for build, more, reason, symbols in cases:
         with pytest.raises(Refusal, match=f"{reason}.*run decompose-attention"):
-            pad_sizes(annotated(build, [*lengths, *more], ONE))
+            pad_sizes(annotated(build, [*lengths, *more], symbols))

@@ -62,3 +62,12 @@ CASES: dict[str, tuple[Callable, list[str], dict]] = {
 def test_moves(name: str) -> None:
     build, arguments, symbols = CASES[name]
     same_at_every_size(build, arguments, symbols or {"n": (0, 5)})
+
+
+def test_sizes_that_are_equal_and_written_otherwise() -> None:
+    """Both halves of a sized dimension, as fftshift swaps them."""
+
+    def build(b, x, n):
+        return b.concatenate([b.slice(x, [(n + 1) // 2], [n]), b.slice(x, [0], [(n + 1) // 2])], 0)
+
+    same_at_every_size(build, ["f32[n]"], {"n": (2, 9)})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lazytpu.aten.pointwise.special import POLYNOMIALS, UNARY
 from lazytpu.ir.dialect import OPS
 from lazytpu.ir.pointwise import BinaryOp, UnaryOp
+from lazytpu.passes.padding.rules import templates
 from tests.passes.padding.sized import compiled, same_at_every_size
 
 ONE = {"n": (1, 5)}
@@ -140,3 +142,21 @@ def test_a_check_reads_true_elements_only() -> None:
         return b.reduce("and", b.compare("LT", index, b.constant(100, "i64", (n,))), (0,))
 
     assert same_at_every_size(build, ["i64[n]"]).masks == 1
+
+
+def test_templates_that_are_elementwise() -> None:
+    """A recurrence of as many steps as the degree: one in the padding would be endless."""
+
+    def build(b, x, degree, n):
+        y = b.template("hermite_polynomial", [x, degree], [("f32", (2, n))], physicist=True)[0]
+        return b.reduce("add", y, [1])
+
+    def degrees(i, array, rng):
+        return rng.integers(0, 4, array.shape) if i else array
+
+    same_at_every_size(build, ["f32[2,n]", "f32[2,n]"], tolerance=1e-5, values=degrees, run=compiled)
+
+
+def test_elementwise_templates_are_those_of_the_rules_of_special_functions() -> None:
+    names = {name for name, _ in (*UNARY.values(), *POLYNOMIALS.values())}
+    assert names | {"igamma", "igammac", "gcd"} == templates.ELEMENTWISE
