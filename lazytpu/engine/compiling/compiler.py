@@ -126,7 +126,11 @@ class Compiler:
             return None
         layouts = Slots(trace.state.records()).layouts
         shapes = [spec(layouts[slot])[1] for slot in shared.binding.live]
-        return AtSizes.bind(shared, sized.sizes, shapes), known
+        try:
+            return AtSizes.bind(shared, sized.sizes, shapes), known
+        except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
+            sized.bucket.refused[live] = str(error)
+            return None
 
     def _prepare_bucket(
         self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
