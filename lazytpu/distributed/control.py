@@ -67,9 +67,10 @@ class Control:
                     self._told(json.loads(line))
         except OSError:
             pass  # closed, by either side: what waits is told below
-        with self._changed:
-            self._lost = "the helper process of this job is gone: start the job again"
-            self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._lost = "the helper process of this job is gone: start the job again"
+                self._changed.notify_all()
 
     def _told(self, message: Any) -> None:
         if "wanted" in message:

@@ -10,34 +10,37 @@ from typing import Any
 
 KEPT = 64  # collectives of each group
 STATES = ("recorded", "posted", "agreed", "launched", "done")
+BEFORE_LAUNCH = STATES[:3]
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One collective of a group. Of the STATES that it has reached `times` has when, by `time.time()`. `status` is an
-    array that is there when it is done, and `failed` says that it ended with an error."""
+    """One collective of a group. Its state is one of STATES, or "failed". Of the STATES that it has reached `times` has
+    when, by `time.monotonic()`; `recorded` is the first of them by `time.time()`. `status` is an array that is there
+    when it is done, and None until it is launched; `failed` says that it ended with an error."""
 
     group: str
     line: str
     signature: str = ""
     members: tuple[int, ...] = ()
     number: int | None = None
-    times: list[float] = field(default_factory=lambda: [time.time()])
+    recorded: float = field(default_factory=time.time)
+    times: list[float] = field(default_factory=lambda: [time.monotonic()])
     status: Any = None
     failed: bool = False
 
     def reached(self) -> None:
         """It has come to its next state."""
-        self.times.append(time.time())
+        self.times.append(time.monotonic())
 
     @property
     def state(self) -> str:
         return "failed" if self.failed else STATES[len(self.times) - 1]
 
     def __str__(self) -> str:
-        start = self.times[0]
+        start, recorded = self.times[0], self.recorded
         later = (f"{name} +{1e3 * (at - start):.1f} ms" for name, at in zip(STATES[1:], self.times[1:], strict=False))
-        clock = f"{time.strftime('%H:%M:%S', time.localtime(start))}.{int(start % 1 * 1000):03d}"
+        clock = f"{time.strftime('%H:%M:%S', time.localtime(recorded))}.{int(recorded % 1 * 1000):03d}"
         number = "-" if self.number is None else self.number
         what = self.signature or "a collective"
         return f"  {number} {self.state}: {what} at {self.line}; {', '.join((f'recorded {clock}', *later))}"

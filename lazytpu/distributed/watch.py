@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lazytpu.distributed.control import Control
-from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.flight import BEFORE_LAUNCH, Entry, Flight
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.errors import RunError
@@ -38,6 +39,7 @@ class Watch:
         self._cut: dict[frozenset[int], str] = {}
         self._asked: dict[Entry, float] = {}
         self._dumped: set[str] = set()
+        self._settling = threading.Lock()
         self._busy = threading.Event()
         threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True).start()
 
@@ -56,10 +58,29 @@ class Watch:
         """It was launched, and is done when `status` is there."""
         entry.status = status
         if first:
-            client.wait([status])
-            self._links[frozenset(entry.members)].complete()
+            try:
+                client.wait([status])
+            finally:  # what is opened later is not its own, even if it failed
+                self._links[frozenset(entry.members)].complete()
         if client.is_ready(status):
             self._settle(entry)
+
+    def give_up(self, group: str) -> list[Entry]:
+        """Mark as failed, and return, what of a group was not launched, or whose launch itself failed."""
+        with self._settling:
+            given_up: list[Entry] = []
+            for entry in list(self.flight.last[group]):
+                is_begun = entry.state == "launched" and entry.status is None
+                if is_begun:
+                    if entry in self.flight.flying:  # else another thread is just about to add it
+                        self.flight.flying.remove(entry)
+                    links = self._links.get(frozenset(entry.members))
+                    if links is not None and not links.is_complete:  # it has opened none: the next is the first
+                        del self._links[frozenset(entry.members)]
+                if is_begun or entry.state in BEFORE_LAUNCH:
+                    entry.failed = True
+                    given_up.append(entry)
+            return given_up
 
     def why_cut(self, members: Sequence[int]) -> str | None:
         """Why the connections between some processes are cut, if they are."""
@@ -93,23 +114,31 @@ class Watch:
             return
         self._dumped.add(group)
         report = f"lazytpu: group {group!r} is broken on rank {self.rank}: {text}\n{self.text()}"
-        print(report, file=sys.stderr, flush=True)
+        _tell(report)
         if options.dump is not None:
-            folder = Path(options.dump)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"collectives-{self.rank}.txt").write_text(f"{report}\n")
+            path = Path(options.dump) / f"collectives-{self.rank}.txt"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{report}\n")
+            except (OSError, ValueError) as error:  # the error that is reported matters more
+                _tell(f"lazytpu: cannot write this report to {path}: {error}")
 
     def _look(self) -> None:
         while True:
             self._busy.wait()
+            self._busy.clear()  # before it looks: what is launched meanwhile sets it again
             time.sleep(TICK)
-            for entry in list(self.flight.flying):
+            for entry in self._flying():
                 if _is_done(entry):
                     self._settle(entry)
-                elif time.time() - entry.times[3] > self.seconds[entry.group]:
+                elif time.monotonic() - entry.times[3] > self.seconds[entry.group]:
                     self._too_long(entry)
-            if not any(not entry.failed for entry in list(self.flight.flying)):
-                self._busy.clear()
+            if self._flying():
+                self._busy.set()
+
+    def _flying(self) -> list[Entry]:
+        """What was launched and may still end; what failed stays in `flight.flying`, for `explain`."""
+        return [entry for entry in list(self.flight.flying) if not entry.failed]
 
     def _too_long(self, entry: Entry) -> None:
         assert self.control is not None
@@ -121,20 +150,26 @@ class Watch:
             self.broken(entry.group, f"{entry.signature} at {entry.line} did not end within {seconds:g} s")
 
     def _settle(self, entry: Entry) -> None:
-        try:
-            client.wait([entry.status])
-        except RunError:
-            entry.failed = True  # and stays, for `explain`
-        else:
-            self._done(entry)
-
-    def _done(self, entry: Entry) -> None:
-        entry.status = None
-        entry.reached()
-        if entry in self.flight.flying:
-            self.flight.flying.remove(entry)
+        """Note how a collective has ended, once: the thread that launched it and the watchdog both see that it has."""
+        with self._settling:
+            if entry.status is None or entry.failed:
+                return
+            try:
+                client.wait([entry.status])
+            except RunError:
+                entry.failed = True
+            else:
+                entry.status = None
+                entry.reached()
+                self.flight.flying.remove(entry)
 
 
 def _is_done(entry: Entry) -> bool:
     status = entry.status
     return entry.failed or (status is not None and client.is_ready(status))
+
+
+def _tell(text: str) -> None:
+    """Write to standard error, if that is open."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lazytpu.distributed.control import CollectiveError, Control
-from lazytpu.distributed.flight import STATES, Entry, Flight
+from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call, Turn
@@ -70,13 +70,11 @@ class World(Agreement):
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
         for group, members in groups.items():
-            waiting = [e for e in list(self.flight.last[group]) if e.state in STATES[:3] and not e.failed]
-            for entry in waiting:
-                entry.failed = True
+            given_up = self.watch.give_up(group)
             self.flight.pending[group].clear()
-            if waiting and self.control.why_broken(group) is None:
+            if given_up and self.control.why_broken(group) is None:
                 lines = str(error).splitlines() or [""]
-                what = f"{waiting[0].signature or 'a collective'} at {waiting[0].line}"
+                what = f"{given_up[0].signature or 'a collective'} at {given_up[0].line}"
                 why = f"{type(error).__name__}: {lines[0]}"
                 self.control.fail(group, members, f"rank {self.rank} failed before {what}: {why}")
 

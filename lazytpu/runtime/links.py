@@ -31,8 +31,13 @@ class Links:
         self._before = connections().keys()
         self._own: set[str] | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the first collective has ended."""
+        return self._own is not None
+
     def complete(self) -> None:
-        """The first collective is done."""
+        """The first collective has ended."""
         if self._own is None:
             self._own = set(connections()) - self._before
 

@@ -25,7 +25,8 @@ class Relay:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._selector.register(self._listening, selectors.EVENT_READ)
         self._others: dict[socket.socket, socket.socket] = {}
-        self._kept: list[socket.socket] = []  # connections of the client, whose other ends are gone
+        self._kept: list[socket.socket] = []  # connections of the client, also those whose other ends are gone
+        self._reached = False  # whether the service was there once
         os.register_at_fork(after_in_child=self._let_go)
         threading.Thread(target=self._serve, name="lazytpu relay", daemon=True).start()
 
@@ -46,10 +47,17 @@ class Relay:
                     self._pass_on(one)
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # the client has gone meanwhile
             client = self._listening.accept()[0]
             self._kept.append(client)
-            service = socket.create_connection(self._target, timeout=10)
+            try:
+                service = socket.create_connection(self._target, timeout=10)
+            except OSError:
+                if not self._reached:  # then the client only tries to join, and has to know
+                    self._kept.remove(client)
+                    client.close()
+                return
+            self._reached = True
             service.settimeout(None)
             for one, other in ((client, service), (service, client)):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -89,6 +89,14 @@ def test_a_trace_that_fails_breaks_the_groups_of_its_collectives(ranks: Ranks):
         assert "MemoryError: no room" in text
 
 
+def test_a_launch_that_fails_breaks_the_group():
+    with Ranks() as ranks:
+        for text in ranks.run("faults", "failing_launch"):
+            assert "rank 1 failed before all_reduce(add) float32[4] at " in text
+            assert "MemoryError: no room" in text
+        assert ranks.close() == [0, 0]
+
+
 def test_the_report_has_the_last_collectives(ranks: Ranks):
     for text in ranks.run("faults", "reported"):
         first, second, third = text.splitlines()[1:4]

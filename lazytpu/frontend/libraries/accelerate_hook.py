@@ -44,7 +44,8 @@ def _prepare_backend(native: Callable[..., Any]) -> Callable[..., Any]:
         from accelerate.utils import DistributedType
 
         backend, kind = native(self, cpu, *args, **kwargs)
-        if kind != DistributedType.NO or cpu or "LOCAL_RANK" not in os.environ:
+        alone = int(os.environ.get("LOCAL_RANK", -1)) == -1
+        if kind != DistributedType.NO or cpu or alone or backend not in (None, "tpu"):
             return backend, kind
         # Else it would name the device of DistributedDataParallel by the rank; each process has one, tpu:0.
         os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"

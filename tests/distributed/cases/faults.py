@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import lazytpu.distributed
 from lazytpu.distributed.world import Collective
+from lazytpu.engine.launching.compiled import Compiled
 
 
 def _error(group: Any, call: Callable[[int, Any], torch.Tensor]) -> str:
@@ -160,6 +161,30 @@ def failing_before() -> str:
         finally:
             Collective.wait = agree
     return _error(group, lambda rank, group: _reduced(4, torch.float32, group) if rank else made)
+
+
+def failing_launch() -> str:
+    """Rank 1 cannot launch what all have agreed on, while rank 0 is in it."""
+    group: Any = dist.new_group([0, 1])
+    assert _reduced(4, torch.float32, group).tolist() == [2.0] * 4
+    launch = Compiled.launch_watched
+
+    def fail(self: Compiled, *args: Any) -> Any:
+        raise MemoryError("no room")
+
+    if dist.get_rank() == 1:
+        Compiled.launch_watched = fail
+        try:
+            _reduced(4, torch.float32, group).tolist()
+        except MemoryError:
+            pass
+        else:
+            raise AssertionError("nothing was raised")
+        finally:
+            Compiled.launch_watched = launch
+        assert "0 done" in lazytpu.distributed.report()
+        assert "1 failed" in lazytpu.distributed.report()
+    return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
 
 
 def reported() -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
-from accelerate.utils import get_max_memory, set_seed
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from accelerate.utils import DistributedType, get_max_memory, set_seed
 from torch import nn
 
 from lazytpu.frontend.libraries.on_import import UncheckedVersionWarning, warn_unchecked
@@ -119,3 +119,21 @@ def test_other_releases_are_warned_about() -> None:
     with pytest.warns(UncheckedVersionWarning, match=r"accelerate is 9\.1\.0; .* checked against 1\.15"):
         warn_unchecked("accelerate", "9.1.0", ("1.15",))
     warn_unchecked("accelerate", "1.15.7", ("1.15",))
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "asked", "expected"),
+    [
+        ("0", None, ("tpu", DistributedType.MULTI_NEURON)),
+        ("0", "tpu", ("tpu", DistributedType.MULTI_NEURON)),
+        ("0", "gloo", ("gloo", DistributedType.NO)),
+        ("-1", None, (None, DistributedType.NO)),
+    ],
+)
+def test_the_process_group_is_tpu_in_a_job_unless_another_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, local_rank: str, asked: str | None, expected: tuple[str | None, DistributedType]
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    monkeypatch.setenv("ACCELERATE_BYPASS_DEVICE_MAP", "false")  # what it sets is undone
+    state = PartialState.__new__(PartialState)
+    assert state._prepare_backend(False, False, asked) == expected

@@ -1,0 +1,64 @@
+"""The watchdog by itself, in one process."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.watch import Watch
+from lazytpu.options import options
+from lazytpu.runtime import client
+
+
+def _launched(watch: Watch) -> Entry:
+    """A collective of one member, which was launched."""
+    watch.flight.record("group", "line")
+    entry = watch.flight.post("group", "line", 0, "all_reduce", [0])
+    entry.reached()
+    assert not watch.begin(entry)
+    return entry
+
+
+def test_a_collective_is_settled_once():
+    watch = Watch(Flight(), {"group": 60.0}, str, 0)
+    status = client.to_device(torch.ones(1).numpy())
+    client.wait([status])
+    for _ in range(50):
+        entry = _launched(watch)
+        entry.status = status
+        threads = [threading.Thread(target=watch._settle, args=(entry,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert entry.state == "done"
+    assert not watch.flight.flying
+
+
+def test_what_was_not_launched_is_given_up():
+    watch = Watch(Flight(), {"group": 60.0}, str, 0)
+    entry = _launched(watch)
+    assert watch.give_up("group") == [entry]
+    assert entry.state == "failed"
+    assert not watch.flight.flying
+    assert watch.give_up("group") == []
+
+
+def test_a_report_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(options, "dump", str(tmp_path))
+    (tmp_path / "collectives-0.txt").mkdir()
+    watch = Watch(Flight(), {}, str, 0)
+    watch.dump("first", "why")
+    assert f"cannot write this report to {tmp_path}" in capsys.readouterr().err
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    watch.dump("second", "why")
