@@ -43,6 +43,7 @@ class World(Agreement):
         self.size = size
         self.seconds: dict[str, float] = {}
         self._posted: Counter[str] = Counter()
+        self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._made: Counter[str] = Counter()
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
@@ -56,15 +57,17 @@ class World(Agreement):
         """As `Agreement` says; the calls of each group in one message."""
         turns: list[Turn] = []
         batches: dict[str, list[Entry]] = {}
+        checked = options.collectives != "trusted"
         for call in calls:
             number = self._posted[call.group]
             self._posted[call.group] += 1
             entry = self.flight.post(call.group, call.line, number, call.signature, call.members)
-            batches.setdefault(call.group, []).append(entry)
-            turns.append(Collective(self, entry))
-        if options.collectives != "trusted":
-            for group, batch in batches.items():
-                self.control.post(group, batch[0].members, [(entry.signature, entry.line) for entry in batch])
+            turns.append(Collective(self, entry, self._compared[call.group] if checked else None))
+            if checked:
+                self._compared[call.group] += 1
+                batches.setdefault(call.group, []).append(entry)
+        for group, batch in batches.items():
+            self.control.post(group, batch[0].members, [(entry.signature, entry.line) for entry in batch])
         return turns
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
@@ -121,7 +124,7 @@ class World(Agreement):
             seen = [(each, each.state) for each in _pending()]
             time.sleep(STANDSTILL)
             for group, number in list(self._wanted.items()):
-                if self._posted[group] > number:
+                if self._compared[group] > number:
                     self._wanted.pop(group, None)
             if not self._wanted:
                 self._asked.clear()
@@ -140,11 +143,12 @@ class World(Agreement):
 
 
 class Collective(Turn):
-    """The turn of a collective of a job."""
+    """The turn of a collective of a job. `number` counts those of its group that ranks compare; None if they trust."""
 
-    def __init__(self, world: World, entry: Entry):
+    def __init__(self, world: World, entry: Entry, number: int | None):
         self.world = world
         self.entry = entry
+        self.number = number
         self.first = False
 
     def wait(self) -> None:
@@ -152,13 +156,12 @@ class Collective(Turn):
         entry, world = self.entry, self.world
         try:
             broken = world.watch.why_cut(entry.members)
-            if options.collectives == "trusted":
+            if self.number is None:
                 broken = broken or world.control.why_broken(entry.group)
             if broken is not None:
                 raise CollectiveError(broken)
-            if options.collectives != "trusted":
-                assert entry.number is not None
-                world.control.wait(entry.group, entry.number, world.seconds[entry.group])
+            if self.number is not None:
+                world.control.wait(entry.group, self.number, world.seconds[entry.group])
         except CollectiveError as error:
             world.watch.dump(entry.group, str(error))
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,14 +35,19 @@ class Cutter:
     script that runs now. `agreement` is how collectives wait for the other processes."""
 
     def __init__(
-        self, compiler: Compiler, traces: Traces, memory: Callable[[], MemoryReport], user_line: Callable[[], Any]
+        self,
+        compiler: Compiler,
+        traces: Traces,
+        memory: Callable[[], MemoryReport],
+        user_line: Callable[[], Any],
+        undisturbed: Callable[[], AbstractContextManager[Any]],
     ):
         self.compiler = compiler
         self.traces = traces
         self.metrics: Metrics = compiler.metrics
         self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs)
-        self.on_host = OnHost(self.inflight)
+        self.on_host = OnHost(self.inflight, undisturbed)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line

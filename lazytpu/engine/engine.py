@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ class Engine(EnginePort):
         model_names: Callable[[int], list[str]],
         owners: Owners,
         user_line: Callable[[], Any],
+        undisturbed: Callable[[], AbstractContextManager[Any]],
     ):
         recall_rules()
         self.metrics = Metrics()
@@ -57,7 +59,7 @@ class Engine(EnginePort):
         self.compiler = Compiler(slot_names, model_names, self.metrics, Queue(self.inflight, self.packs))
         self.traces = Traces()
         self.owners = owners
-        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line)
+        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed)
         self.background = cutter.background
         self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -101,6 +102,7 @@ set_frame_strategy = eval_frame.set_code_exec_strategy  # of a code object: what
 LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
+without_functions = torch._C.DisableTorchFunction  # for modes, too
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
 
 CONTROL_FLOW = (cond_op, while_loop_op, scan_op)  # higher-order ops, with a `py_impl` for a dispatch key
@@ -121,6 +123,13 @@ attention_by_device = torch._C._get_overrideable_sdp_enabled  # pyright: ignore[
 suggest_memory_format = _prims_common.suggest_memory_format
 sorted_fft_dims = _meta_registrations._sort_dims
 meta_fft = _meta_registrations._exec_fft
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No mode of the user sees the ops that torch runs inside."""
+    with without_modes(), without_functions():
+        yield
 
 
 def mark_dynamic(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) -> None:

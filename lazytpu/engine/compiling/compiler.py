@@ -30,9 +30,12 @@ from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
+from lazytpu.lowering.errors import LoweringError
 from lazytpu.options import options
+from lazytpu.passes.errors import PassError
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
+from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.trace.extract import Slots
@@ -121,7 +124,10 @@ class Compiler:
             known = shared is not None
             prepared = None if known else self._prepare_bucket(sized, trace, live, dead)
         if prepared is not None:
-            shared = sized.bucket.plan.programs[live, dead] = self.build(prepared)
+            try:
+                shared = sized.bucket.plan.programs[live, dead] = self.build(prepared)
+            except CompileError as error:  # the program of one size is smaller
+                sized.bucket.refused[live] = str(error)
         if shared is None:
             return None
         layouts = Slots(trace.state.records()).layouts
@@ -142,7 +148,7 @@ class Compiler:
         with no_collection(), self.recompiles.making(number, name, trace, records, live, dead) as making:
             try:
                 return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-            except OneSize as error:  # these sizes stay part of the program
+            except (OneSize, PassError, LoweringError) as error:  # these sizes stay part of the program
                 bucket.refused[live] = str(error)
                 making.entry.notes = (f"no program for many sizes: {error}",)
                 making.entry.source = "refused"

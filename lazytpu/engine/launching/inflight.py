@@ -115,6 +115,14 @@ class Inflight:
         while self.runs:
             self._settle(len(self.runs))
 
+    def settle_for(self, buffers: Iterable[Any]) -> None:
+        """The same for the runs that these buffers are from, and those before them."""
+        wanted = {id(buffer.outcome) for buffer in buffers if buffer.outcome is not None}
+        runs = enumerate(list(self.runs), 1) if wanted else ()
+        count = max((i for i, run in runs if not wanted.isdisjoint(map(id, run.outcomes))), default=0)
+        if count:
+            self._settle(count)
+
     def raise_first(self, errors: Sequence[DeviceError]) -> None:
         """Raise the first of these errors that was not raised yet: the exception of a check of values (IndexError for
         an index out of bounds), or RunError."""

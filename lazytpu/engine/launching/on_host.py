@@ -12,7 +12,8 @@ A process whose traces are all short, as one that tries out ops, always gets pro
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -35,6 +36,8 @@ from lazytpu.trace.value import Layout, Value
 BESIDE = 32
 "Records of a trace of this process from which on it does more than try out ops."
 RECORDS = 16
+HOST = "the host"
+"What `Origin.program` is of results."
 ELEMENTS = 1024
 "Of one value."
 SECONDS = TINY
@@ -74,10 +77,12 @@ class HostWay:
 
 
 class OnHost:
-    """Runs traces on the host. `largest` is the longest trace that this process has run."""
+    """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
+    modes of the user."""
 
-    def __init__(self, inflight: Inflight):
+    def __init__(self, inflight: Inflight, undisturbed: Callable[[], AbstractContextManager[Any]]):
         self.inflight = inflight
+        self.undisturbed = undisturbed
         self.largest = 0
 
     def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]]) -> bool:
@@ -91,10 +96,14 @@ class OnHost:
             return False
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
+        enabled = torch.is_grad_enabled()
         try:
-            buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
+            with self.undisturbed():
+                buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
         except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
             buffers = None
+        finally:
+            torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
         if buffers is None:
             way.seconds = SECONDS + 1
             return False
@@ -119,8 +128,7 @@ class OnHost:
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""
         buffers: list[Buffer] = trace.buffers
-        if any(buffer.outcome is not None for buffer in buffers):
-            self.inflight.settle()
+        self.inflight.settle_for(buffers)
         if any(buffer.error is not None or (buffer.outcome and buffer.outcome.errors) for buffer in buffers):
             return None
         layouts = way.layouts
@@ -176,7 +184,7 @@ def _view(flat: torch.Tensor, layout: Layout, operand: Operand) -> torch.Tensor:
 def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
     array = to_numpy(flat).reshape(layout.memory_shape)
     MEMORY.note_execution(0, array.nbytes, 0)
-    return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, None))
+    return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
 
 
 def _small(layout: Layout) -> bool:
@@ -212,6 +220,9 @@ def _exact(record: Record, layouts: dict[int, Layout]) -> bool:
         return False
     if any(o.view is not None and o.view[3] != layouts[o.slot].dtype for o in tensors):
         return False
+    floating = [layouts[o.slot].dtype.is_floating_point for o in tensors]
+    made = [layouts[slot].dtype.is_floating_point for slot in (*record.out_slots, *sum(record.written.values(), ()))]
     if name in _REDUCTIONS:
-        return all(not layouts[o.slot].dtype.is_floating_point or prod(layouts[o.slot].shape) == 1 for o in tensors)
-    return True
+        return not any(floating + made) or all(prod(layouts[o.slot].shape) == 1 for o in tensors)
+    # What becomes of a NaN, or of a number that is too large, depends on the device.
+    return name not in ("_to_copy", "copy") or any(made) or not any(floating)

@@ -43,11 +43,6 @@ def fitted(buffer: Buffer, memory: Memory) -> Array:
     return repadding.poisoned(array, memory, shape) if padded.POISON else array
 
 
-def exact(buffer: Buffer) -> Array:
-    """The array of a value in its true sizes: what programs of one size, and everything outside of programs, take."""
-    return buffer.array
-
-
 def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     """A buffer of data of the host, padded if that comes in many sizes. `ranges` are dimensions that are said to vary,
     by number in memory order.

@@ -7,6 +7,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -150,9 +151,8 @@ def _shifts(varying: Varying, are_sizes: np.ndarray, name: str) -> list[int]:
 def _range(size: int, most: int, least: int) -> Range:
     """The sizes of a bucket: those for which the greatest of them has the same bound."""
     bound = buckets.bound(size + most)
-    low = size
-    while low > LEAST and buckets.bound(low - 1 + most) == bound:
-        low -= 1
+    sizes = range(LEAST, size)
+    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most))
     return max(low, LEAST - least), bound - most
 
 
@@ -177,7 +177,10 @@ class Templates:
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
         layouts = Slots(records).layouts
         key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(named) if slot in layouts])
-        numbers = np.array(integers.values, dtype=np.int64)
+        try:
+            numbers = np.array(integers.values, dtype=np.int64)
+        except OverflowError:  # an integer of 64 bits without sign
+            return None
         template = self._templates.get(key)
         if template is None:
             while len(self._templates) >= MOST:

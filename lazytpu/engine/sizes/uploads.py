@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lazytpu.engine.sizes.buckets import bound, bound_within
+from lazytpu.engine.sizes.buckets import active, bound, bound_within
 from lazytpu.runtime.padded import Ranges
 from lazytpu.runtime.repadding import Memory
 
@@ -24,6 +24,8 @@ class Uploads:
 
     def memory(self, dtype: Any, shape: Sequence[int], ranges: Ranges) -> Memory | None:
         """The sizes in memory for data of these true sizes; None for what is to be as it is."""
+        if not active():
+            return None
         if ranges:
             return tuple([bound_within(s, *ranges[d]) if d in ranges else s for d, s in enumerate(shape)])
         for kind in self._kinds.get(dtype, ()):

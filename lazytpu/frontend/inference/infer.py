@@ -53,8 +53,10 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
     100 to 800 us, and a loop in a step infers the same for each iteration; so the results of torch's own ops are
     remembered by all that they depend on. Errors are not.
     """
-    if op.namespace != "aten" or torch.are_deterministic_algorithms_enabled():
-        return _infer(op, bound)  # other libraries may register other functions later; in that mode some ops warn
+    if op.namespace != "aten":  # other libraries may register other functions later
+        return _infer(op, bound)
+    if torch.are_deterministic_algorithms_enabled() or torch.is_autocast_enabled("cpu"):
+        return _infer(op, bound)  # some ops warn; `ask_cpu` may be given another dtype
     try:
         key = (op, torch.get_default_dtype(), *[(name, _token(value)) for name, value in bound.items()])
     except _NotStatic:

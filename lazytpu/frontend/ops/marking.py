@@ -9,6 +9,7 @@ from lazytpu.frontend.ops.copies import materialize
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.marks import ranges_of
 from lazytpu.frontend.torch_private import mark_dynamic
+from lazytpu.options import options
 from lazytpu.trace.value import EMPTY
 
 
@@ -24,7 +25,7 @@ def mark(tensor: torch.Tensor, dim: int, least: int | None, most: int | None) ->
     if (least is not None and not 0 <= least <= size) or (most is not None and most < size):
         raise ValueError(f"mark_dynamic got min={least} and max={most} for a dim of size {size}, which is outside")
     mark_dynamic(tensor, dim, least, most)
-    if tensor.device.type == "tpu":
+    if tensor.device.type == "tpu" and options.buckets != "off":
         value = tensors.value_of(tensor)
         if tensors.is_natural(tensor, value.layout) and value.buffer is not EMPTY:
             materialize(value)

@@ -17,7 +17,7 @@ IDLE_AFTER = 1024  # records: about 5 ms of host time, in which an idle device c
 BRANCHES_PER_RECORD = 16
 
 # The records before which a trace is cut at one place, each with its key. Where more come, as where the results of each
-# evaluation are used in a way of its own, all traces end from then on, and none of the keys is kept.
+# evaluation are used in a way of its own, all new traces end from then on, and none of the keys is kept.
 STARTS = 16
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lazytpu
 from lazytpu.engine.launching import on_host
@@ -85,6 +87,38 @@ def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tens
 def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _, ran, compiled = counted(lambda: run(torch.rand(5).to("tpu")))
     assert (ran, compiled) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: (x > 0.5).sum(dtype=torch.float32),
+        lambda x: (x > 0.5).float().mean(),
+        lambda x: x.to(torch.int32),
+    ],
+)
+def test_what_devices_do_in_other_ways_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    _, ran, compiled = counted(lambda: run(torch.tensor([0.1, 1e30, -3.0]).to("tpu")))
+    assert (ran, compiled) == (0, 1)
+
+
+def test_modes_of_the_user_see_nothing_of_it() -> None:
+    seen = list[str]()
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.rand(7).to("tpu")
+    lazytpu.sync()
+    with Seeing():
+        y = x * 1.75
+        before = lazytpu.metrics()["on_host"]
+        lazytpu.mark_step()
+        assert lazytpu.metrics()["on_host"] == before + 1
+    assert seen == ["aten.mul.Tensor"]
+    same_bits(y.cpu(), x.cpu() * 1.75)
 
 
 def append(grown: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
