@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lazytpu.distributed.control import Control
+from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import BEFORE_LAUNCH, Entry, Flight
 from lazytpu.options import options
 from lazytpu.runtime import client
@@ -37,6 +37,7 @@ class Watch:
         self.control: Control | None = None
         self._links: dict[frozenset[int], Links] = {}
         self._cut: dict[frozenset[int], str] = {}
+        self._broken: dict[str, str] = {}  # of groups: why what runs in them may never end
         self._asked: dict[Entry, float] = {}
         self._dumped: set[str] = set()
         self._settling = threading.Lock()
@@ -44,7 +45,10 @@ class Watch:
         threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True).start()
 
     def begin(self, entry: Entry) -> bool:
-        """A collective is about to be launched. Returns whether it is the first of these members."""
+        """A collective is about to be launched. Returns whether it is the first of these members.
+
+        Raises CollectiveError when the group was broken since all agreed on it: `broken` may have missed it.
+        """
         members = frozenset(entry.members)
         first = members not in self._links and len(members) > 1
         if first:
@@ -52,6 +56,8 @@ class Watch:
         entry.reached()
         self.flight.flying.append(entry)
         self._busy.set()
+        if entry.group in self._broken:
+            raise CollectiveError(self._broken[entry.group])
         return first
 
     def launched(self, entry: Entry, status: Any, first: bool) -> None:
@@ -88,6 +94,7 @@ class Watch:
 
     def broken(self, group: str, text: str) -> None:
         """A group is broken: end what waits in it."""
+        self._broken.setdefault(group, text)  # before it looks: what begins after that sees it
         running = [entry for entry in list(self.flight.flying) if entry.group == group and not _is_done(entry)]
         for members in {frozenset(entry.members) for entry in running}:
             self._cut.setdefault(members, text)

@@ -162,11 +162,11 @@ class Collective(Turn):
                 raise CollectiveError(broken)
             if self.number is not None:
                 world.control.wait(entry.group, self.number, world.seconds[entry.group])
+            entry.reached()
+            self.first = world.watch.begin(entry)
         except CollectiveError as error:
             world.watch.dump(entry.group, str(error))
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
-        entry.reached()
-        self.first = world.watch.begin(entry)
 
     def launched(self, status: Any) -> None:
         """As `Turn` says."""

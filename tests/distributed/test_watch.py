@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
@@ -48,6 +49,14 @@ def test_what_was_not_launched_is_given_up():
     assert entry.state == "failed"
     assert not watch.flight.flying
     assert watch.give_up("group") == []
+
+
+def test_what_begins_in_a_group_that_was_just_broken_is_an_error():
+    watch = Watch(Flight(), {"group": 60.0}, str, 0)
+    watch.broken("group", "rank 1 is gone")
+    with pytest.raises(CollectiveError, match="rank 1 is gone"):
+        _launched(watch)
+    assert len(watch.give_up("group")) == 1
 
 
 def test_a_report_that_cannot_be_written_is_no_error(
