@@ -83,15 +83,11 @@ def test_a_rank_that_is_killed_inside_a_collective_is_named_on_all_ranks():
         assert ranks.close() == [0, -signal.SIGKILL, 0, 0]
 
 
-def test_a_trace_that_fails_breaks_the_groups_of_its_collectives(ranks: Ranks):
-    for text in ranks.run("faults", "failing_before"):
-        assert "rank 1 failed before all_reduce(add) float32[4] at " in text
-        assert "MemoryError: no room" in text
-
-
-def test_a_launch_that_fails_breaks_the_group():
+@pytest.mark.parametrize("case", ["failing_before", "failing_launch"])
+def test_a_rank_that_fails_breaks_the_groups_of_its_collectives(case: str):
+    """In ranks of their own: the connections of these two are cut where the other one waits in the collective."""
     with Ranks() as ranks:
-        for text in ranks.run("faults", "failing_launch"):
+        for text in ranks.run("faults", case):
             assert "rank 1 failed before all_reduce(add) float32[4] at " in text
             assert "MemoryError: no room" in text
         assert ranks.close() == [0, 0]
