@@ -30,9 +30,7 @@ from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
-from lazytpu.lowering.errors import LoweringError
 from lazytpu.options import options
-from lazytpu.passes.errors import PassError
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.errors import CompileError
@@ -148,7 +146,7 @@ class Compiler:
         with no_collection(), self.recompiles.making(number, name, trace, records, live, dead) as making:
             try:
                 return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-            except (OneSize, PassError, LoweringError) as error:  # these sizes stay part of the program
+            except OneSize as error:  # these sizes stay part of the program
                 bucket.refused[live] = str(error)
                 making.entry.notes = (f"no program for many sizes: {error}",)
                 making.entry.source = "refused"
