@@ -59,9 +59,9 @@ def infer(op: OpOverload, bound: dict[str, Any]) -> tuple[Any, ...]:
         return _infer(op, bound)  # some ops warn; `ask_cpu` may be given another dtype
     try:
         key = (op, torch.get_default_dtype(), *[(name, _token(value)) for name, value in bound.items()])
-    except _NotStatic:
+        known = _known.get(key)
+    except (_NotStatic, TypeError):  # sizes that are symbols have no hash
         return _infer(op, bound)
-    known = _known.get(key)
     if known is None:
         known = _infer(op, bound)
         if len(_known) >= _KNOWN:
