@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import prod
 from typing import cast
 
 import torch
@@ -48,33 +49,33 @@ ELEMENTS = 1024
 "Of one value of a short trace."
 SECONDS = TINY
 "What a short trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
-ELEMENTS_VARYING = 16_384
-"Of one value of a trace that varies: a layer of 128 x 128."
+ELEMENTS_VARYING = 262_144
+"Of one value of a trace that varies: a layer of 512 x 512."
 RUNS = 100
-"""How often the same trace of those that vary may run on the host. XLA takes some 500 times as long for an op; a count,
-and no time, so that the next run of a script needs the programs that this one made."""
+FEW = 16_384
+"""How often the same trace of those that vary may run on the host, if no value has more than `FEW` elements; others run
+less often. XLA takes some 500 times as long for an op. It is a count, and no time, so that the next run of a script
+needs the programs that this one made."""
 
 
 @dataclass(slots=True, eq=False)
 class HostWay:
-    """How a trace runs on the host: its records, the global switches they depend on, whether it is one of those that
-    vary, and how often and how long it has run so far."""
+    """How a trace runs on the host: its records, and the global switches they depend on. One of those that vary has so
+    many `runs` left; a short one has none, and counts the `seconds` that it has taken."""
 
     records: list[Record]
     layouts: dict[int, Layout]
     settings: frozenset[tuple[str, str]]
-    varies: bool
-    runs: int = 0
+    runs: int | None = None
     seconds: float = 0.0
-    refused: bool = False
 
     @property
     def over(self) -> bool:
         """Whether it should have a program."""
-        return self.refused or (self.runs >= RUNS if self.varies else self.seconds > SECONDS)
+        return self.seconds > SECONDS if self.runs is None else self.runs <= 0
 
 
-REFUSED = HostWay([], {}, frozenset(), False, refused=True)
+REFUSED = HostWay([], {}, frozenset(), runs=0)
 
 
 class OnHost:
@@ -96,7 +97,7 @@ class OnHost:
             return False
         if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
             return False
-        if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
+        if way.runs is not None and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return False
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
@@ -113,7 +114,8 @@ class OnHost:
             return False
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
-        way.runs += 1
+        if way.runs is not None:
+            way.runs -= 1
         way.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return True
 
@@ -126,20 +128,20 @@ class OnHost:
 
     def _found(self, records: list[Record]) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""
-        short = len(records) <= RECORDS
-        layouts = Slots(records).layouts if short else {}
-        short = short and all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts)
-        if not short:
-            if not self.families.vary(records):
-                return REFUSED
+        if len(records) <= RECORDS:
             layouts = Slots(records).layouts
-            possible = all(small(layout, ELEMENTS_VARYING) for layout in layouts.values())
-            if not possible or not all(computable(record, layouts) for record in records):
-                return REFUSED
-        settings = frozenset(setting for record in records for setting in record.settings)
-        if not short:  # the host is as precise as it gets
-            settings = frozenset((name, value) for name, value in settings if name != PRECISION)
-        return HostWay(records, layouts, settings, not short)
+            if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts):
+                return HostWay(records, layouts, _settings(records))
+        if not self.families.vary(records):
+            return REFUSED
+        layouts = Slots(records).layouts
+        possible = all(small(layout, ELEMENTS_VARYING) for layout in layouts.values())
+        if not possible or not all(computable(record, layouts) for record in records):
+            return REFUSED
+        largest = max(prod(layout.shape) for layout in layouts.values())
+        # The host is as precise as it gets.
+        settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
+        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest))
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""
@@ -156,6 +158,10 @@ class OnHost:
         for record in way.records:
             made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers))
         return [_upload(flat[slot], layouts[slot], made_by[slot]) for slot in live]
+
+
+def _settings(records: Sequence[Record]) -> frozenset[tuple[str, str]]:
+    return frozenset(setting for record in records for setting in record.settings)
 
 
 def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
