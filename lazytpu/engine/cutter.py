@@ -46,7 +46,7 @@ class Cutter:
         self.traces = traces
         self.metrics: Metrics = compiler.metrics
         self.inflight = compiler.queue.inflight
-        self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs)
+        self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs, compiler.leave)
         self.on_host = OnHost(self.inflight, undisturbed)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory

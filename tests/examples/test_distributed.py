@@ -46,9 +46,7 @@ def in_ranks(example: str, *more: str, size: int = 2, folder: Path = ROOT) -> di
     own = script[script.index(f"examples/distributed/{example}") + 1 :]
     arguments = [str(ROOT / "examples/distributed" / example), *own]
     port = free_port()
-    ranks = [
-        zygote.Process([*arguments, *more], env=environment(rank, size, port), cwd=folder) for rank in range(size)
-    ]
+    ranks = [zygote.Process([*arguments, *more], env=environment(rank, size, port), cwd=folder) for rank in range(size)]
     outputs = [rank.communicate(300) for rank in ranks]
     for rank, (_, complaints) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, complaints[-4000:]

@@ -1,17 +1,12 @@
-"""Packed sequences: rows [N, ·], batch_sizes[t] of them for each time step t, of the sequences that are that long.
-
-The longest sequence is the first, so batch sizes do not grow. They are part of the program, and rows are found by
-tables.
+"""Packed sequences: rows [R, ·] of T time steps of B sequences, R = T·B, sorted by steps, then sequences. The first of
+them are in a sequence; what the others hold does not matter. Where they belong are numbers of the run, `places` [2, T,
+B]: for each row its time step times B plus its sequence, then for each step of each sequence its row, or -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lazytpu.aten.indexing.tables import take
 from lazytpu.aten.pointwise.operands import full
 from lazytpu.aten.registry import rule
 from lazytpu.ir.types import dtype_of, shape_of
@@ -24,56 +19,75 @@ if TYPE_CHECKING:
 
 
 class Packing:
-    """What is packed as `batch_sizes` say; without any, values are [T, B, ·] already."""
+    """What is packed as `places` say; without any, values are [T, B, ·] already."""
 
-    def __init__(self, batch_sizes: Sequence[int]):
-        sizes = np.array(batch_sizes, dtype=np.int32)
-        self.packed, self.steps, self.sequences = bool(batch_sizes), len(sizes), max(batch_sizes, default=0)
-        self.ragged = len(set(batch_sizes)) > 1
-        self._starts = np.cumsum(sizes) - sizes
-        self._valid = np.arange(self.sequences) < sizes[:, None]
+    def __init__(self, b: Builder, places: SSAValue | None):
+        self.places = places
+        if places is None:
+            return
+        _, self.steps, self.sequences = shape_of(places)
+        one = (1, self.steps, self.sequences)
+        self._places = b.reshape(b.slice(places, [0, 0, 0], one), (self.steps * self.sequences,))
+        rows = b.slice(places, [1, 0, 0], [2, *one[1:]])
+        self._rows = b.reshape(rows, (self.steps * self.sequences,))
+        grid = b.reshape(rows, one[1:])
+        self._valid = b.compare("GE", grid, full(b, 0, grid))
 
-    def valid(self, b: Builder) -> SSAValue | None:
+    def valid(self) -> SSAValue | None:
         """Which sequences each step is in, [T, B]; None if it is in all."""
-        return b.array(self._valid, "i1") if self.ragged else None
+        return None if self.places is None else self._valid
+
+    def in_steps(self, b: Builder, values: SSAValue) -> SSAValue:
+        """[T, B, ·] of what has a row for each of T·B, in that order."""
+        return values if self.places is None else b.reshape(values, (self.steps, self.sequences, *shape_of(values)[1:]))
 
     def unpack(self, b: Builder, rows: SSAValue, padding: Scalar | int = 0) -> SSAValue:
-        """[T, B, ·] of rows [N, ·], with `padding` where a sequence has ended."""
-        if not self.packed:
+        """[T, B, ·] of rows, with `padding` where a sequence has ended."""
+        if self.places is None:
             return rows
-        shape = (self.steps, self.sequences, *shape_of(rows)[1:])
-        if not self.ragged:
-            return b.reshape(rows, shape)
-        places = np.where(self._valid, self._starts[:, None] + np.arange(self.sequences), 0)
-        unpacked = take(b, rows, places, 0)
-        valid = b.broadcast_in_dim(b.array(self._valid, "i1"), shape, (0, 1))
+        unpacked = self.in_steps(b, _take(b, rows, self._rows))
+        valid = b.broadcast_in_dim(self._valid, shape_of(unpacked), (0, 1))
         return b.select(valid, unpacked, full(b, padding, unpacked))
 
     def pack(self, b: Builder, values: SSAValue) -> SSAValue:
-        """Rows [N, ·] of [T, B, ·]."""
-        if not self.packed:
+        """Rows of [T, B, ·]."""
+        if self.places is None:
             return values
         rest = shape_of(values)[2:]
-        rows = b.reshape(values, (self.steps * self.sequences, *rest))
-        if not self.ragged:
-            return rows
-        places = np.flatnonzero(self._valid)
-        return b.reshape(take(b, rows, places[:, None], 0), (len(places), *rest))
+        return _take(b, b.reshape(values, (self.steps * self.sequences, *rest)), self._places)
 
 
-@rule("lazytpu.pack.default")
-def pack(b: Builder, input: SSAValue, batch_sizes: Sequence[int]) -> SSAValue:
-    """Rows [N, ·] of [T or more, B, ·]."""
-    shape = shape_of(input)
-    return Packing(batch_sizes).pack(b, b.slice(input, [0] * len(shape), [len(batch_sizes), *shape[1:]]))
+def _take(b: Builder, rows: SSAValue, indices: SSAValue) -> SSAValue:
+    """Rows at indices [R], which are clamped."""
+    _, *rest = shape_of(rows)
+    return b.gather(
+        rows,
+        indices,
+        offset_dims=range(1, 1 + len(rest)),
+        collapsed_slice_dims=[0],
+        start_index_map=[0],
+        index_vector_dim=1,
+        slice_sizes=[1, *rest],
+    )
 
 
-@rule("lazytpu.unpack.default", numbers=("padding",))
-def unpack(b: Builder, data: SSAValue, batch_sizes: Sequence[int], padding: Scalar, length: int) -> SSAValue:
-    """[length, B, ·] of rows [N, ·]."""
-    unpacked = Packing(batch_sizes).unpack(b, data, padding)
-    steps, *rest = shape_of(unpacked)
-    if length == steps:
-        return unpacked
-    number = b.scalar(padding, dtype_of(data))
-    return b.concatenate([unpacked, b.broadcast_to(number, (length - steps, *rest))], 0)
+@rule("lazytpu.pack_rows.default")
+def pack(b: Builder, input: SSAValue, places: SSAValue) -> SSAValue:
+    """Rows of [any number of steps, B, ·]; behind its end are zeros."""
+    packing = Packing(b, places)
+    return packing.pack(b, _of_length(b, input, packing.steps, b.constant(0, dtype_of(input), ())))
+
+
+@rule("lazytpu.unpack_rows.default", numbers=("padding",))
+def unpack(b: Builder, rows: SSAValue, places: SSAValue, padding: Scalar, length: int) -> SSAValue:
+    """[length, B, ·] of rows."""
+    unpacked = Packing(b, places).unpack(b, rows, padding)
+    return _of_length(b, unpacked, length, b.scalar(padding, dtype_of(rows)))
+
+
+def _of_length(b: Builder, x: SSAValue, length: int, padding: SSAValue) -> SSAValue:
+    """x [T, ·] with as many steps, the last of them cut off or added."""
+    steps, *rest = shape_of(x)
+    if length <= steps:
+        return b.slice(x, [0] * (1 + len(rest)), [length, *rest])
+    return b.concatenate([x, b.broadcast_to(padding, (length - steps, *rest))], 0)

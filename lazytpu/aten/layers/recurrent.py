@@ -1,9 +1,10 @@
 """Recurrent layers as one op forward and one backward: a stack of layers, each in one direction or in both.
 
-The input is [T, B, I]: T time steps of B sequences, or [N, I] if they are packed. The weights are those of each
-direction of each layer, in torch's order: [G·H, I] for the input, [G·H, P] for h, their biases [G·H] if there are any,
-and the projection [P, H] if there is one. Initial and final states are [layers · directions, B, ·]. `masks`, [layers -
-1, T, B, directions · P] or [layers - 1, N, directions · P], multiply what one layer hands to the next: dropout.
+The input is [T, B, I]: T time steps of B sequences, or rows [T·B, I] if they are packed, with `places` (packing.py).
+The weights are those of each direction of each layer, in torch's order: [G·H, I] for the input, [G·H, P] for h, their
+biases [G·H] if there are any, and the projection [P, H] if there is one. Initial and final states are [layers ·
+directions, B, ·]. `masks`, [layers - 1, T, B, directions · P] or [layers - 1, T·B, directions · P], in the order of
+time steps, multiply what one layer hands to the next: dropout.
 
 For its gradient a stack saves one array of one dimension, `reserve`, from which the backward op takes its parts. In one
 program that costs nothing: slices of a concatenation are its parts.
@@ -58,15 +59,15 @@ class Stack:
         initial: Sequence[SSAValue],
         mode: str,
         bidirectional: bool,
-        batch_sizes: Sequence[int],
+        places: SSAValue | None,
     ):
-        kind, self.packing = RECURRENCES[mode], Packing(batch_sizes)
+        kind, self.packing = RECURRENCES[mode], Packing(b, places)
         count = shape_of(initial[0])[0]
         every = len(weights) // count
         self.weights = [Weights.of(weights[i * every : (i + 1) * every]) for i in range(count)]
         self.sides = 2 if bidirectional else 1
         self.layers = count // self.sides
-        valid = self.packing.valid(b)
+        valid = self.packing.valid()
         self.recurrences = [
             kind(
                 w.hidden,
@@ -97,7 +98,7 @@ class Stack:
         """The input of `layer` from the output of the layer before it, or the other way round their gradients."""
         if masks is None:
             return x
-        mask = self.packing.unpack(b, _row(b, masks, layer - 1))
+        mask = self.packing.in_steps(b, _row(b, masks, layer - 1))
         return b.convert(b.mul(b.convert(x, dtype_of(mask)), mask), dtype_of(x))
 
     def of_weights(self, b: Builder, i: int, x: SSAValue, h: SSAValue, gradient: Gradient) -> list[SSAValue]:
@@ -134,12 +135,12 @@ def recurrent(
     hx: SSAValue,
     cx: SSAValue | None,
     masks: SSAValue | None,
+    places: SSAValue | None,
     mode: str,
     bidirectional: bool,
-    batch_sizes: Sequence[int],
 ) -> tuple[SSAValue | None, ...]:
     """(output, last h, last c of an LSTM, reserve)."""
-    stack = Stack(b, weights, [hx] if cx is None else [hx, cx], mode, bidirectional, batch_sizes)
+    stack = Stack(b, weights, [hx] if cx is None else [hx, cx], mode, bidirectional, places)
     y = stack.packing.unpack(b, input)
     final: list[Sequence[SSAValue]] = []
     saved: list[SSAValue] = []
@@ -179,15 +180,15 @@ def recurrent_backward(
     hx: SSAValue,
     cx: SSAValue | None,
     masks: SSAValue | None,
+    places: SSAValue | None,
     output: SSAValue,
     reserve: SSAValue,
     mode: str,
     bidirectional: bool,
-    batch_sizes: Sequence[int],
 ) -> tuple[Any, ...]:
     """Gradients of (input, weights, hx, cx)."""
     initial = [hx] if cx is None else [hx, cx]
-    stack = Stack(b, weights, initial, mode, bidirectional, batch_sizes)
+    stack = Stack(b, weights, initial, mode, bidirectional, places)
     x, y = stack.packing.unpack(b, input), stack.packing.unpack(b, output)
     length, batch, width = shape_of(y)
     kind = RECURRENCES[mode]

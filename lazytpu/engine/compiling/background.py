@@ -22,6 +22,7 @@ from lazytpu.engine.recompiles.hints import LAST_BATCH
 from lazytpu.interrupts import Interrupted, interruptible
 from lazytpu.options import options
 from lazytpu.runtime.compiling import elsewhere
+from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import again
 
@@ -40,7 +41,7 @@ class Background:
     """The programs that are being compiled.
 
     `build` compiles one on any thread, and raises what went wrong; `quick` does it with less optimisation, and `parts`
-    in parts, None if it was not taken apart. `costs` estimates them.
+    in parts, None if it was not taken apart. `costs` estimates them. `leave` has one compiled after this process.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Background:
         quick: Build,
         parts: Callable[[Prepared], Compiled | None],
         costs: Callable[[Prepared], Costs],
+        leave: Callable[[Prepared], None],
     ):
         self.build = build
         self.quick = quick
         self.parts = parts
         self.costs = costs
+        self.leave = leave
         self.progress = Progress(self.unfinished)
         self._jobs: dict[Job, None] = {}  # in the order they came; a dict, as its operations are atomic
         self._slots = threading.BoundedSemaphore(AT_ONCE)
@@ -155,11 +158,12 @@ class Background:
 
     def close(self, end: float) -> bool:
         """At the end of the process: begin nothing more, and wait for what is being compiled until `end`
-        (time.monotonic()), except in the helper process, which goes on. Returns whether all of it is done."""
+        (time.monotonic()), except in the helper process, which goes on, also with what waits for its turn here. Returns
+        whether all of it is done."""
         self._closed = True
         self.progress.close()
         elsewhere.remind()
-        left = elsewhere.leave() if options.compile_after_exit else []
+        left = self._left() if options.compile_after_exit else []
         if left:
             say(
                 f"not compiled yet: {', '.join(ticket.name for ticket in left)}; a helper process goes on for at most "
@@ -173,6 +177,15 @@ class Background:
             say(f"waiting for {len(jobs)} programs to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
+    def _left(self) -> list[Ticket]:
+        """What the helper goes on with. Whole programs of steps that ran twice are wanted in the next run, too: this
+        one would have compiled them next."""
+        for job in self.unfinished():
+            prepared = job.prepared  # its thread may just begin, and find that all is over
+            if job.queues and prepared is not None:
+                self.leave(replace(prepared, handed=job.handed))
+        return elsewhere.leave()
+
     # -- on the threads
 
     def _first(self, job: Job) -> None:
@@ -184,7 +197,9 @@ class Background:
                 self._compile(job)
 
     def _second(self, job: Job) -> None:
+        job.queues = True
         with self._behind:
+            job.queues = self._closed
             if self._closed:
                 self._finish(job)
             else:

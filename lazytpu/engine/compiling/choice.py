@@ -39,11 +39,12 @@ class Unknown:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds until a program is there: the `whole` one, the same with less optimisation (`quick`), its `parts`.
-    Infinite for what there cannot be."""
+    Infinite for what there cannot be. With `made`, the quick one is there already, and the whole is not."""
 
     whole: float
     quick: float = inf
     parts: float = inf
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,12 @@ class Choice:
 def choose(costs: Costs, op_by_op: Callable[[], float], saved: float = SAVED) -> Choice:
     """The shortest way. Of two that are about as long, the one that runs faster afterwards: another way has to save
     `saved` seconds. `op_by_op` says what running the ops one by one would take; it is asked only where that could
-    matter, as it looks at each op."""
+    matter, as it looks at each op.
+
+    A quick program that an earlier process made is the way that the step went there, by the estimate of a busier
+    machine perhaps. It goes that way again: a second run of a script compiles nothing."""
+    if costs.made:
+        return Choice("quick", costs.quick)
     best = Choice("whole", costs.whole)
     if _shorter(costs.parts, best.seconds, saved):
         best = Choice("parts", costs.parts)

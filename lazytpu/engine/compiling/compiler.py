@@ -329,7 +329,11 @@ class Compiler:
                 obtained = programs.obtain(module, key, name=name)
             else:
                 seconds = self.estimator.seconds(work.full, prepared.load)
-                handed = partial(self._handed, prepared, key, tickets)
+
+                def handed(ticket: Ticket) -> None:
+                    tickets.append(ticket)
+                    self._handed(prepared, key, ticket)
+
                 obtained = handing.obtain(module, key, seconds, behind=prepared.behind, name=name, handed=handed)
         if obtained.compiled:
             again = which == "whole" and prepared.making.entry.source == "compiled"  # quickly, before now
@@ -343,10 +347,14 @@ class Compiler:
         tell(prepared.number, name, len(prepared.records), obtained.milliseconds)
         return obtained.program
 
-    def _handed(self, prepared: Prepared, key: str, tickets: list[Ticket], ticket: Ticket) -> None:
+    def leave(self, prepared: Prepared) -> None:
+        """Let the helper compile the whole program when this process has ended."""
+        assert prepared.translated is not None
+        handing.leave(prepared.translated.module, name=prepared.name, handed=partial(self._handed, prepared))
+
+    def _handed(self, prepared: Prepared, key: str, ticket: Ticket) -> None:
         """The helper has a program: should this process end before it, the next one finds it by its trace."""
         assert prepared.handed is not None
-        tickets.append(ticket)
         prepared.handed(ticket)
         self._note(prepared, key, coming=True)
 

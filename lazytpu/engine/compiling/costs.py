@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lazytpu.engine.compiling.choice import SAVED_RARELY, Costs
+from lazytpu.engine.compiling.choice import Costs
 from lazytpu.runtime import client
 from lazytpu.runtime.cache.programs import KIND, program_key
 from lazytpu.runtime.cache.speeds import Speed
@@ -34,6 +34,8 @@ LEAST = 0.1
 "CPU seconds of an estimate from which on a measurement says something."
 LOADED = 0.05
 "Seconds to load a program from disk."
+WORTH_A_LOOK = 0.1
+"Seconds of the whole program from which on it is looked for, and the quick one, which takes some 10 us an op."
 LONG = 4.0
 "Seconds of the shortest other way from which on a step is taken apart to see whether its parts are shorter."
 
@@ -101,11 +103,11 @@ class Estimator:
         """Of each way to the program of a translated trace. A long one may be on disk, or `known` by its key."""
         work, parts = translated.work, translated.parts
         whole, quick = self.seconds(work.full, load), self.quick(work, load)
-        if whole > SAVED_RARELY:
+        if whole > WORTH_A_LOOK:
             if _there(translated.module, known):
                 return Costs(LOADED)
             if quick < inf and _there(quick_module(translated.module), known):
-                quick = LOADED + work.slower * load
+                return Costs(whole, LOADED + work.slower * load, made=True)
         return Costs(whole, quick, inf if parts is None else self.seconds(parts.work, load))
 
 

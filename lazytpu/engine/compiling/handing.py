@@ -36,3 +36,11 @@ def obtain(
         except HelperLost as error:
             say(f"{error}; it is compiled in this process")
     return programs.obtain(module, key, name=name)
+
+
+def leave(module: ir.Module, *, name: str, handed: Callable[[str, Ticket], None]) -> None:
+    """Give the helper, at the end of the process, a program that is not on disk: `handed` is told its key and ticket.
+    Without a helper the next process compiles it."""
+    key = programs.program_key(module)
+    if not store().has(programs.KIND, key) and elsewhere.available(module):
+        handed(key, elsewhere.compile(module, key, name=name))

@@ -21,13 +21,13 @@ class Job:
 
     `meanwhile` is the same program compiled quickly or in parts, once that is there: `usable` is set from then on, and
     also when the whole is done. It `rests` until a second step wants it: only then the whole is worth compiling. A
-    step that comes rarely lets it rest for `naps` steps more.
+    step that comes rarely lets it rest for `naps` steps more. It `queues` while it waits for its turn then.
     `ticket` is that of the helper process, if it compiles the program.
     """
 
     __slots__ = (
         "began", "compiled", "donated", "done", "error", "expected", "late", "live", "load", "making", "meanwhile",
-        "naps", "number", "prepared", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
+        "naps", "number", "prepared", "queues", "reason", "rests", "thread", "ticket", "usable", "way", "what", "whole",
     )  # fmt: skip
 
     def __init__(self, prepared: Prepared, choice: Choice, whole: float):
@@ -50,6 +50,7 @@ class Job:
         self.late = False
         self.rests = False
         self.naps = 0
+        self.queues = False
         self.thread: threading.Thread | None = None
         self.ticket: Ticket | None = None
 

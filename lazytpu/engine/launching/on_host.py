@@ -1,10 +1,15 @@
-"""Short traces of few elements, run on the host as long as that is cheaper than to compile them.
+"""Traces of few elements, run on the host as long as that is cheaper than to compile them.
 
-A script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a batch has, a
-`cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run again. torch's own
-kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run this way, so
-that the bits are those of the program. What a trace has taken on the host is added up, waiting for its inputs included;
-when a program would have cost less, it gets one, and keeps it.
+Short ones: a script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a
+batch has, a `cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run
+again. torch's own kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run
+this way, so that the bits are those of the program. What a trace has taken on the host is added up, waiting for its
+inputs included; when a program would have cost less, it gets one, and keeps it.
+
+Those that vary: an episode has as many steps as it has, a solver chooses its own, a batch is sampled so that a tensor
+occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
+which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
+One that comes again and again gets its program in the end. As with the quick tier, results are equal to rounding.
 
 A process whose traces are all short, as one that tries out ops, always gets programs.
 """
@@ -16,73 +21,71 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 import torch
 
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.compiling.choice import TINY
+from lazytpu.engine.launching.families import Families
+from lazytpu.engine.launching.host_records import computable, compute, exact, small
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
-from lazytpu.runtime.errors import RunError
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.settings import DEFAULT_DTYPE
-from lazytpu.trace.trie import CutPlan, Number, Operand, Record
+from lazytpu.trace.settings import DEFAULT_DTYPE, PRECISION
+from lazytpu.trace.trie import CutPlan, Record
 from lazytpu.trace.value import Layout, Value
 
 BESIDE = 32
 "Records of a trace of this process from which on it does more than try out ops."
 RECORDS = 16
+"Of a short trace."
 HOST = "the host"
 "What `Origin.program` is of results."
 ELEMENTS = 1024
-"Of one value."
+"Of one value of a short trace."
 SECONDS = TINY
-"What a trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
-
-_MOVES = ("cat", "clone", "copy", "stack", "repeat", "where", "zero")
-_COMPARISONS = (
-    "eq",
-    "ge",
-    "gt",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "le",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "lt",
-    "ne",
-)
-_ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
-_REDUCTIONS = ("all", "any", "mean", "sum")  # of floats only if there is one
-_EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS))
-_DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
-_REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
+"What a short trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
+ELEMENTS_VARYING = 262_144
+"Of one value of a trace that varies: a layer of 512 x 512."
+RUNS = 100
+FEW = 16_384
+"""How often the same trace of those that vary may run on the host, if no value has more than `FEW` elements; others run
+less often. XLA takes some 500 times as long for an op. It is a count, and no time, so that the next run of a script
+needs the programs that this one made."""
 
 
 @dataclass(slots=True, eq=False)
 class HostWay:
-    """How a trace runs on the host: its records, the global switches they depend on, and what its runs have taken so
-    far."""
+    """How a trace runs on the host: its records, and the global switches they depend on. One of those that vary has so
+    many `runs` left; a short one has none, and counts the `seconds` that it has taken."""
 
     records: list[Record]
     layouts: dict[int, Layout]
     settings: frozenset[tuple[str, str]]
+    runs: int | None = None
     seconds: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it should have a program."""
+        return self.seconds > SECONDS if self.runs is None else self.runs <= 0
+
+
+REFUSED = HostWay([], {}, frozenset(), runs=0)
 
 
 class OnHost:
     """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
     modes of the user."""
 
-    def __init__(self, inflight: Inflight, undisturbed: Callable[[], AbstractContextManager[Any]]):
+    def __init__(self, inflight: Inflight, undisturbed: Callable[[], AbstractContextManager[None]]):
         self.inflight = inflight
         self.undisturbed = undisturbed
+        self.families = Families()
         self.largest = 0
 
     def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]]) -> bool:
@@ -90,9 +93,11 @@ class OnHost:
         then nothing has happened."""
         self.largest = max(self.largest, trace.state.depth)
         way = self._way(plan, trace)
-        if way is None or way.seconds > SECONDS or torch.is_autocast_enabled("cpu"):
+        if way is None or way.over or torch.is_autocast_enabled("cpu"):
             return False
         if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
+            return False
+        if way.runs is not None and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return False
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
@@ -105,25 +110,38 @@ class OnHost:
         finally:
             torch.set_grad_enabled(enabled)  # an interrupt on the way into no_grad() or out of it would leave it off
         if buffers is None:
-            way.seconds = SECONDS + 1
+            plan.host = REFUSED
             return False
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
+        if way.runs is not None:
+            way.runs -= 1
         way.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return True
 
     def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        depth = trace.state.depth
-        if self.largest < BESIDE or depth > RECORDS or plan.known or plan.checks or plan.collective or options.dump:
+        if self.largest < BESIDE or plan.known or plan.checks or plan.collective or options.dump:
             return None
         if plan.host is None:
-            records = trace.state.records()
-            layouts = Slots(records).layouts
-            possible = all(map(_small, layouts.values())) and all(_exact(record, layouts) for record in records)
-            possible = possible and not _contracted(records, layouts)
-            settings = frozenset(setting for record in records for setting in record.settings)
-            plan.host = HostWay(records, layouts, settings, 0.0 if possible else SECONDS + 1)
+            plan.host = self._found(trace.state.records())
         return cast("HostWay", plan.host)
+
+    def _found(self, records: list[Record]) -> HostWay:
+        """Whether and how a trace can run on the host that is met for the first time."""
+        if len(records) <= RECORDS:
+            layouts = Slots(records).layouts
+            if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts):
+                return HostWay(records, layouts, _settings(records))
+        if not self.families.vary(records):
+            return REFUSED
+        layouts = Slots(records).layouts
+        possible = all(small(layout, ELEMENTS_VARYING) for layout in layouts.values())
+        if not possible or not all(computable(record, layouts) for record in records):
+            return REFUSED
+        largest = max(prod(layout.shape) for layout in layouts.values())
+        # The host is as precise as it gets.
+        settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
+        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest))
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""
@@ -138,91 +156,15 @@ class OnHost:
         }
         made_by: dict[int, Record] = {}
         for record in way.records:
-            made_by.update((slot, record) for slot in _evaluate(record, flat, layouts, trace.numbers))
+            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers))
         return [_upload(flat[slot], layouts[slot], made_by[slot]) for slot in live]
 
 
-def _evaluate(
-    record: Record, flat: dict[int, torch.Tensor], layouts: dict[int, Layout], numbers: Sequence[Any]
-) -> list[int]:
-    """Compute what a record makes: the slots, whose elements are in `flat` then, in memory order."""
-    for slot, layout, empty in record.admitted:
-        if empty:
-            flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
-    for name, (slot,) in record.written.items():
-        flat[slot] = flat[record.arguments[name].slot].clone()
-
-    def argument(name: str, value: Any) -> Any:
-        if isinstance(value, Operand):
-            slot = record.written[name][0] if name in record.written else value.slot
-            return _view(flat[slot], layouts[slot], value)
-        if isinstance(value, Number):
-            number = numbers[value.index]
-            return number if value.dtype is None else torch.tensor(number, dtype=value.dtype, device="cpu")
-        if isinstance(value, list):
-            return [argument("", each) for each in cast("list[Any]", value)]
-        return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
-
-    with torch.no_grad():
-        result = record.op(**{n: argument(n, v) for n, v in record.arguments.items() if n != "device"})
-        for slot in record.out_slots:
-            layout = layouts[slot]
-            if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):
-                raise RunError(str(record.op), f"got {result.dtype} {tuple(result.shape)}, expected {layout}")
-            flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
-            flat[slot].as_strided(layout.shape, layout.stride).copy_(result)
-    return [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
-
-
-def _view(flat: torch.Tensor, layout: Layout, operand: Operand) -> torch.Tensor:
-    if operand.view is None:
-        return flat.as_strided(layout.shape, layout.stride)
-    size, stride, offset, _ = operand.view
-    return flat.as_strided(size, stride, offset)
+def _settings(records: Sequence[Record]) -> frozenset[tuple[str, str]]:
+    return frozenset(setting for record in records for setting in record.settings)
 
 
 def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
     array = to_numpy(flat).reshape(layout.memory_shape)
     MEMORY.note_execution(0, array.nbytes, 0)
     return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
-
-
-def _small(layout: Layout) -> bool:
-    return layout.dtype in _DTYPES and 0 < prod(layout.shape) <= ELEMENTS
-
-
-def _contracted(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
-    """Whether XLA may multiply and add in one instruction, which rounds once: if products and sums of floats meet."""
-    made = [
-        (_name(r), layouts[slot])
-        for r in records
-        for slot in (*r.out_slots, *(s for w in r.written.values() for s in w))
-    ]
-    names = {name for name, layout in made if layout.dtype.is_floating_point}
-    return "mul" in names and not names.isdisjoint(("add", "sub"))
-
-
-def _name(record: Record) -> str:
-    name = str(record.op).split(".")[1]
-    return name.removesuffix("_") if record.written else name
-
-
-def _exact(record: Record, layouts: dict[int, Layout]) -> bool:
-    """Whether a record has the same bits on the host, and is one of those that `_evaluate` knows."""
-    name = _name(record)
-    operands = [o for v in record.arguments.values() for o in (cast("list[Any]", v) if isinstance(v, list) else [v])]
-    tensors = [o for o in operands if isinstance(o, Operand)]
-    if not str(record.op).startswith("aten.") or name not in _EXACT or any(n in record.arguments for n in _REFUSED):
-        return False
-    if record.rng is not None:
-        return False
-    if len(record.written) + len(record.out_slots) != 1 or any(len(slots) != 1 for slots in record.written.values()):
-        return False
-    if any(o.view is not None and o.view[3] != layouts[o.slot].dtype for o in tensors):
-        return False
-    floating = [layouts[o.slot].dtype.is_floating_point for o in tensors]
-    made = [layouts[slot].dtype.is_floating_point for slot in (*record.out_slots, *sum(record.written.values(), ()))]
-    if name in _REDUCTIONS:
-        return not any(floating + made) or all(prod(layouts[o.slot].shape) == 1 for o in tensors)
-    # What becomes of a NaN, or of a number that is too large, depends on the device.
-    return name not in ("_to_copy", "copy") or any(made) or not any(floating)

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.ops.packing import first_of, places_of, rows_of
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import below_autograd, by_torch, is_transformed
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
-_OPERANDS = "Tensor input, Tensor[] weights, Tensor hx, Tensor? cx, Tensor? masks"
-_KIND = "str mode, bool bidirectional, int[] batch_sizes"
+_OPERANDS = "Tensor input, Tensor[] weights, Tensor hx, Tensor? cx, Tensor? masks, Tensor? places"
+_KIND = "str mode, bool bidirectional"
 LIBRARY.define(f"recurrent({_OPERANDS}, {_KIND}) -> (Tensor output, Tensor hy, Tensor cy, Tensor reserve)")
 LIBRARY.define(
     f"recurrent_backward(Tensor? grad_output, Tensor? grad_hy, Tensor? grad_cy, {_OPERANDS}, Tensor output, "
@@ -59,7 +60,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         steps = input.transpose(0, 1) if batch_first and input.dim() == 3 else input
         if not _fits(mode, steps, [], states, params, *rest):
             return _unroll(function.input, input, hx, params, *rest, batch_first)
-        output, *final = _run(mode, steps, [], states, params, *rest)
+        output, *final = _run(mode, steps, [], None, states, params, *rest)
         return output.transpose(0, 1) if batch_first else output, *final
 
     def of_data(
@@ -78,7 +79,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.device.type == "cpu" else []
         if not sizes or not _fits(mode, data, sizes, states, params, *rest):
             return _unroll(function.data, data, batch_sizes, hx, params, *rest)
-        return _run(mode, data, sizes, states, params, *rest)
+        return _run(mode, data, sizes, places_of(batch_sizes, sizes), states, params, *rest)
 
     return {f"{function.__name__}.input": of_input, f"{function.__name__}.data": of_data}
 
@@ -139,6 +140,7 @@ def _run(
     mode: str,
     input: Tensor,
     batch_sizes: list[int],
+    places: Tensor | None,
     states: list[Tensor],
     params: list[Tensor],
     has_biases: bool,
@@ -147,17 +149,18 @@ def _run(
     train: bool,
     bidirectional: bool,
 ) -> Any:
-    """(output, last h, last c of an LSTM)."""
+    """(output, last h, last c of an LSTM). `places` are those of packed sequences."""
     sides, width, hidden = 2 if bidirectional else 1, states[0].shape[2], states[-1].shape[2]
     masks = None
     if train and dropout and num_layers > 1:
         dtype = input.dtype if input.dtype in (torch.float32, torch.float64) else torch.float32
-        shape = (num_layers - 1, *input.shape[:-1], sides * width)
+        steps = input.shape[:-1] if places is None else places[0].flatten().shape
+        shape = (num_layers - 1, *steps, sides * width)
         masks = aten.native_dropout(torch.ones(shape, dtype=dtype, device=input.device), dropout, True)[0]
     every, projected = len(params) // (num_layers * sides), width if width != hidden else 0
     sizes = (MODES.index(mode), hidden, projected, num_layers, False, dropout, train, bidirectional, batch_sizes)
     cx = states[1] if mode == "lstm" else None
-    return aten._cudnn_rnn(input, params, every, None, states[0], cx, *sizes, masks)[: len(states) + 1]
+    return aten._cudnn_rnn(input, params, every, places, states[0], cx, *sizes, masks)[: len(states) + 1]
 
 
 def forward(
@@ -178,9 +181,12 @@ def forward(
     batch_sizes: list[int],
     dropout_state: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """aten::_cudnn_rnn as `_run` calls it: (output, hy, cy, reserve, nothing)."""
+    """aten::_cudnn_rnn as `_run` calls it, with the places of packed sequences for the buffer of weights, which is what
+    torch keeps for the gradient: (output, hy, cy, reserve, places)."""
+    rows = input if weight_buf is None else rows_of(input, weight_buf)
     call = kernel(OPS.recurrent.default).call
-    return *call(input, weight, hx, cx, dropout_state, MODES[mode], bidirectional, batch_sizes), None
+    output, *others = call(rows, weight, hx, cx, dropout_state, weight_buf, MODES[mode], bidirectional)
+    return output if weight_buf is None else first_of(output, len(input)), *others, weight_buf
 
 
 def backward(
@@ -208,11 +214,13 @@ def backward(
     output_mask: list[bool],
 ) -> tuple[Any, ...]:
     """aten::_cudnn_rnn_backward: gradients of (input, hx, cx, weight)."""
-    operands = (input, weight, hx, cx, dropout_state, output, reserve)
+    rows = [input, output, grad_output]
+    if weight_buf is not None:
+        rows = [None if t is None else rows_of(t, weight_buf) for t in rows]
+    operands = (rows[0], weight, hx, cx, dropout_state, weight_buf, rows[1], reserve)
     call = kernel(OPS.recurrent_backward.default).call
-    of_input, of_weights, of_hx, of_cx = call(
-        grad_output, grad_hy, grad_cy, *operands, MODES[mode], bidirectional, batch_sizes
-    )
+    of_rows, of_weights, of_hx, of_cx = call(rows[2], grad_hy, grad_cy, *operands, MODES[mode], bidirectional)
+    of_input = of_rows if weight_buf is None else first_of(of_rows, len(input))
     return of_input, of_hx, of_cx, of_weights
 
 
@@ -262,7 +270,7 @@ def _unrolled(
     every = len(weights) // layers
     for layer in range(layers):
         if layer and masks is not None:
-            y = (y * masks[layer - 1]).to(y.dtype)
+            y = (y * _packed(masks[layer - 1], batch_sizes)).to(y.dtype)
         at = slice(layer * sides, (layer + 1) * sides)
         states = hx[at] if cx is None else [hx[at], cx[at]]
         params = weights[layer * every : (layer + 1) * every]
@@ -275,14 +283,21 @@ def _unrolled(
     return [y, *(torch.cat(state) for state in zip(*final, strict=True))]
 
 
+def _packed(mask: Tensor, batch_sizes: list[int]) -> Tensor:
+    """What masks packed values, of a mask for each time step of each sequence."""
+    if not batch_sizes:
+        return mask
+    places = [t * batch_sizes[0] + i for t, size in enumerate(batch_sizes) for i in range(size)]
+    return mask.index_select(0, torch.tensor(places, device=mask.device))
+
+
 @override("lazytpu.recurrent.default")
 def _recurrent(
-    input: Tensor, hx: Tensor, cx: Tensor | None, mode: str, bidirectional: bool, batch_sizes: list[int], **rest: Any
+    input: Tensor, hx: Tensor, cx: Tensor | None, mode: str, bidirectional: bool, **rest: Any
 ) -> tuple[Tensor | None, ...]:
-    count, batch, width = hx.shape
+    count, _, width = hx.shape
     sides, hidden = 2 if bidirectional else 1, (hx if cx is None else cx).shape[2]
-    steps = (len(batch_sizes) or input.shape[0]) * batch
-    saved = steps * (count * SAVED[mode] * hidden + (count - sides) * width)
+    saved = input.shape[:-1].numel() * (count * SAVED[mode] * hidden + (count - sides) * width)
     output = input.new_empty((*input.shape[:-1], sides * width))
     return output, hx.new_empty(hx.shape), None if cx is None else cx.new_empty(cx.shape), input.new_empty(saved)
 
@@ -299,10 +314,10 @@ def _recurrent_backward(
 
 @override("aten._cudnn_rnn.default")
 def _rnn(
-    input: Tensor, hx: Tensor, cx: Tensor | None, mode: int, bidirectional: bool, batch_sizes: list[int], **rest: Any
+    input: Tensor, weight_buf: Tensor | None, hx: Tensor, cx: Tensor | None, mode: int, bidirectional: bool, **rest: Any
 ) -> tuple[Tensor | None, ...]:
     """For fake tensors."""
-    return *_recurrent(input, hx, cx, MODES[mode], bidirectional, batch_sizes), None
+    return *_recurrent(input, hx, cx, MODES[mode], bidirectional), weight_buf
 
 
 @override("aten._cudnn_rnn_backward.default")

@@ -75,6 +75,8 @@ def register_kernels() -> None:
         aten.impl(name, function, "PrivateUse1")
     for name, function in creation.KERNELS.items():
         replace_kernel(aten, name, function)  # in place of the kernel of the first use
+    for name, function in packing.OWN.items():
+        packing.LIBRARY.impl(name, function, "PrivateUse1")
     for key in ("Conjugate", "Negative"):  # its schema does not say that it writes, so torch would pass it a copy
         aten.impl("_copy_from", torch.library.fallthrough_kernel, key)
     # made of ops that autograd sees
@@ -88,7 +90,14 @@ def register_kernels() -> None:
     for name, function in recurrent.BATCHED.items():
         for key in ("Batched", "FuncTorchBatched"):  # autograd's own vmap, and torch.func's
             aten.impl(name, function, key)
-    by_torch = (*by_hand.values(), *creation.KERNELS.values(), *differentiable.values(), record_first, record_named)
+    by_torch = (
+        *by_hand.values(),
+        *packing.OWN.values(),
+        *creation.KERNELS.values(),
+        *differentiable.values(),
+        record_first,
+        record_named,
+    )
     for function in by_torch:
         untraced(function)
     engine = activation.engine()

@@ -22,6 +22,7 @@ from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, SHORT, TINY, Ch
         (Costs(30.0, 8.0, inf), 1.0, Choice("op by op", 30.0)),  # most ops have programs
         (Costs(30.0, 8.0), 7.5, Choice("quick", 8.0)),
         (Costs(inf, inf, 5.0), 90.0, Choice("parts", 5.0)),  # clusters="meanwhile"
+        (Costs(0.3, 0.1, made=True), 0.0, Choice("quick", 0.1)),  # as in the process that made it
     ],
 )
 def test_the_shortest_way_is_chosen(costs: Costs, op_by_op: float, expected: Choice) -> None:

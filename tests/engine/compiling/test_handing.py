@@ -157,3 +157,31 @@ def test_what_a_script_has_begun_is_there_for_the_next(monkeypatch: pytest.Monke
     until(lambda: store().has("program", key))
     quiet = zygote.run(["-c", END, "0", "second"])
     assert (quiet.stderr, quiet.stdout.split()) == ("", ["0"])
+
+
+WOKEN = """
+import sys
+import torch, lazytpu
+from lazytpu import wiring
+from lazytpu.engine.compiling.choice import Costs
+from tests.engine.compiling.test_handing import step
+lazytpu.options.debug = int(sys.argv[1])
+engine = wiring.start()
+if sys.argv[2] == "first":
+    engine.background.costs = lambda prepared: Costs(50.0, 1.0)
+    engine.background._behind.acquire()  # as if another were being compiled
+for _ in range(2):
+    step(torch.full((3, 7), 0.5).to("tpu"), 30).tolist()
+print(lazytpu.metrics()["compiles"])
+"""
+
+
+def test_what_a_script_would_have_compiled_next_is_there_for_the_next(monkeypatch: pytest.MonkeyPatch):
+    """The whole program of a step that ran twice with less optimisation."""
+    monkeypatch.setenv("LAZYTPU_BACKGROUND_COMPILE", "100")
+    done = zygote.run(["-c", WOKEN, "1", "first"])
+    assert done.returncode == 0 and done.stdout.split() == ["1"], done.stderr
+    assert "not compiled yet: " in done.stderr
+    until(lambda: [entry.kind for entry in store().entries()].count("program") == 2)
+    again = zygote.run(["-c", WOKEN, "0", "second"])
+    assert (again.stderr, again.stdout.split()) == ("", ["0"])

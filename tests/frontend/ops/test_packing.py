@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -39,3 +40,34 @@ def test_other_dtypes_and_what_torch_refuses() -> None:
         return seen([*padded, *(attempt(lambda n=n: rnn.pack_padded_sequence(x, torch.tensor(n))) for n in wrong)])
 
     same(calls("tpu"), calls("cpu"))
+
+
+def test_what_is_packed_is_a_tensor_like_any_other() -> None:
+    """Its memory has more rows than torch sees; ops on it, and packed sequences made of their results, do not."""
+    torch.manual_seed(0)
+    x, layer = torch.randn(5, 3, 2), torch.nn.GRU(2, 2, 2, dropout=0.5).eval()
+
+    def run(device: str) -> list[Any]:
+        there, leaf = copy.deepcopy(layer).to(device), x.to(device).requires_grad_()
+        packed = rnn.pack_padded_sequence(leaf, torch.tensor([4, 2, 1]))
+        scaled = rnn.PackedSequence(packed.data * 2, packed.batch_sizes)
+        twice = there(scaled)[0]
+        apart = there(rnn.PackedSequence(twice.data + 1, twice.batch_sizes.clone()))[0]
+        padded, _ = rnn.pad_packed_sequence(rnn.PackedSequence(apart.data * packed.data, packed.batch_sizes))
+        (padded.square().sum() + apart.data.square().sum()).backward()
+        return seen([packed.data, packed.data.sum(0), twice.data[1:], apart.data, padded, leaf.grad])
+
+    same(run("tpu"), run("cpu"))
+
+
+def test_masks_of_dropout_between_layers_are_the_same_in_the_second_gradient() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(2, 3, 2, dropout=0.5).double().to("tpu")
+    leaf = torch.randn(4, 3, 2).double().to("tpu").requires_grad_()
+
+    def gradient(again: bool) -> torch.Tensor:
+        torch.manual_seed(1)
+        output, _ = layer(rnn.pack_padded_sequence(leaf, torch.tensor([4, 2, 1])))
+        return torch.autograd.grad(output.data.square().sum(), leaf, create_graph=again)[0].detach().cpu()
+
+    torch.testing.assert_close(gradient(True), gradient(False))

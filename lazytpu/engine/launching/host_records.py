@@ -1,0 +1,148 @@
+"""Records computed on the host, by torch's own kernels for the CPU: which can be, and how.
+
+Values are 1-D CPU tensors of the elements in memory order, by slot. They do not change: an op that writes gets a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, cast
+
+import torch
+
+from lazytpu.runtime.errors import RunError
+from lazytpu.trace.extract import operands
+from lazytpu.trace.trie import Number, Operand, Record
+from lazytpu.trace.value import Layout
+
+_MOVES = ("cat", "clone", "copy", "stack", "repeat", "where", "zero")
+_COMPARISONS = (
+    "eq",
+    "ge",
+    "gt",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "le",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "lt",
+    "ne",
+)
+_ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
+_REDUCTIONS = ("all", "any", "mean", "sum")  # of floats only if there is one
+_EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS))
+_DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
+_REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
+
+
+def small(layout: Layout, elements: int) -> bool:
+    """Whether a value has a dtype that the host computes as devices do, and at most so many elements."""
+    return layout.dtype in _DTYPES and 0 < prod(layout.shape) <= elements
+
+
+def computable(record: Record, layouts: dict[int, Layout]) -> bool:
+    """Whether `compute` takes a record. Floats may come out rounded otherwise than by its program."""
+    if not str(record.op).startswith("aten.") or record.rng is not None or record.checks:
+        return False
+    tensors = [operand for value in record.arguments.values() for operand in operands(value)]
+    if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
+        return False
+    # What becomes of a NaN, or of a number that is too large, depends on the device.
+    floating = any(layouts[operand.slot].dtype.is_floating_point for operand in tensors)
+    return _name(record) not in ("_to_copy", "copy") or not floating or all(map(_floating, _made(record, layouts)))
+
+
+def exact(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
+    """Whether all records are `computable`, and have the same bits on the host."""
+    return all(_exact(record, layouts) for record in records) and not _contracted(records, layouts)
+
+
+def compute(
+    record: Record, flat: dict[int, torch.Tensor], layouts: dict[int, Layout], numbers: Sequence[Any]
+) -> list[int]:
+    """Compute what a record makes, and add it to `flat`: its slots. Raises whatever torch does."""
+    for slot, layout, empty in record.admitted:
+        if empty:
+            flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
+    latest: dict[int, int] = {}  # an op may write two views of one storage
+    for name, slots in record.written.items():
+        for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
+            flat[slot] = flat[latest.get(operand.slot, operand.slot)].clone()
+            latest[operand.slot] = slot
+
+    def argument(value: Any, written: bool) -> Any:
+        if isinstance(value, Operand):
+            slot = latest[value.slot] if written else value.slot
+            return _view(flat[slot], layouts[slot], value)
+        if isinstance(value, Number):
+            number = numbers[value.index]
+            return number if value.dtype is None else torch.tensor(number, dtype=value.dtype, device="cpu")
+        if isinstance(value, list):
+            return [argument(each, written) for each in cast("list[Any]", value)]
+        return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+    arguments = {name: argument(value, name in record.written) for name, value in record.arguments.items()}
+    if isinstance(arguments.get("device"), torch.device):
+        arguments["device"] = torch.device("cpu")
+    with torch.no_grad():
+        made = [result for result in _fresh(record, record.op(**arguments)) if result is not None]
+        present = [layout for layout in record.outs if layout is not None]
+        for slot, layout, result in zip(record.out_slots, present, made, strict=True):
+            if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):
+                raise RunError(str(record.op), f"got {result.dtype} {tuple(result.shape)}, expected {layout}")
+            if result.stride() == layout.stride:
+                flat[slot] = result.as_strided((prod(layout.shape),), (1,))
+            else:
+                flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
+                flat[slot].as_strided(layout.shape, layout.stride).copy_(result)
+    return [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
+
+
+def _fresh(record: Record, results: Any) -> Iterator[torch.Tensor | None]:
+    """What an op returns beside the arguments that it writes."""
+    returns = record.op._schema.returns
+    for each, result in zip(returns, results if len(returns) > 1 else [results][: len(returns)], strict=True):
+        if each.alias_info is None:
+            yield from cast("list[torch.Tensor]", result) if isinstance(result, list) else [result]
+
+
+def _view(flat: torch.Tensor, layout: Layout, operand: Operand) -> torch.Tensor:
+    if operand.view is None:
+        return flat.as_strided(layout.shape, layout.stride)
+    size, stride, offset, _ = operand.view
+    return flat.as_strided(size, stride, offset)
+
+
+def _contracted(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
+    """Whether XLA may multiply and add in one instruction, which rounds once: if products and sums of floats meet."""
+    names = {_name(record) for record in records if any(map(_floating, _made(record, layouts)))}
+    return "mul" in names and not names.isdisjoint(("add", "sub"))
+
+
+def _made(record: Record, layouts: dict[int, Layout]) -> list[Layout]:
+    slots = [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
+    return [layouts[slot] for slot in slots]
+
+
+def _floating(layout: Layout) -> bool:
+    return layout.dtype.is_floating_point
+
+
+def _name(record: Record) -> str:
+    name = str(record.op).split(".")[1]
+    return name.removesuffix("_") if record.written else name
+
+
+def _exact(record: Record, layouts: dict[int, Layout]) -> bool:
+    name = _name(record)
+    if name not in _EXACT or any(n in record.arguments for n in _REFUSED) or not computable(record, layouts):
+        return False
+    if len(record.written) + len(record.out_slots) != 1 or any(len(slots) != 1 for slots in record.written.values()):
+        return False
+    read = [layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
+    if name in _REDUCTIONS:
+        return not any(map(_floating, [*read, *_made(record, layouts)])) or all(prod(x.shape) == 1 for x in read)
+    return True

@@ -1,0 +1,111 @@
+"""Traces of few elements that vary run on the host once some of them have programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import lazytpu
+from lazytpu.engine.launching import families, on_host
+
+
+@pytest.fixture(autouse=True)
+def beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has run a step, and has seen one trace of each kind."""
+    monkeypatch.setattr(on_host, "BESIDE", 0)
+    monkeypatch.setattr(families, "AFTER", 1)
+
+
+def counted(run: Callable[[], Any]) -> tuple[Any, int, int]:
+    """What `run` gives; how many cuts ran on the host, and how many programs were compiled."""
+    lazytpu.sync()
+    before = lazytpu.metrics()
+    got = run()
+    after = lazytpu.metrics()
+    return got, after["on_host"] - before["on_host"], after["compiles"] - before["compiles"]
+
+
+class Episodes:
+    """Training with as many steps as an episode has, read once each."""
+
+    def __init__(self, device: str) -> None:
+        torch.manual_seed(0)
+        self.policy = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2)).to(device)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), 0.1)
+        self.device = device
+
+    def run(self, length: int) -> list[torch.Tensor]:
+        x = torch.linspace(-1, 1, 3 * length).view(length, 3).to(self.device)
+        weights = torch.arange(1.0, length + 1).to(self.device)
+        weights = weights / weights.std()
+        chosen = torch.arange(length).to(self.device) % 2
+        losses = [F.cross_entropy(self.policy(x[i : i + 1]), chosen[i : i + 1]) * weights[i] for i in range(length)]
+        self.optimizer.zero_grad()
+        torch.stack(losses).sum().backward()
+        nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+        self.optimizer.step()
+        return [p.detach().cpu() for p in self.policy.parameters()]
+
+
+def test_episodes_of_any_length_compile_nothing_more() -> None:
+    there, here = Episodes("tpu"), Episodes("cpu")
+    for episodes in (there, here):
+        episodes.run(2)  # a first step
+    torch.testing.assert_close(there.run(3), here.run(3))
+    for length in (5, 4):
+        got, ran, compiled = counted(lambda length=length: there.run(length))
+        assert (ran > 0, compiled) == (True, 0)
+        torch.testing.assert_close(got, here.run(length), rtol=1e-4, atol=1e-5)
+
+
+def chain(length: int, x: torch.Tensor) -> torch.Tensor:
+    for _ in range(length):
+        x = (x @ x).tanh()
+    return x
+
+
+def test_one_that_comes_again_and_again_gets_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_host, "RUNS", 2)
+    x = torch.rand(3, 3)
+    counts = [counted(lambda n=n: chain(n, x.to("tpu")).cpu())[1:] for n in (6, 7, 7, 7, 7)]
+    assert counts == [(0, 1), (1, 0), (1, 0), (0, 1), (0, 0)]
+    large = torch.rand(181, 181)  # twice as many elements as are few
+    assert [counted(lambda: chain(8, large.to("tpu")).cpu())[1:] for _ in range(2)] == [(1, 0), (0, 1)]
+
+
+def test_the_same_bits_in_each_run_need_programs() -> None:
+    x = torch.rand(3, 3)
+    torch.use_deterministic_algorithms(True)
+    try:
+        counts = [counted(lambda n=n: chain(n, x.to("tpu")).cpu())[1:] for n in (8, 9)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert counts == [(0, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda n: F.dropout(chain(n, torch.ones(4, 4).to("tpu"))),
+        lambda n: chain(n, torch.ones(4, 4, dtype=torch.bfloat16).to("tpu")),
+        lambda n: chain(n, torch.ones(513, 513).to("tpu")),
+        lambda n: chain(n, torch.full((4, 4), 1e30).to("tpu")).to(torch.int32),
+    ],
+    ids=["random", "half", "large", "cast"],
+)
+def test_what_the_host_does_in_other_ways_has_a_program(run: Callable[[int], torch.Tensor]) -> None:
+    counts = [counted(lambda n=n: run(n).cpu())[1:] for n in (3, 4, 5)]
+    assert [ran for ran, _ in counts] == [0] * 3
+
+
+def test_an_index_out_of_range_is_told_with_its_line() -> None:
+    table, index = torch.rand(4, 2).to("tpu"), torch.tensor([1, 7]).to("tpu")
+    chain(2, table[index[:1]].repeat(2, 1)[:2]).cpu()
+    with pytest.raises(IndexError, match=r"test_families\.py"):
+        chain(3, table[index].repeat(1, 1)[:2]).cpu()
+    assert chain(1, table[:2]).cpu().shape == (2, 2)
