@@ -106,7 +106,8 @@ class Estimator:
                 return Costs(LOADED)
             if quick < inf and _there(quick_module(translated.module), known):
                 quick = LOADED + work.slower * load
-        return Costs(whole, quick, inf if parts is None else self.seconds(parts.work, load))
+        in_parts = inf if parts is None else self.seconds(parts.work, load)
+        return Costs(whole, quick, in_parts, work.slower * load)
 
 
 def quick_module(module: ir.Module) -> ir.Module:
