@@ -73,7 +73,7 @@ def _register_first_use() -> None:
 def _start(start_engine: Callable[[], object]) -> None:
     interrupts.install()
     start_engine()
-    from lazytpu.frontend.libraries import without_dynamo
+    from lazytpu.frontend.libraries import without_dynamo, without_sympy
     from lazytpu.frontend.ops import transformer
     from lazytpu.frontend.ops.register import register_kernels
     from lazytpu.frontend.patches import autocast, printing
@@ -85,3 +85,4 @@ def _start(start_engine: Callable[[], object]) -> None:
     modes.install()
     transformer.install()
     without_dynamo.install()
+    without_sympy.install()

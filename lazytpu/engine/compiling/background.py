@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, Choice, Costs, Unknown, choose, wait_on
+from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, Choice, Costs, Unknown, choose, naps, wait_on
 from lazytpu.engine.compiling.compiler import Prepared
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import QUIET, Progress, say
@@ -28,7 +28,6 @@ from lazytpu.trace.value import again
 
 AT_ONCE = 2  # programs that XLA compiles at a time: each takes all cores for part of its time, and much memory
 BEHIND = 1  # the same of whole programs for steps that run already: others must not wait for these
-RARE_NAPS = 2  # a step that comes once an epoch: a short script compiles its whole program in vain
 
 Build = Callable[[Prepared], Compiled]
 
@@ -98,7 +97,7 @@ class Background:
             saved = SAVED_RARELY if rare else SAVED
             choice = choose(costs, lambda: unknown().seconds(costs.whole, prepared.load), saved)
             job = self._start(plan, prepared, choice, costs.whole)
-            job.naps = RARE_NAPS if rare else 0
+            job.naps = naps(costs, choice.way) if rare else 0
         elif job.rests and job.naps:
             job.naps -= 1
         elif job.rests:

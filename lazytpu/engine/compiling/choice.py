@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import Literal
 
 Way = Literal["whole", "quick", "parts", "op by op"]
@@ -16,6 +16,8 @@ SAVED_RARELY = 0.5
 "The same for a step that comes rarely, as that of a last, smaller batch, once an epoch: it may be slower."
 SHARE = 0.7
 "And the part of the time that it may take: estimates of two programs differ from what they take by less than this."
+FEW_NAPS, MOST_NAPS = 2, 100
+"Steps that come rarely, as once an epoch, and go on with another program: the fewest and the most."
 SHORT = 1.0
 "Seconds of compiling ops one by one that are never too many."
 TINY = 0.03
@@ -39,11 +41,13 @@ class Unknown:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds until a program is there: the `whole` one, the same with less optimisation (`quick`), its `parts`.
-    Infinite for what there cannot be. With `made`, the quick one is there already, and the whole is not."""
+    Infinite for what there cannot be. A step takes `slower` seconds longer with the quick one. With `made`, that is
+    there already, and the whole is not."""
 
     whole: float
     quick: float = inf
     parts: float = inf
+    slower: float = 0.0
     made: bool = False
 
 
@@ -77,6 +81,15 @@ def choose(costs: Costs, op_by_op: Callable[[], float], saved: float = SAVED) ->
 
 def _shorter(seconds: float, than: float, saved: float) -> bool:
     return seconds < SHARE * than and than - seconds > saved
+
+
+def naps(costs: Costs, way: Way) -> int:
+    """How many steps that come rarely go on the way they went before the whole program is compiled. With a quick one,
+    as many as lose the time that this takes: a short script would compile it in vain, and a long one loses at most
+    twice what it has to."""
+    if way != "quick" or not costs.slower:
+        return FEW_NAPS
+    return min(MOST_NAPS, max(FEW_NAPS, ceil(costs.whole / costs.slower) - 1))
 
 
 def wait_on(waited: float, expected: float, op_by_op: float) -> float:

@@ -107,8 +107,9 @@ class Estimator:
             if _there(translated.module, known):
                 return Costs(LOADED)
             if quick < inf and _there(quick_module(translated.module), known):
-                return Costs(whole, LOADED + work.slower * load, made=True)
-        return Costs(whole, quick, inf if parts is None else self.seconds(parts.work, load))
+                return Costs(whole, LOADED + work.slower * load, slower=work.slower * load, made=True)
+        in_parts = inf if parts is None else self.seconds(parts.work, load)
+        return Costs(whole, quick, in_parts, work.slower * load)
 
 
 def quick_module(module: ir.Module) -> ir.Module:

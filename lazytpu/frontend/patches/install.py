@@ -16,7 +16,7 @@ from lazytpu.frontend.libraries import (
     safetensors_hook,
     transformers_hook,
 )
-from lazytpu.frontend.patches import autocast, checkpointing, module_move
+from lazytpu.frontend.patches import autocast, checkpointing, module_move, momentum
 from lazytpu.frontend.recording import names, step_ends
 from lazytpu.frontend.storage import dlpack
 from lazytpu.frontend.storage import methods as storage_patches
@@ -26,7 +26,7 @@ def install() -> None:
     """Install everything except the casting policies of autocast, which activation adds."""
     autocast.prepare()
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
-    tensors = (checkpointing, dlpack, module_move, names, step_ends, storage_patches)
+    tensors = (checkpointing, dlpack, module_move, momentum, names, step_ends, storage_patches)
     # Each acts when its library is imported.
     libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, transformers_hook)
     for part in (*devices, *tensors, *libraries):

@@ -78,9 +78,15 @@ def check_first_state(r: Recorder, op: str, bound: Mapping[str, Any], layout: La
 
 def _maker(frame: FrameType | None) -> Any:
     """The optimizer or gradient scaler that calls the op. What a closure does inside of an optimizer's step is not its
-    doing: closures call modules, or compute gradients, which optimizers switch off."""
+    doing: closures call modules, or compute gradients, which most optimizers switch off for their own part."""
     while frame is not None and frame.f_code is not MODULE_CALL:
-        if frame.f_code is SCALER_STATE or (frame.f_code is OPTIMIZER_STEP and not torch.is_grad_enabled()):
+        if frame.f_code is SCALER_STATE or (frame.f_code is OPTIMIZER_STEP and not _in_closure(frame.f_locals)):
             return frame.f_locals["self"]
         frame = frame.f_back
     return None
+
+
+def _in_closure(step: Mapping[str, Any]) -> bool:
+    """Whether the op may be one of the closure that this call of an optimizer's step was given."""
+    given = (*step["args"][1:], *step["kwargs"].values())
+    return torch.is_grad_enabled() and any(argument is not None for argument in given)

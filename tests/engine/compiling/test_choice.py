@@ -6,7 +6,19 @@ from math import inf
 
 import pytest
 
-from lazytpu.engine.compiling.choice import SAVED, SAVED_RARELY, SHORT, TINY, Choice, Costs, Unknown, choose, wait_on
+from lazytpu.engine.compiling.choice import (
+    SAVED,
+    SAVED_RARELY,
+    SHORT,
+    TINY,
+    Choice,
+    Costs,
+    Unknown,
+    Way,
+    choose,
+    naps,
+    wait_on,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +46,14 @@ def test_a_step_that_comes_rarely_waits_less() -> None:
     assert choose(costs, lambda: inf) == Choice("whole", 2.0)
     assert choose(costs, lambda: inf, SAVED_RARELY) == Choice("quick", 0.6)
     assert choose(Costs(0.6, 0.2), lambda: inf, SAVED_RARELY) == Choice("whole", 0.6), "saves less than half a second"
+
+
+@pytest.mark.parametrize(
+    ("slower", "way", "steps"),
+    [(0.1, "quick", 29), (2.0, "quick", 2), (0.001, "quick", 100), (0.0, "quick", 2), (0.1, "parts", 2)],
+)
+def test_a_step_that_comes_rarely_loses_as_much_as_compiling_takes(slower: float, way: Way, steps: int) -> None:
+    assert naps(Costs(3.0, 0.5, slower=slower), way) == steps
 
 
 def test_ops_are_not_looked_at_where_waiting_is_short() -> None:

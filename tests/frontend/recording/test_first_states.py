@@ -18,6 +18,15 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "AMSGrad": lambda p: torch.optim.Adam(p, amsgrad=True, capturable=True),
     "RMSprop": lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
     "NAdam": torch.optim.NAdam,
+    "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "SGD, one parameter at a time": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, maximize=True, foreach=False),
+    "fused SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, fused=True),
+    "Nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "Adagrad": torch.optim.Adagrad,
+    "Adadelta": torch.optim.Adadelta,
+    "Adamax": torch.optim.Adamax,
+    "RAdam": torch.optim.RAdam,
+    "Rprop": torch.optim.Rprop,
 }
 
 
@@ -45,6 +54,71 @@ def test_all_steps_are_one_program(name: str) -> None:
     torch.testing.assert_close(parameters, train("cpu", make)[1] if "AMS" not in name else parameters)
     assert counts == [1, 1, 1]
     assert train("tpu", make)[0][-1] == 0  # another model of this kind has its program
+
+
+class Signs(torch.optim.Optimizer):
+    """Does not switch gradients off, as some outside of torch."""
+
+    def __init__(self, parameters: Any):
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            if not self.state[p]:
+                self.state[p]["average"] = torch.zeros_like(p)
+            average = self.state[p]["average"]
+            average.lerp_(p.grad.data, 0.1)
+            p.data.sub_(average.sign(), alpha=0.1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.optim.ASGD,  # its averages become numbers: a small program
+        torch.optim.Adafactor,  # reads each parameter's norm
+        lambda p: torch.optim.Muon([q for q in p if q.ndim == 2]),
+        Signs,
+    ],
+    ids=["ASGD", "Adafactor", "Muon", "gradients on"],
+)
+def test_the_model_is_in_one_program(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    class Sine(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).sin()
+
+    def run(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(Sine(3, 2, bias=False), nn.Linear(2, 2, bias=False)).to(device)
+        x, optimizer = torch.arange(6.0).view(2, 3).to(device), make(model.parameters())
+        lazytpu.sync()
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    before = len(lazytpu.graphs())
+    torch.testing.assert_close(run("tpu"), run("cpu"))
+    with_model = [graph for graph in lazytpu.graphs()[before:] if "lazytpu.sin " in graph.text()]
+    assert len(with_model) == 1
+
+
+def test_momentum_that_begins_as_zero() -> None:
+    p, on_cpu = (torch.ones(2, device=device, requires_grad=True) for device in ("tpu", "cpu"))
+    unused = torch.ones(2, device="tpu", requires_grad=True)
+    optimizer = torch.optim.SGD([p, unused, on_cpu], lr=1.0, momentum=0.5)
+    for _ in range(2):
+        p.grad, on_cpu.grad = torch.ones(2, device="tpu"), torch.ones(2)
+        optimizer.step()
+    assert optimizer.state[p]["momentum_buffer"].tolist() == [1.5, 1.5]
+    assert unused not in optimizer.state
+    assert p.tolist() == on_cpu.tolist() == [-1.5, -1.5]
+    again = torch.optim.SGD([p], lr=1.0, momentum=0.5)
+    again.load_state_dict({"state": {}, "param_groups": again.state_dict()["param_groups"]})
+    again.step()
+    assert again.state[p]["momentum_buffer"].tolist() == [1.0, 1.0]
 
 
 class Scratch(torch.optim.SGD):

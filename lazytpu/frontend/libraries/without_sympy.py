@@ -1,0 +1,108 @@
+"""Keeps torch from importing sympy, 0.3 s of CPU, where no size is a symbol.
+
+Meta functions ask torch's module for symbolic sizes whether a condition holds, and for that import it, sympy included.
+Of plain bools and ints it says what Python says. So a stand-in answers these questions, and the module is imported when
+somebody wants something else of it, or asks about a symbol; dynamo does so when it is imported.
+
+The function that finds the dtype of a pointwise op's result imports sympy to see whether an argument is an expression.
+Until somebody has imported sympy, none is.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import reduce
+from importlib import import_module
+from importlib.util import find_spec
+from operator import and_, or_
+from types import ModuleType
+from typing import Any
+
+from lazytpu.frontend.libraries.on_import import when_imported
+from lazytpu.frontend.torch_private import SYMBOLIC_SHAPES, promoted_dtypes
+
+_PARENT, _, _CHILD = SYMBOLIC_SHAPES.rpartition(".")
+_loading = threading.Lock()
+
+
+def install() -> None:
+    """Put the stand-in where the module would be, if it is not imported yet."""
+    if SYMBOLIC_SHAPES in sys.modules or "sympy" in sys.modules:
+        return
+    _ask_no_expressions()
+    spec = find_spec(SYMBOLIC_SHAPES)
+    if spec is None:
+        return
+    stand_in = _StandIn(SYMBOLIC_SHAPES)
+    stand_in.__file__ = spec.origin  # `inspect` asks all modules for it
+    sys.modules[SYMBOLIC_SHAPES] = stand_in
+    setattr(sys.modules[_PARENT], _CHILD, stand_in)
+
+
+def _ask_no_expressions() -> None:
+    """Until sympy is imported, let that function ask about a class of torch instead, whose instances are numbers and so
+    handled before. Others hold the function: it stays, its code changes."""
+    code = promoted_dtypes.__code__
+    if {"sympy", "Basic"}.issubset(code.co_names):
+        names = {"sympy": "torch", "Basic": "SymInt"}
+        promoted_dtypes.__code__ = code.replace(co_names=tuple([names.get(name, name) for name in code.co_names]))
+        when_imported("sympy", lambda sympy: setattr(promoted_dtypes, "__code__", code))
+
+
+class _StandIn(ModuleType):
+    """The module, as far as it is known without importing it. What is executed once, as the import of another module,
+    gets the real functions: it keeps them."""
+
+    def __getattr__(self, name: str) -> Any:
+        plain = _PLAIN.get(name)
+        if plain is not None and sys._getframe(1).f_code.co_name != "<module>":
+            return plain
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {SYMBOLIC_SHAPES!r} has no attribute {name!r}")
+        return _real(name)
+
+
+def _real(name: str) -> Any:
+    with _loading:
+        if isinstance(sys.modules.get(SYMBOLIC_SHAPES), _StandIn):
+            del sys.modules[SYMBOLIC_SHAPES]
+    return getattr(import_module(SYMBOLIC_SHAPES), name)
+
+
+def _answer(name: str, known: Callable[[Any], bool], answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the module that gives `answer` when all arguments are `known`."""
+
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and all(map(known, args)):
+            return answer(*args)
+        return _real(name)(*args, **kwargs)
+
+    return asked
+
+
+def _is_bool(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (bool, int) or (isinstance(value, list | tuple) and all(map(_is_plain, value)))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if isinstance(x, list | tuple) and isinstance(y, list | tuple):
+        return len(x) == len(y) and all(map(_equal, x, y))
+    return x == y
+
+
+_TRUTH = ("expect_true", "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true")
+_PLAIN: dict[str, Callable[..., Any]] = {
+    **{name: _answer(name, _is_bool, lambda condition: condition) for name in _TRUTH},
+    "sym_and": _answer("sym_and", _is_bool, lambda *conditions: reduce(and_, conditions)),
+    "sym_or": _answer("sym_or", _is_bool, lambda *conditions: reduce(or_, conditions)),
+    "sym_eq": _answer("sym_eq", _is_plain, _equal),
+    "is_nested_int": _answer("is_nested_int", _is_plain, lambda size: False),
+    "has_guarding_hint": _answer("has_guarding_hint", _is_plain, lambda size: True),
+    "guarding_hint_or_throw": _answer("guarding_hint_or_throw", _is_plain, lambda size: size),
+}

@@ -1,0 +1,33 @@
+"""SGD's momentum begins as zero, as the averages of other optimizers do.
+
+torch.optim.SGD makes it in the first step, as a copy of the gradient. Recorded, that step is a program of its own, as
+large as the one for all others. From zero, the first step is like the others, and gives the same: 0 * momentum +
+gradient is the gradient (but -0.0 becomes 0.0). Not so with dampening, nor where the steps are differentiated.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+
+def install() -> None:
+    """Wrap the method by which each step of torch.optim.SGD collects what it works on, after its closure has run."""
+    collect = torch.optim.SGD._init_group
+
+    @functools.wraps(collect)
+    def collect_with_momentum(
+        self: torch.optim.SGD, group: Any, params: Any, grads: Any, momentum_buffer_list: Any
+    ) -> bool:
+        first = len(momentum_buffer_list)
+        sparse = collect(self, group, params, grads, momentum_buffer_list)
+        if group["momentum"] != 0 and group["dampening"] == 0 and not torch.is_grad_enabled():
+            for i in range(first, len(momentum_buffer_list)):
+                grad = grads[i]
+                if momentum_buffer_list[i] is None and grad.device.type == "tpu" and not grad.is_sparse:
+                    momentum_buffer_list[i] = torch.zeros_like(grad)
+        return sparse
+
+    torch.optim.SGD._init_group = collect_with_momentum
