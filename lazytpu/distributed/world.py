@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.distributed.distributed_c10d import PrefixStore
+
+from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
@@ -210,6 +213,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         store.set(key, json.dumps(_start_helper(host, size)))
     address = json.loads(store.get(key))
     place = multiprocess.Place(address["service"], rank, size, own_address(address["host"]), seconds)
+    programs.announce(PrefixStore(f"{key}/programs", store))
     if takes_chip:
         store.set(f"{key}/chip/{rank}", chips.address(place.host))
         multiprocess.take_chip(place, [store.get(f"{key}/chip/{each}").decode() for each in range(size)])
@@ -220,6 +224,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         each.cut(PEER, call_site())
     if not takes_chip:
         multiprocess.join(place, engine.forget_programs)
+    programs.install(PrefixStore(f"{key}/programs", store))
     engine.cutter.agreement = joined
     EXPLANATIONS.append(joined.watch.explain)
     WORLD = joined
