@@ -10,3 +10,8 @@ QUICK: dict[str, bool | int | str] = {
 }
 """Half of the time of XLA:CPU: LLVM without its optimizations, and without the MLIR that fusions go through. Empty with
 `pytest --optimized`."""
+
+
+def as_flags() -> str:
+    """The same for a program that a test starts, as its variable XLA_FLAGS."""
+    return " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())

@@ -20,7 +20,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     """A group of processes. `asked` has the store, the ranks and the timeout, and `start` gives the engine; the first
     group joins the job, and waits for all of it.
 
-    Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than the CPU.
+    Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than CPUs and TPUs.
     """
     members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
     seconds = asked.timeout.total_seconds()

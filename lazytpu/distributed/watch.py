@@ -2,11 +2,13 @@
 
 A thread looks at what was launched. What takes longer than the timeout of its group is told to the helper, which asks
 all members how far they are, and breaks the group. When a group is broken while one of its collectives runs, its
-connections are cut, so that it fails here at once; XLA itself would wait for ever.
+connections are cut, so that it fails here at once; XLA itself would wait for ever. On a TPU nothing takes a collective
+back, so the process ends, as it does by NCCL's watchdog.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -101,6 +103,9 @@ class Watch:
             if members in self._links:
                 self._links[members].cut()
         self.dump(group, text)
+        if running and client.platform() != "cpu":
+            _tell(f"lazytpu: {running[0].signature} at {running[0].line} cannot be taken back: this process ends")
+            os._exit(1)
 
     def explain(self, reason: str) -> str:
         """XLA's reason for a failure, with what is known of it if it was a collective that failed."""

@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.distributed.distributed_c10d import PrefixStore
+
+from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
@@ -26,7 +29,7 @@ from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
-from lazytpu.runtime import multiprocess
+from lazytpu.runtime import chips, multiprocess
 from lazytpu.runtime.errors import EXPLANATIONS
 from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
@@ -203,18 +206,25 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
                 "start a new process"
             )
         return WORLD
-    activation.activate()
+    takes_chip = multiprocess.takes_chip(size)
     key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     if rank == 0:
         host = own_address(os.environ.get("MASTER_ADDR", "localhost"))
         store.set(key, json.dumps(_start_helper(host, size)))
     address = json.loads(store.get(key))
-    own = own_address(address["host"])
+    place = multiprocess.Place(address["service"], rank, size, own_address(address["host"]), seconds)
+    programs.announce(PrefixStore(f"{key}/programs", store))
+    if takes_chip:
+        store.set(f"{key}/chip/{rank}", chips.address(place.host))
+        multiprocess.take_chip(place, [store.get(f"{key}/chip/{each}").decode() for each in range(size)])
+    activation.activate()
     joined = World(rank, size, address["host"], address["control"], address["token"])
     engine = start()
     for each in recorders():
         each.cut(PEER, call_site())
-    multiprocess.join(address["service"], rank, size, own, seconds, engine.forget_programs)
+    if not takes_chip:
+        multiprocess.join(place, engine.forget_programs)
+    programs.install(PrefixStore(f"{key}/programs", store))
     engine.cutter.agreement = joined
     EXPLANATIONS.append(joined.watch.explain)
     WORLD = joined

@@ -32,8 +32,8 @@ from lazytpu.lowering import emit
 from lazytpu.options import options
 from lazytpu.passes.pipeline import run_pipeline
 from lazytpu.passes.registry import for_target
-from lazytpu.runtime import client
 from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.jax_functions import exported
 from lazytpu.runtime.mlir import portable_artifact
 from lazytpu.trace.recorder import Recorder, Trace
 from lazytpu.trace.trie import CutPlan, State
@@ -195,7 +195,7 @@ def _module(name: str, recorded: _Recorded, operands: Sequence[Any]) -> Callable
     with module.context:
         artifact = portable_artifact(module)
     shapes = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in operands]
-    return client.exported(name, artifact, shapes, recorded.results)
+    return exported(name, artifact, shapes, recorded.results)
 
 
 def _settle(module: ModuleOp, packs: Sequence[np.ndarray[Any, Any]]) -> None:

@@ -6,7 +6,6 @@ names from here. Nothing here changes jax's configuration, so a script may use j
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import numpy as np
-from jax._src import compiler, core, hardware_utils, xla_bridge
+from jax._src import cloud_tpu_init, compiler, core, hardware_utils, xla_bridge
 from jax._src.interpreters import mlir as jax_mlir
 from jax._src.interpreters import partial_eval
 from jax._src.lib import _jax, lapack, xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax.sharding import SingleDeviceSharding
 
 from lazytpu.options import options
+from lazytpu.runtime import chips
 from lazytpu.runtime.errors import LoadError, compile_error, run_error
 from lazytpu.runtime.platforms import jax_platforms, missing_platform
 from lazytpu.runtime.processor import without_half_arithmetic
@@ -48,18 +48,30 @@ def client() -> Any:
     unset, it is the one jax itself would use: a TPU or GPU if jax has one, else the CPU.
 
     Raises:
-        PlatformError: that platform is not on this machine.
+        PlatformError: that platform is not on this machine, or cannot be used by this process alone.
     """
     if AIM:
         return AIM[0].client
     if JOINED:
         return JOINED[0]
+    if seeks_tpu():
+        chips.alone()
     name = options.platform
     try:
         with _no_search_for_tpus(name), without_half_arithmetic():
             return xla_bridge.get_backend(name)
     except RuntimeError as error:
         raise missing_platform(name, error) from error
+
+
+def seeks_tpu() -> bool:
+    """Whether the client is a TPU's, or would be one if there were one already."""
+    return not AIM and (options.platform or jax_platforms().partition(",")[0]) == "tpu"
+
+
+def is_there() -> bool:
+    """Whether there is a client already."""
+    return client.cache_info().currsize > 0
 
 
 @contextmanager
@@ -101,6 +113,18 @@ AIM: list[Any] = []  # the devices of a topology that is not there: see `lazytpu
 distributed_client = _jax.get_distributed_runtime_client
 gloo_collectives = _jax.make_gloo_tcp_collectives
 make_cpu_client = xla_client.make_cpu_client
+
+
+def make_tpu_client(connection: Any) -> Any:
+    """The client of a process that is one of several, each with one chip: libtpu must have been told which
+    (`lazytpu.runtime.chips`). `connection` is a `distributed_client`. Waits for the other processes."""
+    if not _jax.pjrt_plugin_loaded("tpu"):
+        xla_client.load_pjrt_plugin_dynamically("tpu", cloud_tpu_init.get_tpu_library_path() or "libtpu.so")
+    if not _jax.pjrt_plugin_initialized("tpu"):
+        _jax.initialize_pjrt_plugin("tpu")
+    return xla_client.make_c_api_client("tpu", xla_bridge._options_from_jax_configs("tpu"), connection)
+
+
 JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`
 
 
@@ -387,16 +411,3 @@ def without_dead_code(closed: Any) -> Any:
 def trace_of(tracer: Any) -> Any:
     """The trace that a tracer belongs to: as long as it lives, some tracer of it does."""
     return tracer._trace
-
-
-def exported(name: str, module: bytes, operands: Sequence[Any], results: Sequence[Any]) -> Any:
-    """A function that calls a StableHLO module, given as a portable artifact with a public `@main`, from any traced jax
-    function. `operands` and `results` are their `jax.ShapeDtypeStruct`s."""
-    like = jax.export.export(
-        jax.jit(lambda *arrays: tuple([jax.numpy.zeros(r.shape, r.dtype) for r in results]), keep_unused=True),
-        platforms=(raw_platform(),),
-    )(*operands)
-    replaced = dataclasses.replace(
-        like, fun_name=name, mlir_module_serialized=module, module_kept_var_idx=tuple(range(len(operands)))
-    )
-    return replaced.call

@@ -1,7 +1,8 @@
-"""JAX functions as MLIR modules."""
+"""JAX functions as MLIR modules, and modules as JAX functions."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,3 +30,16 @@ def lower_jax_function(
         module: Any = lowered.compiler_ir("stablehlo")
         drop_locations(module)
         return module_bytecode(module), [(leaf.dtype, tuple(leaf.shape)) for leaf in leaves]
+
+
+def exported(name: str, module: bytes, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """A function that calls a StableHLO module, given as a portable artifact with a public `@main`, from any traced jax
+    function. `operands` and `results` are their `jax.ShapeDtypeStruct`s."""
+    like = jax.export.export(
+        jax.jit(lambda *arrays: tuple([jax.numpy.zeros(r.shape, r.dtype) for r in results]), keep_unused=True),
+        platforms=(raw_platform(),),
+    )(*operands)
+    replaced = dataclasses.replace(
+        like, fun_name=name, mlir_module_serialized=module, module_kept_var_idx=tuple(range(len(operands)))
+    )
+    return replaced.call

@@ -15,6 +15,8 @@ from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
 from lazytpu.runtime import client
+from tests import zygote
+from tests.distributed.ranks import ROOT
 
 
 def _launched(watch: Watch) -> Entry:
@@ -57,6 +59,29 @@ def test_what_begins_in_a_group_that_was_just_broken_is_an_error():
     with pytest.raises(CollectiveError, match="rank 1 is gone"):
         _launched(watch)
     assert len(watch.give_up("group")) == 1
+
+
+ON_A_TPU = """
+from lazytpu.distributed.flight import Flight
+from lazytpu.distributed.watch import Watch
+from lazytpu.runtime import client
+from tests.distributed.test_watch import _launched
+client.platform = lambda: "tpu"
+watch = Watch(Flight(), {"group": 60.0}, str, 0)
+watch.broken("other", "rank 2 is gone")
+entry = _launched(watch)
+watch.broken("other", "rank 2 is gone")
+print("here", flush=True)
+watch.broken("group", "rank 1 is gone")
+print("not here", flush=True)
+"""
+
+
+def test_what_runs_on_a_tpu_ends_with_its_process():
+    done = zygote.run(["-c", ON_A_TPU], cwd=ROOT)
+    assert (done.returncode, done.stdout) == (1, "here\n")
+    assert "group 'group' is broken on rank 0: rank 1 is gone" in done.stderr
+    assert "all_reduce at line cannot be taken back: this process ends" in done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_no_error(

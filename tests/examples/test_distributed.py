@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import zygote
+from tests.compiling import as_flags
 from tests.distributed.ranks import environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs/distributed.md"]
 LINES = {line for page in PAGES for line in re.findall(r"^torchrun .*", page.read_text(), re.MULTILINE)}
 EXAMPLES = {path.name for path in (ROOT / "examples/distributed").glob("*.py")}
+FLAGS = {"XLA_FLAGS": as_flags()}
 SMALL = ["--layers", "1", "--width", "16", "--heads", "2"]
 
 pytestmark = pytest.mark.xdist_group("distributed")  # they use all cores, as those tests do
@@ -46,7 +46,10 @@ def in_ranks(example: str, *more: str, size: int = 2, folder: Path = ROOT) -> di
     own = script[script.index(f"examples/distributed/{example}") + 1 :]
     arguments = [str(ROOT / "examples/distributed" / example), *own]
     port = free_port()
-    ranks = [zygote.Process([*arguments, *more], env=environment(rank, size, port), cwd=folder) for rank in range(size)]
+    ranks = [
+        zygote.Process([*arguments, *more], env=environment(rank, size, port) | FLAGS, cwd=folder)
+        for rank in range(size)
+    ]
     outputs = [rank.communicate(300) for rank in ranks]
     for rank, (_, complaints) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, complaints[-4000:]
@@ -64,16 +67,16 @@ def llama_on_the_cpu(folder: Path, steps: int) -> dict[int, float]:
 
 
 def test_llama_goes_on_after_a_rank_was_killed(tmp_path: Path):
-    """torchrun itself, with tensor parallelism; the losses are those of one process that nobody kills. A third run, of
-    shards of the data, goes on from the last checkpoint."""
+    """torchrun itself, which forks the ranks here and has them run the script by `runpy`, with tensor parallelism; the
+    losses are those of one process that nobody kills. A third run, of shards of the data, goes on from the last
+    checkpoint."""
     arguments = line_of("train_llama.py")
     at = arguments.index("examples/distributed/train_llama.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), *arguments[:at]]
+    command = ["-m", "torch.distributed.run", "--master-port", str(free_port()), *arguments[:at]]
+    command += ["--run-path", "--start-method", "fork"]  # of a process that has imported what they import
     command += ["tests/distributed/killing.py", *arguments[at:]]
     command += [*SMALL, "--steps", "4", "--every", "2", "--checkpoints", str(tmp_path / "out/llama")]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
-    )
+    done = zygote.run(command, cwd=ROOT, env=os.environ | FLAGS, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "rank 1 was killed or crashed" in done.stderr
     assert "damaged" not in done.stderr

@@ -20,6 +20,7 @@ PACKAGE = ROOT / "lazytpu"
 # Each room with the rooms that it may import, from the bottom up.
 MAY_IMPORT = {
     "version": set(),
+    "launcher": set(),
     "readers": set(),
     "native_stack": set(),
     "collection": set(),
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "ports": {"trace"},
     "ir": set(),
     "passes": {"ir"},
-    "runtime": {"options", "readers", "version"},
+    "runtime": {"launcher", "options", "readers", "version"},
     "lowering": {"ir", "runtime"},
     "aten": {"ir", "trace"},
     "inspection": {"ir", "lowering", "options", "passes", "runtime", "version"},
@@ -39,7 +40,7 @@ MAY_IMPORT = {
         "trace",
     },
     # the engine is given to it by `wiring`
-    "frontend": {"collection", "interrupts", "options", "ports", "settings", "trace"},
+    "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace"},
     "dynamo": {"frontend", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
     "wiring": {"distributed", "dynamo", "engine", "frontend", "options"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lazytpu.engine.compiling.progress import say
-from lazytpu.runtime.cache import programs
+from lazytpu.runtime.cache import peers, programs
 from lazytpu.runtime.cache.programs import Obtained
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling import elsewhere
@@ -28,13 +28,16 @@ def obtain(
     Raises CompileError.
     """
     long = seconds >= (BEHIND if behind else LEAST)
-    if long and not store().has(programs.KIND, key) and elsewhere.available(module):
+    missing = long and not store().has(programs.KIND, key) and elsewhere.available(module)
+    if missing and not peers.receive(programs.KIND, key):
         ticket = elsewhere.compile(module, key, name=name)
         handed(ticket)
         try:
             return ticket.result()
         except HelperLost as error:
             say(f"{error}; it is compiled in this process")
+        finally:
+            peers.share(programs.KIND, key)
     return programs.obtain(module, key, name=name)
 
 

@@ -28,6 +28,11 @@ def set_device_index(device: Any, /) -> None:
     device_module.set_device(device)
 
 
+def device_count() -> int:
+    """As many as the launcher has started processes on this machine, each of which drives one; 1 without a launcher."""
+    return device_module.device_count()
+
+
 def get_memory_info(device_index: Any = None, /) -> tuple[int, int]:
     """(free, total) bytes of the device."""
     return memory_stats.mem_get_info(device_index)
@@ -42,7 +47,9 @@ def empty_host_cache() -> None:
     """Nothing to do: host memory is not cached."""
 
 
-_OURS = (synchronize, current_stream, set_stream, set_device_index, get_memory_info, get_device_capability)
+_OURS = (
+    synchronize, current_stream, set_stream, set_device_index, device_count, get_memory_info, get_device_capability
+)  # fmt: skip
 
 
 def install() -> None:

@@ -1,7 +1,7 @@
 """The module `torch.tpu`: what `torch.cuda` offers, for one TPU (or whatever XLA runs on).
 
 Importing it costs nothing: only what needs the engine starts it. One process drives one device, tpu:0; start one
-process per device (torchrun) to use more.
+process per device (torchrun) to use more. Each rank's own is tpu:0, and tpu:LOCAL_RANK is another name of it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.device.generators import TpuGenerator, default_generator
+from lazytpu.frontend.device.indices import index_of, known
 from lazytpu.frontend.device.memory_stats import (
     empty_cache,
     get_per_process_memory_fraction,
@@ -31,6 +32,7 @@ from lazytpu.frontend.device.memory_stats import (
 )
 from lazytpu.frontend.device.streams import TpuEvent as Event
 from lazytpu.frontend.device.streams import TpuStream as Stream
+from lazytpu.launcher import local_size
 from lazytpu.ports import DeviceProperties
 
 __all__ = [
@@ -90,26 +92,6 @@ _initialized = True
 default_generators: tuple[TpuGenerator, ...] = (default_generator,)
 
 
-def index_of(device: Any = None) -> int:
-    """The index that a device argument (None, an index, "tpu:0", a torch.device) means: 0, the only one.
-
-    Raises RuntimeError for another index, ValueError for another kind of device.
-    """
-    if device is None:
-        return 0
-    if not isinstance(device, int):
-        device = torch.device(device)
-        if device.type != "tpu":
-            raise ValueError(f"Expected a tpu device, but got: {device}")
-        device = device.index or 0
-    if device > 0:
-        raise RuntimeError(
-            f"invalid device tpu:{device}: this process drives one device, tpu:0. "
-            "Start one process per device (torchrun) to use more."
-        )
-    return 0
-
-
 # The device
 
 
@@ -139,23 +121,23 @@ def _is_in_bad_fork() -> bool:
 
 
 def device_count() -> int:
-    """1."""
-    return 1
+    """As many as the launcher has started processes on this machine, each of which drives one; 1 without a launcher."""
+    return local_size() or 1
 
 
 def current_device() -> int:
-    """0."""
+    """0: what this process's tensors name their device by, whatever its rank."""
     return 0
 
 
 def set_device(device: Any) -> None:
-    """Check that `device` is the one device there is."""
+    """Check that `device` is the device of this process: tpu:0, or tpu:LOCAL_RANK."""
     index_of(device)
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
     """Name, platform and memory of the device; starts the engine."""
-    index_of(device)
+    known(device)
     return activation.device().properties()
 
 
@@ -167,7 +149,7 @@ def get_device_name(device: Any = None) -> str:
 def get_device_capability(device: Any = None) -> dict[str, Any]:
     """The result of `torch.accelerator.get_device_capability`: the dtypes that tensors of the device may have, under
     "supported_dtypes". There is no hardware version, unlike in `torch.cuda`; starts the engine."""
-    index_of(device)
+    known(device)
     return {"supported_dtypes": activation.device().dtypes()}
 
 
@@ -275,13 +257,13 @@ def initial_seed() -> int:
 
 def get_rng_state(device: Any = "tpu") -> torch.Tensor:
     """The default generator's (seed, offset) as 16 bytes on the CPU. Needs no device, waits for nothing."""
-    index_of(device)
+    known(device)
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = "tpu") -> None:
     """Continue from a state that `get_rng_state` returned."""
-    index_of(device)
+    known(device)
     default_generator.set_state(new_state)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.ops import attention_of_shards
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import attention_by_device, is_transformed
 
@@ -51,7 +52,10 @@ def scaled_dot_product_attention(
     """aten::scaled_dot_product_attention; a mask of bools is passed to the op as it is."""
     if attn_mask is None or _masks(attn_mask, query, key):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        if choice == OVERRIDEABLE:
+        if choice == OVERRIDEABLE and attention_of_shards.is_sharded(query):
+            if attn_mask is None and not dropout_p and query.shape[1] == key.shape[1]:
+                return attention_of_shards.attend(query, key, value, is_causal, scale)
+        elif choice == OVERRIDEABLE:
             if attn_mask is not None and is_causal:  # the CPU's fused kernel applies both
                 attn_mask, is_causal = _with_causal(attn_mask, query, key), False
             return _fused(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)[0]

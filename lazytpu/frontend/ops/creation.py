@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from lazytpu.frontend.device import indices
 from lazytpu.frontend.recording import tensors
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.storage import unwritten
@@ -15,15 +16,9 @@ from lazytpu.trace.value import row_major
 
 
 def check_device(device: torch.device | None) -> None:
-    """One process drives one device: tpu:0.
-
-    Raises RuntimeError for another index, as torch does for a device that is not there.
-    """
+    """Raise RuntimeError for a "tpu" that is not the device of this process."""
     if device is not None and device.type == "tpu" and device.index not in (None, 0):
-        raise RuntimeError(
-            f"invalid device {device}: this process drives one device, tpu:0. "
-            "Start one process per device (torchrun) to use more."
-        )
+        indices.check(device.index)
 
 
 class OtherDevice(Exception):

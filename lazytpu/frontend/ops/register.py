@@ -13,6 +13,7 @@ from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device import streams
 from lazytpu.frontend.ops import (
     attention,
+    attention_of_shards,
     copies,
     counting,
     creation,
@@ -69,6 +70,7 @@ def register_kernels() -> None:
         **register_sparse(fallback, aten),
         **ctc.KERNELS,
         **strided.KERNELS,
+        **attention_of_shards.KERNELS,
         **streams.KERNELS,
     }
     for name, function in by_hand.items():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.runtime import client, host_functions
+from lazytpu.runtime.cache import peers
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.cache.foreseen import Foreseen, command, spare_core
 from lazytpu.runtime.cache.store import store
@@ -95,7 +96,7 @@ def _remove_names(function: func.FuncOp) -> None:
 
 def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 0) -> Obtained:
     """The program of a module whose `program_key` is `key`: from disk, or compiled and stored. When another process is
-    compiling it, that one is waited for.
+    compiling it, on this machine or in this job, that one is waited for.
 
     Raises:
         CompileError: XLA refused the module.
@@ -106,8 +107,13 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
         with store().locked(KIND, key, {"name": name}):
             # Again, since the process that had the lock has it compiled by now.
             program = load(key, name=name, device=device) if store().has(KIND, key) else None
+            if program is None and peers.receive(KIND, key):
+                program = load(key, name=name, device=device)
             if program is None:
-                return _compile(module, key, name, device)
+                try:
+                    return _compile(module, key, name, device)
+                finally:
+                    peers.share(KIND, key)
     return Obtained(program, False, 1e3 * (time.perf_counter() - start))
 
 

@@ -1,0 +1,41 @@
+"""A TPU that is not there: libtpu's client is one of the CPU, and says what it was asked for. `fake_tpu.py SCRIPT`."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from typing import Any
+
+from jax._src.lib import _jax, xla_client
+
+LOADED: list[str] = []
+
+
+def load(name: str, path: str) -> None:
+    """Load libtpu: from here on it has read its variables."""
+    LOADED.append(name)
+    print("loaded", name, json.dumps({each: value for each, value in os.environ.items() if "TPU_" in each}))
+
+
+def make_client(name: str, options: Any, connection: Any) -> Any:
+    """The client, which finds the other processes by libtpu's own variables."""
+    assert LOADED == [name] == ["tpu"]
+    processes = os.environ["TPU_PROCESS_ADDRESSES"].split(",")
+    return xla_client.make_cpu_client(
+        asynchronous=True,
+        distributed_client=connection,
+        node_id=int(os.environ["CLOUD_TPU_TASK_ID"]),
+        num_nodes=len(processes),
+        collectives=_jax.make_gloo_tcp_collectives(connection, "127.0.0.1", None),
+    )
+
+
+real = _jax.pjrt_plugin_loaded, _jax.pjrt_plugin_initialized
+_jax.pjrt_plugin_loaded = lambda name: name in LOADED or real[0](name)
+_jax.pjrt_plugin_initialized = lambda name: name in LOADED or real[1](name)
+xla_client.load_pjrt_plugin_dynamically = load
+xla_client.make_c_api_client = make_client
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
