@@ -44,7 +44,9 @@ class Watch:
         self._dumped: set[str] = set()
         self._settling = threading.Lock()
         self._busy = threading.Event()
-        threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True).start()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="lazytpu watchdog", daemon=True)
+        self._thread.start()
 
     def begin(self, entry: Entry) -> bool:
         """A collective is about to be launched. Returns whether it is the first of these members.
@@ -120,6 +122,13 @@ class Watch:
             time.sleep(0.02)
         return reason
 
+    def close(self, end: float) -> bool:
+        """Stop to look, and wait for that until `end` (time.monotonic()). Returns whether the thread has stopped."""
+        self._closed.set()
+        self._busy.set()
+        self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        return not self._thread.is_alive()
+
     def dump(self, group: str, text: str) -> None:
         """Write the report, once for a group: to standard error, and into the folder `lazytpu.options.dump`."""
         if group in self._dumped:
@@ -139,7 +148,8 @@ class Watch:
         while True:
             self._busy.wait()
             self._busy.clear()  # before it looks: what is launched meanwhile sets it again
-            time.sleep(TICK)
+            if self._closed.wait(TICK):
+                return
             for entry in self._flying():
                 if _is_done(entry):
                     self._settle(entry)

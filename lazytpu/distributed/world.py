@@ -30,7 +30,7 @@ from lazytpu.frontend.recording.lines import call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
 from lazytpu.runtime import chips, multiprocess
-from lazytpu.runtime.errors import EXPLANATIONS
+from lazytpu.runtime.errors import EXPLANATIONS, RunError
 from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
@@ -52,9 +52,11 @@ class World(Agreement):
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
         self._wanted: dict[str, int] = {}
         self._asked = threading.Event()
+        self._closed = threading.Event()
         self.control = Control(host, port, rank, token, self)
         self.watch.control = self.control
-        threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True).start()
+        self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
+        self._peers.start()
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         """As `Agreement` says; the calls of each group in one message."""
@@ -125,7 +127,8 @@ class World(Agreement):
         while True:
             self._asked.wait()
             seen = [(each, each.state) for each in _pending()]
-            time.sleep(STANDSTILL)
+            if self._closed.wait(STANDSTILL):
+                return
             for group, number in list(self._wanted.items()):
                 if self._compared[group] > number:
                     self._wanted.pop(group, None)
@@ -134,6 +137,14 @@ class World(Agreement):
             for each, state in seen:
                 if self._wanted:
                     self._cut(each, state)
+
+    def close(self, end: float) -> bool:
+        """At the end of the process: stop the threads that wait for XLA, and wait for that until `end`
+        (time.monotonic()). Returns whether they have stopped."""
+        self._closed.set()
+        self._asked.set()
+        self._peers.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        return self.watch.close(end) and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
         """Cut a recorder that is still at `state`."""
@@ -226,19 +237,22 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         multiprocess.join(place, engine.forget_programs)
     programs.install(PrefixStore(f"{key}/programs", store))
     engine.cutter.agreement = joined
+    engine.closing.insert(0, joined.close)  # first: the thread that serves others may launch something
     EXPLANATIONS.append(joined.watch.explain)
     WORLD = joined
-    atexit.register(_leave, os.getpid())
+    atexit.register(_leave, os.getpid(), engine)
     return joined
 
 
-def _leave(process: int) -> None:
-    """At the end of the process: others may wait for what is recorded here. After an error nothing is launched, and the
-    others are told of a crash. If the launch fails, the exit status says so."""
+def _leave(process: int, engine: Engine) -> None:
+    """At the end of the process: others may wait for what is recorded or runs here. After an error nothing is launched,
+    and the others are told of a crash. If something fails, or has and nobody has seen it, the exit status says so."""
     if WORLD is None or os.getpid() != process or hasattr(sys, "last_type"):
         return
     try:
         flush()
+        engine.inflight.settle()
+        engine.inflight.raise_first([each for each in engine.inflight.errors if isinstance(each.error, RunError)])
         WORLD.control.close()
     except Exception:  # noqa: BLE001  (an error of a function at exit would leave the status 0)
         traceback.print_exc()

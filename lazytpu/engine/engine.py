@@ -40,6 +40,7 @@ from lazytpu.trace.value import Layout
 
 class Engine(EnginePort):
     """Turns traces into results, on one device: `cutter` runs traces, `transfers` moves data, `meaning` knows ops.
+    `closing` is called at the end of the process, in this order.
 
     Methods without a docstring are described in `EnginePort`.
     """
@@ -69,7 +70,8 @@ class Engine(EnginePort):
         self._device = Device(self.memory, lambda: self.metrics.device_ms)
         MEMORY.limit, MEMORY.available = limit(), available
         ahead = programs.foresee()
-        close_at_exit([self.inflight.close, self.background.close, *([] if ahead is None else [ahead.close])])
+        self.closing = [self.inflight.close, self.background.close, *([] if ahead is None else [ahead.close])]
+        close_at_exit(self.closing)
         if ahead is not None:
             ahead.begin()
 
