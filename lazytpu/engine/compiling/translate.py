@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
@@ -78,10 +77,10 @@ def translate(
     """
     try:
         imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
-    except ImportFailure as error:
+    except Exception as error:
         if bucket is None:
             raise
-        raise OneSize(str(error)) from error  # as where a table is smaller than the bound
+        raise OneSize(f"at its bound, {error}") from error  # as where a table is smaller than that
     packs = len(imported.packer.packs)
     padding = None if bucket is None else pad(imported.module, bucket, live, bounds_check, packs)
     before = print_module(imported.module) if options.dump else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
@@ -54,29 +54,41 @@ class Varying:
 
 
 def fit(samples: Sequence[np.ndarray], are_sizes: np.ndarray) -> Varying | None:
-    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
+    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
+
+    The symbols are the first sizes of the trace that are no forms of those before them, or the smallest ones, whichever
+    are fewer: of a batch that comes flat, as n*m rows, it is n and m that vary."""
     table = np.stack(samples)
     differs = (table != table[0]).any(axis=0)
+    sizes, others = (np.flatnonzero(differs & (are_sizes == which)) for which in (True, False))
+    smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
+    orders = [sizes] if (smallest == sizes).all() else [sizes, smallest]
+    found = [made for order in orders if (made := _fit(table, ~differs, order, others)) is not None]
+    return min(found, key=lambda made: len(made.symbols), default=None)
+
+
+def _fit(table: np.ndarray, constant: np.ndarray, sizes: np.ndarray, others: np.ndarray) -> Varying | None:
+    """The same with symbols that are found in the order of the positions `sizes`."""
     symbols: dict[str, int] = {}
     columns: dict[str, np.ndarray] = {}
     known: dict[tuple[int, ...], Form] = {}
     found: dict[Form, list[int]] = {}
-    for only_sizes in (True, False):  # sizes say what the symbols are
-        for position in np.flatnonzero(differs & (are_sizes == only_sizes)).tolist():
+    for positions, are_sizes in ((sizes, True), (others, False)):  # sizes say what the symbols are
+        for position in positions.tolist():
             column = table[:, position]
             key = tuple(column.tolist())
             size = known.get(key)
             if size is None:
-                size = _form(column, columns, only_sizes)
+                size = _form(column, columns, are_sizes)
             if size is None:
-                if not only_sizes or len(symbols) == len(NAMES) or column.min() < LEAST:
+                if not are_sizes or len(symbols) == len(NAMES) or column.min() < LEAST:
                     return None
                 name = NAMES[len(symbols)]
                 symbols[name], columns[name], size = position, column, symbol(name)
             known[key] = size
             found.setdefault(size, []).append(position)
     varying = {size: np.array(positions) for size, positions in found.items()}
-    return Varying(table[-1], symbols, varying, ~differs)
+    return Varying(table[-1], symbols, varying, constant)
 
 
 def _form(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Form | None:
@@ -101,6 +113,10 @@ def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: 
         product = columns[one][0] * columns[other][0]
         if column[0] % product == 0:
             yield symbol(one) * symbol(other) * int(column[0] // product)
+    for one, other in combinations(columns, 2):
+        yield symbol(one) + symbol(other)
+        yield symbol(one) - symbol(other)
+        yield symbol(other) - symbol(one)
     # Two samples fit an affine form of any size by chance.
     if samples > 2 or not is_size:
         yield from _affine(column, columns)

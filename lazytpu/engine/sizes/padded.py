@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
-from lazytpu.aten.errors import ImportFailure
 from lazytpu.aten.importer import import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
@@ -24,7 +23,7 @@ def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bo
     try:
         annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
         sized = pad_sizes(module)
-    except (Refused, ImportFailure) as error:
+    except Refused as error:
         raise OneSize(str(error)) from error
     assert sized is not None
     sized = widen(module, sized, bound)
@@ -51,9 +50,9 @@ def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool) -> Notes:
                 continue
             try:
                 modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
-            except ImportFailure:
+            except Exception as error:  # noqa: BLE001  (whatever torch raises where an op cannot have these sizes)
                 if sizes is samples[-1]:
-                    raise
+                    raise OneSize(f"at {sizes}, {error}") from error
                 continue
             at.append(sizes)
         notes[key] = notes_of(modules, at)

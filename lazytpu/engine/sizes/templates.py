@@ -103,18 +103,21 @@ class Template:
     def sizes_of(self, integers: np.ndarray) -> dict[str, int] | None:
         """The sizes of a trace with these integers, which may teach the template its forms; None for the first of its
         kind."""
-        sizes = None if self.varying is None else self.varying.solved(integers)
-        if sizes is not None or any((sample == integers).all() for sample in self.samples):
+        varying = self.varying
+        sizes = None if varying is None else varying.solved(integers)
+        # What two samples show as two symbols may be one and a form of it, such as half: a third one tells.
+        settled = varying is not None and (len(varying.symbols) == 1 or len(self.samples) == SAMPLES)
+        if (sizes is not None and settled) or any((sample == integers).all() for sample in self.samples):
             return sizes
         self.samples = [*self.samples, integers][-SAMPLES:]
-        varying = fit(self.samples, self.are_sizes)
-        if varying is None:  # not a form yet: what came first may be another kind
-            varying = fit(self.samples[-2:], self.are_sizes)
-        if varying is not None:
-            self.varying = varying
-            self.notes.clear()
-            return varying.solved(integers)
-        return None
+        found = fit(self.samples, self.are_sizes)
+        if found is None and sizes is None:  # not a form yet: what came first may be another kind
+            found = fit(self.samples[-2:], self.are_sizes)
+        if found is None or (sizes is not None and varying is not None and len(found.symbols) >= len(varying.symbols)):
+            return sizes
+        self.varying = found
+        self.notes.clear()
+        return found.solved(integers)
 
     def bucket(self, sizes: Mapping[str, int], state: State) -> Bucket | None:
         """The bucket of these sizes; None where one is too small."""
