@@ -8,9 +8,9 @@ of its size, whose random numbers it must have.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,7 +26,7 @@ from lazytpu.engine.recompiles.explanation import Made
 from lazytpu.runtime import padded
 from lazytpu.runtime.cache import programs
 from tools.conformance.checks import CHECKS, gradients
-from tools.conformance.compare import UNINITIALISED, Mismatch
+from tools.conformance.compare import GRADIENTS, UNINITIALISED, Mismatch
 from tools.conformance.entries import Entry
 from tools.conformance.rows import Row
 from tools.conformance.samples import Call, call_of, describe, tensors, tree_map
@@ -158,8 +158,7 @@ def _outcome(scaled: Scaled, name: str) -> Exception | None:
     refused: list[str] = []
     try:
         for trial in scaled.trials:
-            with lazytpu.options(buckets=(scaled.bound, 2 * scaled.bound)):
-                made = _check(trial, name)
+            made = _check(trial, name, scaled.bound)
             notes = [note for program in made for note in program.notes]
             refused += [note.removeprefix(REFUSED) for note in notes if note.startswith(REFUSED)]
     except Exception as error:  # noqa: BLE001
@@ -169,28 +168,27 @@ def _outcome(scaled: Scaled, name: str) -> Exception | None:
     return None
 
 
-def _check(trial: Trial, name: str) -> list[Made]:
-    """Compare with the CPU; random values with those of the program of this size. Returns the programs that were
-    made."""
+def _check(trial: Trial, name: str, bound: int) -> list[Made]:
+    """Compare with the CPU; what is random, or differs from the CPU at this size alone too, with the program of this
+    size. Returns the programs that were made."""
     lazytpu.sync()
     before = len(lazytpu.explain())
-    if trial.values:
-        check = CHECKS[name](trial)
-        next(check, None)
-        lazytpu.sync()
-        next(check, None)
-        return list(lazytpu.explain()[before:])
-    got = _computed(trial, name)
-    made = list(lazytpu.explain()[before:])
+    with lazytpu.options(buckets=(bound, 2 * bound)):
+        if trial.values:
+            check = CHECKS[name](trial)
+            next(check, None)
+            lazytpu.sync()
+            made = list(lazytpu.explain()[before:])
+            with contextlib.suppress(Mismatch):
+                next(check, None)
+                return made
+        got = _computed(trial, name)
+        made = list(lazytpu.explain()[before:])
     with lazytpu.mode("strict"):  # which has no program for many sizes, and the same random numbers
         want = _computed(trial, name)
-    if trial.entry.info.name in UNINITIALISED:
-        return made
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
-        try:
-            torch.testing.assert_close(g, w, equal_nan=True)
-        except AssertionError as error:
-            raise Mismatch(f"{name} {i}: not the random numbers of this size: {error}") from None
+        trial.same.values = trial.entry.info.name not in UNINITIALISED
+        trial.same(g.to(trial.device), w, f"{name} {i}, unlike in the program of this size", scale=GRADIENTS)
     return made
 
 

@@ -13,6 +13,7 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
+from lazytpu.engine.sizes.skeletons import COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 
 NAMES = ("n", "m", "k")
@@ -53,41 +54,42 @@ class Varying:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
 
 
-def fit(samples: Sequence[np.ndarray], are_sizes: np.ndarray) -> Varying | None:
+def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
     """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
 
-    The symbols are the first sizes of the trace that are no forms of those before them, or the smallest ones, whichever
-    are fewer: of a batch that comes flat, as n*m rows, it is n and m that vary."""
+    The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
+    smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
+    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2."""
     table = np.stack(samples)
     differs = (table != table[0]).any(axis=0)
-    sizes, others = (np.flatnonzero(differs & (are_sizes == which)) for which in (True, False))
+    counts, sizes, others = (np.flatnonzero(differs & (kinds == kind)) for kind in (COUNT, SIZE, OTHER))
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
-    orders = [sizes] if (smallest == sizes).all() else [sizes, smallest]
-    found = [made for order in orders if (made := _fit(table, ~differs, order, others)) is not None]
-    return min(found, key=lambda made: len(made.symbols), default=None)
+    orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
+    found = [made for order in orders if (made := _fit(table, ~differs, counts, order, others)) is not None]
+    return min(found, key=lambda made: (len(made.symbols), sum(len(str(size)) for size in made.varying)), default=None)
 
 
-def _fit(table: np.ndarray, constant: np.ndarray, sizes: np.ndarray, others: np.ndarray) -> Varying | None:
-    """The same with symbols that are found in the order of the positions `sizes`."""
+def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Varying | None:
+    """The same with symbols in the order of these positions: those of counts, of sizes, and of other integers."""
     symbols: dict[str, int] = {}
     columns: dict[str, np.ndarray] = {}
     known: dict[tuple[int, ...], Form] = {}
     found: dict[Form, list[int]] = {}
-    for positions, are_sizes in ((sizes, True), (others, False)):  # sizes say what the symbols are
-        for position in positions.tolist():
+    for kind, each in zip((COUNT, SIZE, OTHER), positions, strict=True):
+        for position in each.tolist():
             column = table[:, position]
             key = tuple(column.tolist())
             size = known.get(key)
+            if size is None and kind != COUNT:
+                size = _form(column, columns, kind == SIZE)
             if size is None:
-                size = _form(column, columns, are_sizes)
-            if size is None:
-                if not are_sizes or len(symbols) == len(NAMES) or column.min() < LEAST:
+                if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LEAST:
                     return None
                 name = NAMES[len(symbols)]
                 symbols[name], columns[name], size = position, column, symbol(name)
             known[key] = size
             found.setdefault(size, []).append(position)
-    varying = {size: np.array(positions) for size, positions in found.items()}
+    varying = {size: np.array(places) for size, places in found.items()}
     return Varying(table[-1], symbols, varying, constant)
 
 
@@ -159,10 +161,8 @@ def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Itera
 def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
     """Quotients of one symbol, as windows and strides make them."""
     for name, sizes in columns.items():
-        for by in (2, 3, 4, 8, 16):
+        for by in (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16):  # three are too few for large ones
             for add in range(-by, by + 1):
                 whole = (symbol(name) + add) // by
                 first = whole.at({name: int(sizes[0])})
                 yield whole + int(column[0] - first)
-                if first and column[0] % first == 0:
-                    yield whole * int(column[0] // first)

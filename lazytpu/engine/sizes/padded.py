@@ -37,23 +37,40 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
 
 
 def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool) -> Notes:
-    """The notes of a template's programs, made from the program at a few sizes. Where torch's op could not be at one of
-    these, such as a slice that ends behind its tensor, the others must do."""
+    """The notes of a template's programs, made from the program at a few sizes; where these show no form, at more."""
     notes = bucket.template.notes
     key = live, bounds_checks
     if key not in notes:
         modules: list[ModuleOp] = []
         at: list[dict[str, int]] = []
-        samples = bucket.samples()
-        for sizes in samples:
-            if sizes in at:
-                continue
+        for number, samples in enumerate((bucket.samples(), bucket.more_samples())):
+            _import_at(bucket, samples, live, bounds_checks, modules, at)
             try:
-                modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
-            except Exception as error:  # noqa: BLE001  (whatever torch raises where an op cannot have these sizes)
-                if sizes is samples[-1]:
-                    raise OneSize(f"at {sizes}, {error}") from error
-                continue
-            at.append(sizes)
-        notes[key] = notes_of(modules, at)
+                notes[key] = notes_of(modules, at)
+                break
+            except Refused:
+                if number:
+                    raise
     return notes[key]
+
+
+def _import_at(
+    bucket: Bucket,
+    samples: Sequence[dict[str, int]],
+    live: tuple[int, ...],
+    bounds_checks: bool,
+    modules: list[ModuleOp],
+    at: list[dict[str, int]],
+) -> None:
+    """Import the program at some sizes. Where torch's op could not be at one of these, such as a slice that ends behind
+    its tensor, the others must do."""
+    for sizes in samples:
+        if sizes in at:
+            continue
+        try:
+            modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
+        except Exception as error:  # noqa: BLE001  (whatever torch raises where an op cannot have these sizes)
+            if sizes is samples[-1]:
+                raise OneSize(f"at {sizes}, {error}") from error
+            continue
+        at.append(sizes)

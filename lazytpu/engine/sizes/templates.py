@@ -24,6 +24,7 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
+MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
 SAMPLES = 6  # samples of one template, the newest
 
 
@@ -65,6 +66,12 @@ class Bucket:
         sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
         return [*sizes, {name: (tried or [high[name]])[-1] for name, tried in below.items()}, high]
 
+    def more_samples(self) -> list[dict[str, int]]:
+        """More of them: a row of sizes of each symbol, with all remainders of usual strides."""
+        high = {name: top for name, (_, top) in self.symbols.items()}
+        rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
+        return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+
     @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
@@ -90,10 +97,10 @@ class Sized:
 
 @dataclass(eq=False)
 class Template:
-    """Traces of one skeleton: the `records` of one of them, the integers of some, and which of these are sizes."""
+    """Traces of one skeleton: the `records` of one of them, the integers of some, and the kinds of these."""
 
     records: list[Record]
-    are_sizes: np.ndarray
+    kinds: np.ndarray
     samples: list[np.ndarray]
     varying: Varying | None = None
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
@@ -110,9 +117,9 @@ class Template:
         if (sizes is not None and settled) or any((sample == integers).all() for sample in self.samples):
             return sizes
         self.samples = [*self.samples, integers][-SAMPLES:]
-        found = fit(self.samples, self.are_sizes)
+        found = fit(self.samples, self.kinds)
         if found is None and sizes is None:  # not a form yet: what came first may be another kind
-            found = fit(self.samples[-2:], self.are_sizes)
+            found = fit(self.samples[-2:], self.kinds)
         if found is None or (sizes is not None and varying is not None and len(found.symbols) >= len(varying.symbols)):
             return sizes
         self.varying = found
@@ -125,7 +132,7 @@ class Template:
         assert varying is not None
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
-            shifts = _shifts(varying, self.are_sizes, name)
+            shifts = _shifts(varying, self.kinds, name)
             low, high = _range(size, max(shifts), min(shifts))
             if not low <= size <= high:
                 return None
@@ -140,13 +147,13 @@ class Template:
         return found
 
 
-def _shifts(varying: Varying, are_sizes: np.ndarray, name: str) -> list[int]:
+def _shifts(varying: Varying, kinds: np.ndarray, name: str) -> list[int]:
     """The numbers b of the sizes n + b: the greatest of these sizes decides the bucket, the least must be a size that
     a symbol stands for."""
     shifts = [0]
     for size, positions in varying.varying.items():
         shift = (size - symbol(name)).number
-        if shift is not None and are_sizes[positions].any():
+        if shift is not None and kinds[positions].any():
             shifts.append(shift)
     return shifts
 
@@ -188,7 +195,7 @@ class Templates:
         if template is None:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
-            self._templates[key] = Template(records, np.array(integers.sizes, dtype=bool), [numbers])
+            self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
             return None
         sizes = template.sizes_of(numbers)
         bucket = None if sizes is None else template.bucket(sizes, state)

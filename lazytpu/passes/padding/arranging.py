@@ -32,7 +32,8 @@ def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequenc
     last = min(_alike(source[::-1], target[::-1]), len(source) - first, len(target) - first)
     before, after = source[first : len(source) - last], target[first : len(target) - last]
     if _total(before) != _total(after):
-        raise Refused(f"a reshape from {' x '.join(map(str, source))} to {' x '.join(map(str, target))} has other elements")
+        texts = [" x ".join(map(str, dims)) for dims in (source, target)]
+        raise Refused(f"a reshape from {texts[0]} to {texts[1]} has another number of elements")
     shape = [dim.size for dim in target]
     outer, inner = prod(shape[:first]), prod(shape[len(shape) - last :])
     long, rows = prod(dim.size for dim in before), prod(dim.size for dim in after)
@@ -42,8 +43,8 @@ def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequenc
     if not outer * long * inner * rows:
         return b.constant(0, dtype_of(value), shape)
     made = b.gather(
-        b.reshape(value, (outer, long, inner)), _places(w, before, after), offset_dims=(0, 2), collapsed_slice_dims=(1,),
-        start_index_map=(1,), index_vector_dim=1, slice_sizes=(outer, 1, inner),
+        b.reshape(value, (outer, long, inner)), _places(w, before, after), start_index_map=(1,), index_vector_dim=1,
+        offset_dims=(0, 2), collapsed_slice_dims=(1,), slice_sizes=(outer, 1, inner),
     )  # fmt: skip
     return made if shape_of(made) == tuple(shape) else b.reshape(made, shape)
 

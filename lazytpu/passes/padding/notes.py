@@ -26,6 +26,9 @@ from lazytpu.passes.padding.walk import Refusal
 Sizes = Mapping[str, int]
 END = ("end",)
 "In the structure of a module, behind the ops of a region."
+STRIDES = (2, 3, 4, 5, 8, 16)
+CERTAIN = 7
+"Samples for a form of three unknowns, which a few would fit by chance."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
 
 
@@ -198,4 +201,19 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
             tried = tried + numbers[0] - tried.at(at[0])
             if [tried.at(sizes) for sizes in at] == list(numbers):
                 return tried
+    return _with_rest(numbers, at) if len(at) >= CERTAIN else None
+
+
+def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
+    """A sum of a symbol and of a quotient of it, each some times: what a stride leaves over."""
+    for name in at[0]:
+        for by in STRIDES:
+            for rest in range(by):
+                whole = (symbol(name) + rest) // by
+                matrix = np.array([[1, sizes[name], whole.at(sizes)] for sizes in at], float)
+                solved, *_ = np.linalg.lstsq(matrix, np.array(numbers, float))
+                number, some, wholes = np.round(solved).astype(int).tolist()
+                tried = symbol(name) * some + whole * wholes + number
+                if [tried.at(sizes) for sizes in at] == list(numbers):
+                    return tried
     return None

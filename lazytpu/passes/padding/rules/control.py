@@ -35,7 +35,9 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     invariants = [w.of(x) for x in op.entering[op.count :]]
     masks = w.shared.masks
     for _ in range(ATTEMPTS):
-        yielded = w.inside(op.clone().regions[1].block, [*carried, *invariants])
+        copy = op.clone()
+        yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
+        copy.erase()  # or it would use the operands for good
         ends = [[dim.settled for dim in y.dims] for y in yielded]
         after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:

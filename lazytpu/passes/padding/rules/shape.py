@@ -33,8 +33,7 @@ def _uniform(value: Padded) -> bool:
 
 
 def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """The factors of the dimensions in the same order, in other groups. Where one with padding is cut, the true elements
-    are moved."""
+    """The factors of the dimensions in the same order, in other groups. Where padding is cut, elements are moved."""
     operand, shape = w.of(op.operands[0]), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
     if _uniform(operand) and operand.dims:
