@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i1
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, Range, form, symbol
@@ -70,6 +70,10 @@ class _Read:
                 others.append((name, len(numbers)))
             elif isinstance(op, ConstantOp) and name == "value":
                 others.append(self._constant(op))
+            elif isinstance(prop, DictionaryAttr):
+                numbers = list[int]()
+                others.append((name, _parameters(prop, numbers)))
+                self.add(op, name, numbers)
             else:
                 others.append((name, str(prop)))
         types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
@@ -92,6 +96,18 @@ class _Read:
             return repr(number)
         self.add(op, "value", (int(number),))
         return "value"
+
+
+def _parameters(value: Attribute, numbers: list[int]) -> Any:
+    """The parameters of a template, with the integers in them added to `numbers`."""
+    if isinstance(value, DictionaryAttr):
+        return tuple([(name, _parameters(each, numbers)) for name, each in value.data.items()])
+    if isinstance(value, ArrayAttr):
+        return tuple([_parameters(each, numbers) for each in cast("ArrayAttr[Attribute]", value)])
+    if isinstance(value, IntegerAttr) and value.type != i1:
+        numbers.append(value.value.data)
+        return int
+    return str(value)
 
 
 def _read(module: ModuleOp) -> _Read:

@@ -20,8 +20,8 @@ def flat(b: Builder, x: Any, n: int) -> Any:
 
 
 BUILDS: dict[str, tuple[Callable[..., Any], list[str], Mapping[str, Range]]] = {
-    "to other rows": (lambda b, x, n: b.reshape(x, (n, 4)), ["f32[4,n]"], N),
-    "to other rows of rows": (lambda b, x, n: b.reshape(x, (2, n, 4, 3)), ["f32[2,4,n,3]"], N),
+    "to other rows": (lambda b, x, n: b.reshape(x, (n, 7)), ["f32[7,n]"], N),
+    "to other rows of rows": (lambda b, x, n: b.reshape(x, (2, n, 7, 3)), ["f32[2,7,n,3]"], N),
     "from flat": (lambda b, x, n: b.reshape(b.add(flat(b, x, n), flat(b, x, n)), (n, 3)), ["f32[3,n]"], N),
     "two sizes change places": (lambda b, x, n, m: b.reshape(x, (m, n)), ["f32[n,m]"], TWO),
     "two sizes between others": (lambda b, x, n, m: b.reshape(x, (2, m, n, 3)), ["f32[2,n,m,3]"], TWO),
