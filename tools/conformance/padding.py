@@ -173,7 +173,8 @@ def _check(trial: Trial, name: str, bound: int) -> list[Made]:
     size. Returns the programs that were made."""
     lazytpu.sync()
     before = len(lazytpu.explain())
-    with lazytpu.options(buckets=(bound, 2 * bound)):
+    below = bound // ROOM - 1  # so that a program is for no size that is smaller than the first one
+    with lazytpu.options(buckets=tuple([b for b in (below, bound, 2 * bound) if b > 1])):
         if trial.values:
             check = CHECKS[name](trial)
             next(check, None)

@@ -42,6 +42,7 @@ def rearranged(w: Masks, value: SSAValue, source: Sequence[Dim], target: Sequenc
     b = w.builder
     if not outer * long * inner * rows:
         return b.constant(0, dtype_of(value), shape)
+    w.shared.moves += 1
     made = b.gather(
         b.reshape(value, (outer, long, inner)), _places(w, before, after), start_index_map=(1,), index_vector_dim=1,
         offset_dims=(0, 2), collapsed_slice_dims=(1,), slice_sizes=(outer, 1, inner),

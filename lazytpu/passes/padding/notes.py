@@ -193,15 +193,16 @@ def _place(read: _Read, index: int) -> tuple[Operation, str]:
 
 
 def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol. None if
-    there is none."""
+    """The form that is these numbers at these sizes: a polynomial of at most degree 3, or a quotient of one symbol.
+    None if there is none."""
     if len(set(numbers)) == 1:
         return form(numbers[0])
     names = list(at[0])
     affine = [form(1), *map(symbol, names)]
     mixed = [symbol(x) * symbol(y) for x, y in combinations(names, 2)]
     squares = [symbol(x) * symbol(x) for x in names]
-    for basis in (affine, affine + mixed, affine + mixed + squares):
+    cubes = [symbol(x) * symbol(x) * symbol(x) for x in names]
+    for basis in (affine, affine + mixed, affine + mixed + squares, affine + mixed + squares + cubes):
         if len(at) <= len(basis):
             break
         matrix = np.array([[term.at(sizes) for term in basis] for sizes in at], float)

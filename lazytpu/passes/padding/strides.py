@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from lazytpu.ir.forms import Form, form
+from lazytpu.ir.forms import Form
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.padding.dims import Dim
 from lazytpu.passes.padding.masks import Masks
@@ -17,8 +17,10 @@ def every(w: Masks, value: SSAValue, along: int, start: Form, step: Form, size: 
     return _taken(w, value, along, places)
 
 
-def spread(w: Masks, value: SSAValue, along: int, dim: Dim, low: Form, step: Form, size: int, fill: SSAValue) -> SSAValue:
-    """`size` elements in which those of a dimension are `step` apart, the first at `low`; the others are `fill`, 0-d."""
+def spread(
+    w: Masks, value: SSAValue, along: int, dim: Dim, low: Form, step: Form, size: int, fill: SSAValue
+) -> SSAValue:
+    """`size` elements, among which those of a dimension are `step` apart from `low` on; the others are `fill`, 0-d."""
     b, zero = w.builder, w.builder.constant(0, "i32", (size,))
     place = b.sub(b.iota("i32", (size,), 0), _row(w, low, size))
     step_row = _row(w, step, size)
@@ -31,10 +33,8 @@ def spread(w: Masks, value: SSAValue, along: int, dim: Dim, low: Form, step: For
 
 
 def _row(w: Masks, number: Form, size: int) -> SSAValue:
-    known = form(number).number
-    return w.builder.constant(known, "i32", (size,)) if known is not None else w.builder.broadcast_in_dim(
-        w.number(number), (size,), ()
-    )
+    b, known = w.builder, number.number
+    return b.broadcast_in_dim(w.number(number), (size,), ()) if known is None else b.constant(known, "i32", (size,))
 
 
 def _taken(w: Masks, value: SSAValue, along: int, places: SSAValue) -> SSAValue:

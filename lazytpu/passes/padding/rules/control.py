@@ -33,7 +33,7 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, ops.WhileOp)
     carried = [Padded(w.dims(x)) for x in op.entering[: op.count]]
     invariants = [w.of(x) for x in op.entering[op.count :]]
-    masks = w.shared.masks
+    masks, moves = w.shared.masks, w.shared.moves
     for _ in range(ATTEMPTS):
         copy = op.clone()
         yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
@@ -45,7 +45,7 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         carried = after
     else:
         raise Refused("the padding of what a loop carries does not settle")
-    w.shared.masks = masks  # those of the copies are gone
+    w.shared.masks, w.shared.moves = masks, moves  # those of the copies are gone
     for region in op.regions:
         w.inside(region.block, [*carried, *invariants])
     w.enter_pack(op)

@@ -58,8 +58,11 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
+Forms = Sequence[Form]
+
+
 def _slice_of_steps(
-    w: Walk, op: shape.SliceOp, stepped: Sequence[int], first: Sequence[Form], last: Sequence[Form], steps: Sequence[Form]
+    w: Walk, op: shape.SliceOp, stepped: Sequence[int], first: Forms, last: Forms, steps: Forms
 ) -> None:
     """A slice whose steps along one dimension are a size, such as a diagonal; all others are whole. How many elements
     there are is what the op is annotated with."""
@@ -119,9 +122,7 @@ def _is_spread(dim: Dim, step: Form) -> bool:
     return step != form(1) and (step.number is None or dim.padded)
 
 
-def _spread(
-    w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Sequence[Form], last: Sequence[Form], steps: Sequence[Form]
-) -> None:
+def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last: Forms, steps: Forms) -> None:
     """Padding between the elements of a dimension; none of the others is padded."""
     (along, *more), operand, out = spaced, w.of(op.operand), w.result_dims(op)
     others = [i for i in range(len(steps)) if i != along]

@@ -46,7 +46,7 @@ BATCHED: Mapping[str, tuple[int, ...]] = {
 transform are as many as it has lengths."""
 WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
 "Templates of windows over all dimensions but the first, with what changes no window."
-SIZED_PARAMS = frozenset((*WINDOWED, "max_pool_backward", "pivots_to_permutation"))
+SIZED_PARAMS = frozenset((*WINDOWED, "convolution", "max_pool_backward", "pivots_to_permutation"))
 "Templates of which some parameter may be a size."
 
 
@@ -232,6 +232,7 @@ def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
 
 
 def _check_window(op: template.TemplateOp) -> None:
+    """Refuse sizes among the parameters, but how far the last window reaches behind the end."""
     names = [name for name, value in op.params.data.items() for _ in _flat(from_attribute(value))]
     varying = {name for name, size in zip(names, sizes_of(op).get("params", ()), strict=False) if size is not None}
     if varying - {"high"}:
@@ -239,7 +240,10 @@ def _check_window(op: template.TemplateOp) -> None:
 
 
 def _flat(value: Any) -> list[Any]:
-    return [v for each in value for v in _flat(each)] if isinstance(value, tuple) else [value]
+    """The integers in a parameter, as `lazytpu.passes.padding.notes` has them."""
+    if isinstance(value, tuple):
+        return [v for each in cast("tuple[Any, ...]", value) for v in _flat(each)]
+    return [value] if type(value) is int else []
 
 
 def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], from_memory: bool) -> SSAValue:
@@ -260,6 +264,18 @@ def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], f
         total = b.add(total, b.mul(digit, every(stride)))
         stride = stride * other
     return total
+
+
+def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """A window over zeros; the window itself and the features are whole."""
+    assert isinstance(op, template.TemplateOp)
+    _check_window(op)
+    batch, features, *spatial = w.dims(op.operands[0])
+    if features.padded or w.of(op.operands[1]).padded or any(not dim.prefix for dim in spatial):
+        raise Refused("the window, the features or a merged dimension of a convolution are sized")
+    w.mask_operand(op, 0, range(2, len(spatial) + 2), 0)
+    out = w.result_dims(op)
+    return [Padded((batch, *[dim.settled for dim in out[1:]]))]
 
 
 def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
@@ -284,6 +300,7 @@ def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
 OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
     "cholesky": _factored,
     "complex_logcumsumexp": _scanned,
+    "convolution": _convolved,
     "cumulative_logsumexp": _scanned,
     "lexicographic_order": _ordered,
     "lu": _factored,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lazytpu.passes.padding.pad_sizes import pad_sizes
-from lazytpu.passes.padding.walk import Refusal
-from tests.passes.padding.sized import annotated, compiled, same_at_every_size
+from tests.passes.padding.sized import compiled, same_at_every_size
 
 ONE = {"n": (1, 5)}
 SOME = [{"n": 1}, {"n": 4}]
