@@ -51,7 +51,7 @@ ALONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "softmax": lambda x, d: x.softmax(d),
     "logsumexp": lambda x, d: x.logsumexp(d),
     "cumulative sum": lambda x, d: x.cumsum(d),
-    "sorted": lambda x, d: x.sort(d, stable=True).values,
+    "sorted": lambda x, d: x.sort(dim=d, stable=True).values,
     "flipped": lambda x, d: x.flip(d),
     "rolled": lambda x, d: x.roll(1, d),
     "all but the last": lambda x, d: x.narrow(d, 0, x.shape[d] - 1),

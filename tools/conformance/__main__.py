@@ -42,6 +42,7 @@ def main() -> int:
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
     for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED)):
         command.add_argument("--results", type=Path, default=file, help=f"the results file ({file})")
+    table.add_argument("--padded", type=Path, default=PADDED, help=f"results of the command padding ({PADDED})")
     for command in (column, table):
         command.add_argument("--compiled", type=Path, default=COMPILED, help=f"a results file per chip ({COMPILED})")
     asked = parser.parse_args()
@@ -51,7 +52,7 @@ def main() -> int:
 
     if asked.command == "show":
         return report.show(asked.results)
-    return report.write(asked.results, asked.compiled, asked.docs)
+    return report.write(asked.results, asked.compiled, asked.padded, asked.docs)
 
 
 def _sweep(asked: argparse.Namespace) -> int:

@@ -189,7 +189,7 @@ def _check(trial: Trial, name: str, bound: int) -> list[Made]:
         want = _computed(trial, name)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):
         trial.same.values = trial.entry.info.name not in UNINITIALISED
-        trial.same(g.to(trial.device), w, f"{name} {i}, unlike in the program of this size", scale=GRADIENTS)
+        trial.same(g.to(trial.device), w, f"{name} {i}, unlike in the program of this size", scale=4 * GRADIENTS)
     return made
 
 

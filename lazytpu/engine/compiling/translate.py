@@ -77,8 +77,8 @@ def translate(
     passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
     for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
     """
-    def import_() -> Imported:
-        return import_trace(records, live, dead, names, bounds_checks=bounds_check)
+    def import_(identities: bool = False) -> Imported:
+        return import_trace(records, live, dead, names, bounds_checks=bounds_check, identities=identities)
 
     imported, padding, notes = (import_(), None, ()) if bucket is None else pad(import_, bucket, live, bounds_check)
     packs = len(imported.packer.packs)

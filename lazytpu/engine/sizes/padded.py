@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -14,7 +15,7 @@ from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.notes import Notes, annotate, notes_of
+from lazytpu.passes.padding.notes import Notes, OtherOps, annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.padding.widen import widen
@@ -22,38 +23,59 @@ from lazytpu.passes.padding.widen import widen
 ATTENTION = frozenset((AttentionOp.name, AttentionBackwardOp.name))
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the program of a bucket is imported: with attention decomposed, and with ops that change nothing."""
+
+    decomposed: bool = False
+    identities: bool = False
+
+    def after(self, error: Refusal) -> Way:
+        """The way to try after what this one was refused for; the same if there is none."""
+        if error.op in ATTENTION:
+            return replace(self, decomposed=True)
+        return replace(self, identities=True) if isinstance(error, OtherOps) else self
+
+
+Import = Callable[[bool], Imported]
+"Imports the program of the bound, with or without ops that change nothing."
+
+
 def pad(
-    import_bound: Callable[[], Imported], bucket: Bucket, live: Sequence[int], bounds_checks: bool
+    import_bound: Import, bucket: Bucket, live: Sequence[int], bounds_checks: bool
 ) -> tuple[Imported, Padding, tuple[str, ...]]:
     """The program of the bound, made one for all sizes of a bucket, and what `lazytpu.explain()` says of it. Attention
     that bears no padding, as with dropout, or where its bias has a gradient, is decomposed first.
 
     Raises OneSize where that cannot be."""
-    try:
+    way = Way()
+    while True:
         try:
-            return _padded(_at_bound(import_bound), bucket, tuple(live), bounds_checks, False)
+            return _padded(_at_bound(import_bound, way), bucket, tuple(live), bounds_checks, way)
         except Refusal as error:
-            if error.op not in ATTENTION:
-                raise
-            return _padded(_at_bound(import_bound), bucket, tuple(live), bounds_checks, True)
-    except Refused as error:
-        raise OneSize(str(error)) from error
+            other = way.after(error)
+            if other == way:
+                raise OneSize(str(error)) from error
+            way = other
+        except Refused as error:
+            raise OneSize(str(error)) from error
 
 
-def _at_bound(import_bound: Callable[[], Imported]) -> Imported:
+def _at_bound(import_bound: Import, way: Way) -> Imported:
     try:
-        return import_bound()
+        imported = import_bound(way.identities)
     except Exception as error:  # as where a table is smaller than the bound
         raise OneSize(f"at its bound, {error}") from error
+    if way.decomposed:
+        _decompose(imported.module)
+    return imported
 
 
 def _padded(
-    imported: Imported, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, decomposed: bool
+    imported: Imported, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way
 ) -> tuple[Imported, Padding, tuple[str, ...]]:
     module, packs = imported.module, len(imported.packer.packs)
-    if decomposed:
-        _decompose(module)
-    annotate(module, _notes(bucket, live, bounds_checks, decomposed), bucket.symbols)
+    annotate(module, _notes(bucket, live, bounds_checks, way), bucket.symbols)
     before = sum(1 for _ in module.walk())
     sized = pad_sizes(module)
     assert sized is not None
@@ -73,32 +95,35 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
-def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, decomposed: bool) -> Notes:
+def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
     """The notes of a template's programs, made from the program at a few sizes; where these show no form, at more."""
     notes = bucket.template.notes
-    key = live, bounds_checks, decomposed
+    key = live, bounds_checks, way
     if key not in notes:
         modules: list[ModuleOp] = []
         at: list[dict[str, int]] = []
-        for number, samples in enumerate((bucket.samples(), bucket.more_samples())):
-            old = len(modules)
-            _import_at(bucket, samples, live, bounds_checks, modules, at)
-            for module in modules[old:] if decomposed else ():
+
+        def import_at(sizes: dict[str, int]) -> ModuleOp:
+            records = bucket.at(sizes)
+            module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
+            if way.decomposed:
                 _decompose(module)
+            return module
+
+        for number, samples in enumerate((bucket.samples(), bucket.more_samples())):
+            _import_at(import_at, samples, modules, at)
             try:
                 notes[key] = notes_of(modules, at)
                 break
-            except Refused:
-                if number:
+            except Refused as error:
+                if number or isinstance(error, OtherOps):
                     raise
     return notes[key]
 
 
 def _import_at(
-    bucket: Bucket,
+    import_at: Callable[[dict[str, int]], ModuleOp],
     samples: Sequence[dict[str, int]],
-    live: tuple[int, ...],
-    bounds_checks: bool,
     modules: list[ModuleOp],
     at: list[dict[str, int]],
 ) -> None:
@@ -108,7 +133,7 @@ def _import_at(
         if sizes in at:
             continue
         try:
-            modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
+            modules.append(import_at(sizes))
         except Exception as error:
             if sizes is samples[-1]:
                 raise OneSize(f"at {sizes}, {error}") from error

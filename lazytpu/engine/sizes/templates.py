@@ -18,8 +18,8 @@ import numpy as np
 
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
-from lazytpu.engine.sizes.skeletons import Integers, put_together, take_apart
-from lazytpu.ir.forms import Range, symbol
+from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
+from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
@@ -132,8 +132,11 @@ class Template:
         assert varying is not None
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
-            shifts = _shifts(varying, self.kinds, name)
+            own = _sizes_of(varying, self.kinds, name)
+            shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
             low, high = _range(size, max(shifts), min(shifts))
+            while low <= size and any(form.at({name: low}) < LEAST for form in own):
+                low += 1
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
@@ -147,15 +150,10 @@ class Template:
         return found
 
 
-def _shifts(varying: Varying, kinds: np.ndarray, name: str) -> list[int]:
-    """The numbers b of the sizes n + b: the greatest of these sizes decides the bucket, the least must be a size that
-    a symbol stands for."""
-    shifts = [0]
-    for size, positions in varying.varying.items():
-        shift = (size - symbol(name)).number
-        if shift is not None and kinds[positions].any():
-            shifts.append(shift)
-    return shifts
+def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
+    """The sizes that are forms of one symbol. The greatest of those n + b decides the bucket, and each must be a size
+    that a symbol may stand for."""
+    return [form for form, at in varying.varying.items() if form.symbols == {name} and (kinds[at] != OTHER).any()]
 
 
 def _range(size: int, most: int, least: int) -> Range:

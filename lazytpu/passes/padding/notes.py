@@ -19,17 +19,22 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, Range, form, symbol
-from lazytpu.ir.sizes import SIZES, STATIC, set_sizes, set_symbols
+from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.walk import Refusal
 
 Sizes = Mapping[str, int]
+NEAR = 1e-6  # what a float32 of a reciprocal may be off
 END = ("end",)
 "In the structure of a module, behind the ops of a region."
 STRIDES = (2, 3, 4, 5, 8, 16)
 CERTAIN = 7
 "Samples for a form of three unknowns, which a few would fit by chance."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
+
+
+class OtherOps(Refusal):
+    """A program has other ops at other sizes."""
 
 
 @dataclass(frozen=True)
@@ -88,12 +93,19 @@ class _Read:
             self.structure.append(END)
 
     def _constant(self, op: ConstantOp) -> Any:
-        """A whole number may be a size; any other is part of the structure."""
+        """A whole number may be a size, and 2 divided by one, as in gradients of means; any other is part of the
+        structure."""
         number = number_of(op.value)
         if isinstance(number, bool) or number != number or isinstance(number, complex):
             return repr(number)
-        if number in (float("inf"), float("-inf")) or number != int(number) or abs(number) >= 1 << 31:
+        if number in (float("inf"), float("-inf")) or abs(number) >= 1 << 31:
             return repr(number)
+        if number != int(number):
+            whole = round(TWICE / number)
+            if abs(TWICE / number - whole) > NEAR * abs(whole) or not 1 < abs(whole) < 1 << 31:
+                return repr(number)
+            self.add(op, RECIPROCAL, (whole,))
+            return RECIPROCAL
         self.add(op, "value", (int(number),))
         return "value"
 
@@ -180,8 +192,8 @@ def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) 
     entries = [i for i, entry in enumerate(read.structure) if entry != END and len(entry) == 4]
     for op, i in zip(ops, entries, strict=True):
         if i >= len(structure) or read.structure[i] != structure[i]:
-            raise Refusal(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
-    raise Refusal(read.function, "the program has more ops, or other arguments, at some sizes")
+            raise OtherOps(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
+    raise OtherOps(read.function, "the program has more ops, or other arguments, at some sizes")
 
 
 def _place(read: _Read, index: int) -> tuple[Operation, str]:
