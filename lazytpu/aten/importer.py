@@ -69,25 +69,30 @@ def import_trace(
     *,
     bounds_checks: bool = True,
     constants: Mapping[int, Any] = NO_NUMBERS,
+    identities: bool = False,
 ) -> Imported:
     """The module that computes the values of the slots `live`.
 
     `donated` are indices into the trace's inputs, in order of admission: results may reuse their memory. `names` maps
     slots to names, such as a parameter's; an input has its own name or that of the value that overwrote it. The
     run-time numbers in `constants`, by index, are part of the module with these values; the others are its arguments.
-    Raises ImportFailure.
+    With `identities`, reshapes, slices and pads that change nothing are there too, so that programs of more sizes have
+    the same ops. Raises ImportFailure.
     """
-    return Importer(records, bounds_checks, constants).run(live, frozenset(donated), names or {})
+    return Importer(records, bounds_checks, constants, identities).run(live, frozenset(donated), names or {})
 
 
 class Importer:
     """Imports records one after the other; `memory` has the array behind each slot."""
 
-    def __init__(self, records: Sequence[Record], bounds_checks: bool, constants: Mapping[int, Any]):
+    def __init__(
+        self, records: Sequence[Record], bounds_checks: bool, constants: Mapping[int, Any], identities: bool = False
+    ):
         self.records = records
         self.bounds_checks = bounds_checks
         self.block = Block()
         self.b = Builder(self.block)
+        self.b.identities = identities
         self.plan = PackPlan(constants=constants)
         for pack in PACKS:
             self.plan.arguments[pack] = self.block.insert_arg(tensor_type(pack, (UNKNOWN,)), len(self.block.args))

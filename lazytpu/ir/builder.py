@@ -46,6 +46,7 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
     def nested(self, types: Sequence[Attribute]) -> Builder:
         inner = Builder(Block(arg_types=types))
         inner.outer, inner.location, inner.precision = self, self.location, self.precision
+        inner.identities = self.identities
         return inner
 
     def number(self, pack: SSAValue, index: int) -> SSAValue:

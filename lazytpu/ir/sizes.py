@@ -8,7 +8,8 @@ The module names its size symbols, each with the least and the greatest size; th
 types are made. An argument has the size of each dimension, a form (`lazytpu.ir.forms`), and `_` where the size in the
 type is the only one. A dimension that is several merged ones is written as its factors, the outermost first: `4|n:32`
 is 4 rows of 32 elements, of which n are meant. An op has the numbers of itself that are forms, by name: those of its
-properties, element by element, `value` for a constant that is a size, and `result`, the sizes of its first result.
+properties, element by element, `value` for a constant that is a size, `reciprocal` for one that is 2 divided by a
+size, and `result`, the sizes of its first result.
 These suffice where the sizes of a result do not follow from the operands: constants, iotas, random bits, new
 dimensions of broadcasts, and slices.
 """
@@ -27,6 +28,10 @@ SYMBOLS = "lazytpu.symbols"
 "Attribute of a module: its size symbols."
 SIZES = "lazytpu.sizes"
 "Attribute of arguments, results and ops: the sizes that are meant."
+RECIPROCAL = "reciprocal"
+"Name of the size by which 2 is divided, where that is the number of a constant."
+TWICE = 2
+"What is divided: a gradient of a mean is 1 or 2 by a count, the latter of squares."
 STATIC = "_"
 "The text of a size that is what the type says."
 

@@ -14,6 +14,7 @@ from tools.conformance.rows import CHIPS, LOWERED
 
 RESULTS = Path("out/conformance.jsonl")
 COMPILED = Path("out/compiled")
+PADDED = Path("out/padding.jsonl")
 
 
 def main() -> int:
@@ -27,7 +28,9 @@ def main() -> int:
     column = commands.add_parser("compile", help="compile the programs of each op for a chip that is not here")
     column.add_argument("chip", choices=(*CHIPS, *LOWERED), help="a TPU, or a GPU, for which programs are lowered only")
     column.add_argument("-k", type=int, default=3, help="samples of different structure at most (3)")
-    for command in (run, column):
+    sizes = commands.add_parser("padding", help="run samples at three sizes, with one program for all of them")
+    sizes.add_argument("-k", type=int, default=2, help="samples of each op that have a size to scale at most (2)")
+    for command in (run, column, sizes):
         command.add_argument("--dtypes", default="", help="comma-separated; all nine without")
         command.add_argument("--only", default="", help="only ops whose name has a match of this regular expression")
         command.add_argument("--seed", type=int, default=0, help="other values (0)")
@@ -37,18 +40,19 @@ def main() -> int:
     show = commands.add_parser("show", help="what failed, with the reasons that are known")
     table = commands.add_parser("table", help="write the published table")
     table.add_argument("--docs", type=Path, default=Path("docs"), help="where conformance.md and .json go (docs)")
-    for command in (run, show, table):
-        command.add_argument("--results", type=Path, default=RESULTS, help=f"the results file ({RESULTS})")
+    for command, file in ((run, RESULTS), (show, RESULTS), (table, RESULTS), (sizes, PADDED)):
+        command.add_argument("--results", type=Path, default=file, help=f"the results file ({file})")
+    table.add_argument("--padded", type=Path, default=PADDED, help=f"results of the command padding ({PADDED})")
     for command in (column, table):
         command.add_argument("--compiled", type=Path, default=COMPILED, help=f"a results file per chip ({COMPILED})")
     asked = parser.parse_args()
-    if asked.command in ("sweep", "compile"):
+    if asked.command in ("sweep", "compile", "padding"):
         return _sweep(asked)
     from tools.conformance import report
 
     if asked.command == "show":
         return report.show(asked.results)
-    return report.write(asked.results, asked.compiled, asked.docs)
+    return report.write(asked.results, asked.compiled, asked.padded, asked.docs)
 
 
 def _sweep(asked: argparse.Namespace) -> int:
@@ -66,6 +70,10 @@ def _sweep(asked: argparse.Namespace) -> int:
         compiling.prepare()
         samples, results = {"": asked.k}, asked.compiled / f"{asked.chip}.jsonl"
         role = partial(compiling.work, chip=asked.chip)
+    elif asked.command == "padding":
+        from tools.conformance import padding
+
+        samples, results, role = {"": asked.k}, asked.results, padding.work
     else:
         samples, results, role = {"float32": asked.k, "": asked.j}, asked.results, work
     jobs = jobs_of(dtypes, asked.only, samples, asked.seed)

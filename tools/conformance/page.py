@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tools.conformance import sizes
 from tools.conformance.column import cell, mark, section
 
 ORDER = ("forward", "backward", "inplace", "out", "strided", "view", "errors", "process")
@@ -43,6 +44,7 @@ def page(made: dict[str, Any]) -> str:
         "",
         *_overloads(made["overloads"]),
         *section(made["compiled"], made["versions"].get("libtpu", "")),
+        *sizes.section(made.get("padding", {})),
         "## What is missing\n",
         *_missing(made["missing"]),
         "",

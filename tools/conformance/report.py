@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.conformance import column
+from tools.conformance import column, sizes
 from tools.conformance.gaps import Gap, load, reason
 from tools.conformance.page import page
 from tools.conformance.rows import DTYPES, Rows, latest
@@ -51,6 +51,7 @@ def document(rows: Rows, gaps: tuple[Gap, ...], overloads: dict[str, dict[str, i
         "missing": missing,
         "ops": ops,
         "compiled": {},
+        "padding": {},
     }
 
 
@@ -87,17 +88,18 @@ def stale(rows: Rows, gaps: tuple[Gap, ...]) -> list[Gap]:
     return [gap for gap in gaps if not any(gap.covers(*failure) for failure in failures)]
 
 
-def write(results: Path, chips: Path, folder: Path) -> int:
+def write(results: Path, chips: Path, padded: Path, folder: Path) -> int:
     """docs/conformance.json and docs/conformance.md; 1 when there is nothing to write them of. What neither the results
-    nor those of `chips` are about stays as it is published."""
+    nor those of `chips`, nor those of the ops `padded`, are about stays as it is published."""
     rows, gaps, console = latest(results), load(), Console()
     published = folder / "conformance.json"
     old: dict[str, Any] = json.loads(published.read_text()) if published.exists() else {}
-    if not rows and not (old and chips.is_dir()):
+    if not rows and not (old and (chips.is_dir() or padded.exists())):
         console.print(f"{results} has no results; make conformance writes them")
         return 1
     made = document(rows, gaps, overload_counts()) if rows else copy.deepcopy(old)
     column.add(made, chips, old)
+    sizes.add(made, padded, old)
     if find_spec("libtpu") is not None:
         made["versions"]["libtpu"] = version("libtpu")
     published.write_text(dumps(made))

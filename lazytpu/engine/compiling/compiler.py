@@ -211,7 +211,7 @@ class Compiler:
         busy = Busy()
         result = translated(None if sized else self._takes_apart(trace.mode, busy))
         GRAPHS.append(ProgramGraph(number, name, len(records), result.texts(), origin))
-        making.entry.notes += tuple(note for record in result.passes for note in record.notes)
+        making.entry.notes += (*result.notes, *(note for record in result.passes for note in record.notes))
         parts_only = parts_only and result.parts is not None
         prepared = Prepared(number, name, records, content, making, result, None, parts_only, busy.load)
         if options.dump:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from lazytpu.aten.errors import ImportFailure
-from lazytpu.aten.importer import import_trace
+from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.compiling import tuning
 from lazytpu.engine.compiling.clusters import Clustered, clustered
 from lazytpu.engine.compiling.estimate import Work, work
 from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.sizes.padded import pad
-from lazytpu.engine.sizes.templates import Bucket, OneSize
+from lazytpu.engine.sizes.templates import Bucket
 from lazytpu.inspection import debug
 from lazytpu.inspection.graphs import Texts
 from lazytpu.ir.text import print_module
@@ -47,6 +46,8 @@ class Translated:
     imported: str | None = None
     "The module as it came to the passes, when it is to be dumped."
     parts: Clustered | None = None
+    notes: tuple[str, ...] = ()
+    "What `lazytpu.explain()` says of it."
 
     def texts(self) -> Texts:
         """What `lazytpu.graphs()` shows."""
@@ -76,14 +77,11 @@ def translate(
     passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
     for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
     """
-    try:
-        imported = import_trace(records, live, dead, names, bounds_checks=bounds_check)
-    except ImportFailure as error:
-        if bucket is None:
-            raise
-        raise OneSize(str(error)) from error  # as where a table is smaller than the bound
+    def import_(identities: bool = False) -> Imported:
+        return import_trace(records, live, dead, names, bounds_checks=bounds_check, identities=identities)
+
+    imported, padding, notes = (import_(), None, ()) if bucket is None else pad(import_, bucket, live, bounds_check)
     packs = len(imported.packer.packs)
-    padding = None if bucket is None else pad(imported.module, bucket, live, bounds_check, packs)
     before = print_module(imported.module) if options.dump else None
     passes = pipeline(target, memory_limit, platform or client.platform())
     if tuned and target.generation is not None:
@@ -123,6 +121,7 @@ def translate(
         work=cost,
         imported=before,
         parts=in_parts,
+        notes=notes,
     )
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
+from lazytpu.engine.sizes.skeletons import COUNT, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 
 NAMES = ("n", "m", "k")
@@ -53,30 +54,43 @@ class Varying:
         return "; ".join(f"{size}: {' '.join(map(str, positions))}" for size, positions in self.varying.items())
 
 
-def fit(samples: Sequence[np.ndarray], are_sizes: np.ndarray) -> Varying | None:
-    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`."""
+def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
+    """What varies between samples of the integers of a skeleton. None if these are no forms of at most `NAMES`.
+
+    The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
+    smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
+    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2."""
     table = np.stack(samples)
     differs = (table != table[0]).any(axis=0)
+    counts, sizes, others = (np.flatnonzero(differs & (kinds == kind)) for kind in (COUNT, SIZE, OTHER))
+    smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
+    orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
+    found = [made for order in orders if (made := _fit(table, ~differs, counts, order, others)) is not None]
+    return min(found, key=lambda made: (len(made.symbols), sum(len(str(size)) for size in made.varying)), default=None)
+
+
+def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Varying | None:
+    """The same with symbols in the order of these positions: those of counts, of sizes, and of other integers."""
     symbols: dict[str, int] = {}
     columns: dict[str, np.ndarray] = {}
     known: dict[tuple[int, ...], Form] = {}
     found: dict[Form, list[int]] = {}
-    for only_sizes in (True, False):  # sizes say what the symbols are
-        for position in np.flatnonzero(differs & (are_sizes == only_sizes)).tolist():
+    for kind, each in zip((COUNT, SIZE, OTHER), positions, strict=True):
+        for position in each.tolist():
             column = table[:, position]
             key = tuple(column.tolist())
             size = known.get(key)
+            if size is None and kind != COUNT:
+                size = _form(column, columns, kind == SIZE)
             if size is None:
-                size = _form(column, columns, only_sizes)
-            if size is None:
-                if not only_sizes or len(symbols) == len(NAMES) or column.min() < LEAST:
+                if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LEAST:
                     return None
                 name = NAMES[len(symbols)]
                 symbols[name], columns[name], size = position, column, symbol(name)
             known[key] = size
             found.setdefault(size, []).append(position)
-    varying = {size: np.array(positions) for size, positions in found.items()}
-    return Varying(table[-1], symbols, varying, ~differs)
+    varying = {size: np.array(places) for size, places in found.items()}
+    return Varying(table[-1], symbols, varying, constant)
 
 
 def _form(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Form | None:
@@ -101,6 +115,10 @@ def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: 
         product = columns[one][0] * columns[other][0]
         if column[0] % product == 0:
             yield symbol(one) * symbol(other) * int(column[0] // product)
+    for one, other in combinations(columns, 2):
+        yield symbol(one) + symbol(other)
+        yield symbol(one) - symbol(other)
+        yield symbol(other) - symbol(one)
     # Two samples fit an affine form of any size by chance.
     if samples > 2 or not is_size:
         yield from _affine(column, columns)
@@ -143,10 +161,8 @@ def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Itera
 def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
     """Quotients of one symbol, as windows and strides make them."""
     for name, sizes in columns.items():
-        for by in (2, 3, 4, 8, 16):
+        for by in (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16):  # three are too few for large ones
             for add in range(-by, by + 1):
                 whole = (symbol(name) + add) // by
                 first = whole.at({name: int(sizes[0])})
                 yield whole + int(column[0] - first)
-                if first and column[0] % first == 0:
-                    yield whole * int(column[0] // first)

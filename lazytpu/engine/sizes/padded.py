@@ -2,59 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from lazytpu.aten.errors import ImportFailure
-from lazytpu.aten.importer import import_trace
+from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.templates import Bucket, OneSize
+from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
+from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.notes import Notes, annotate, notes_of
+from lazytpu.passes.padding.notes import Notes, OtherOps, annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import pad_sizes
+from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.padding.widen import widen
 
+ATTENTION = frozenset((AttentionOp.name, AttentionBackwardOp.name))
 
-def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bool, packs: int) -> Padding:
-    """Make the module of the bound one for all sizes of a bucket. `packs` of its arguments are packs of numbers.
 
-    Raises OneSize where that cannot be; the module must be discarded then."""
+@dataclass(frozen=True)
+class Way:
+    """How the program of a bucket is imported: with attention decomposed, and with ops that change nothing."""
+
+    decomposed: bool = False
+    identities: bool = False
+
+    def after(self, error: Refusal) -> Way:
+        """The way to try after what this one was refused for; the same if there is none."""
+        if error.op in ATTENTION:
+            return replace(self, decomposed=True)
+        return replace(self, identities=True) if isinstance(error, OtherOps) else self
+
+
+Import = Callable[[bool], Imported]
+"Imports the program of the bound, with or without ops that change nothing."
+
+
+def pad(
+    import_bound: Import, bucket: Bucket, live: Sequence[int], bounds_checks: bool
+) -> tuple[Imported, Padding, tuple[str, ...]]:
+    """The program of the bound, made one for all sizes of a bucket, and what `lazytpu.explain()` says of it. Attention
+    that bears no padding, as with dropout, or where its bias has a gradient, is decomposed first.
+
+    Raises OneSize where that cannot be."""
+    way = Way()
+    while True:
+        try:
+            return _padded(_at_bound(import_bound, way), bucket, tuple(live), bounds_checks, way)
+        except Refusal as error:
+            other = way.after(error)
+            if other == way:
+                raise OneSize(str(error)) from error
+            way = other
+        except Refused as error:
+            raise OneSize(str(error)) from error
+
+
+def _at_bound(import_bound: Import, way: Way) -> Imported:
     try:
-        annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
-        sized = pad_sizes(module)
-    except (Refused, ImportFailure) as error:
-        raise OneSize(str(error)) from error
+        imported = import_bound(way.identities)
+    except Exception as error:  # as where a table is smaller than the bound
+        raise OneSize(f"at its bound, {error}") from error
+    if way.decomposed:
+        _decompose(imported.module)
+    return imported
+
+
+def _padded(
+    imported: Imported, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way
+) -> tuple[Imported, Padding, tuple[str, ...]]:
+    module, packs = imported.module, len(imported.packer.packs)
+    annotate(module, _notes(bucket, live, bounds_checks, way), bucket.symbols)
+    before = sum(1 for _ in module.walk())
+    sized = pad_sizes(module)
     assert sized is not None
+    more = sum(1 for _ in module.walk()) - before
+    note = f"padding: {sized.masks} operands are masked, {sized.moves} moved into a row, {more} more of {before} ops"
     sized = widen(module, sized, bound)
     arguments = tuple([_memory(dims) for dims in sized.arguments[packs:]])
     results = tuple([_memory(dims) for dims in sized.results[:-1]])
-    return Padding(sized.symbols, arguments, results)
+    return imported, Padding(sized.symbols, arguments, results), (note,)
+
+
+def _decompose(module: ModuleOp) -> None:
+    DecomposeAttentionPass().apply(Context(), module)
 
 
 def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
-def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool) -> Notes:
-    """The notes of a template's programs, made from the program at a few sizes. Where torch's op could not be at one of
-    these, such as a slice that ends behind its tensor, the others must do."""
+def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
+    """The notes of a template's programs, made from the program at a few sizes; where these show no form, at more."""
     notes = bucket.template.notes
-    key = live, bounds_checks
+    key = live, bounds_checks, way
     if key not in notes:
         modules: list[ModuleOp] = []
         at: list[dict[str, int]] = []
-        samples = bucket.samples()
-        for sizes in samples:
-            if sizes in at:
-                continue
+
+        def import_at(sizes: dict[str, int]) -> ModuleOp:
+            records = bucket.at(sizes)
+            module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
+            if way.decomposed:
+                _decompose(module)
+            return module
+
+        for number, samples in enumerate((bucket.samples(), bucket.more_samples())):
+            _import_at(import_at, samples, modules, at)
             try:
-                modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
-            except ImportFailure:
-                if sizes is samples[-1]:
+                notes[key] = notes_of(modules, at)
+                break
+            except Refused as error:
+                if number or isinstance(error, OtherOps):
                     raise
-                continue
-            at.append(sizes)
-        notes[key] = notes_of(modules, at)
     return notes[key]
+
+
+def _import_at(
+    import_at: Callable[[dict[str, int]], ModuleOp],
+    samples: Sequence[dict[str, int]],
+    modules: list[ModuleOp],
+    at: list[dict[str, int]],
+) -> None:
+    """Import the program at some sizes. Where torch's op could not be at one of these, such as a slice that ends behind
+    its tensor, the others must do."""
+    for sizes in samples:
+        if sizes in at:
+            continue
+        try:
+            modules.append(import_at(sizes))
+        except Exception as error:
+            if sizes is samples[-1]:
+                raise OneSize(f"at {sizes}, {error}") from error
+            continue
+        at.append(sizes)

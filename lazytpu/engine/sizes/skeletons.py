@@ -15,26 +15,31 @@ from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
 Skeleton = tuple[Any, ...]
+OTHER, SIZE, COUNT = range(3)
+"""Kinds of integers: of which nothing is known, sizes of tensors, and numbers of elements that were counted on the
+device, which are no form of sizes even where they look like one."""
+COUNTED = {"lazytpu.nonzero.default": "count"}
+"Ops with an argument that was counted on the device."
 
 
 @dataclass(slots=True)
 class Integers:
-    """The integers of a record or a trace, in order, and for each whether it is a size of a tensor, which may be a size
-    symbol."""
+    """The integers of a record or a trace, in order, and the kind of each."""
 
     values: list[int]
-    sizes: list[bool]
+    kinds: list[int]
 
-    def add(self, values: Sequence[int], size: bool = False) -> None:
+    def add(self, values: Sequence[int], kind: int = OTHER) -> None:
         self.values.extend(values)
-        self.sizes.extend([size] * len(values))
+        self.kinds.extend([kind] * len(values))
 
 
 def take_apart(record: Record, into: Integers) -> Skeleton:
     """The skeleton of a record, hashable; its integers are added to `into`."""
+    counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
     return (
         record.op,
-        tuple([(name, _argument(value, into)) for name, value in record.arguments.items()]),
+        tuple([(name, _argument(value, into, COUNT if name == counted else OTHER)) for name, value in arguments]),
         tuple([None if layout is None else _layout(layout, into) for layout in record.outs]),
         record.out_slots,
         tuple(record.written.items()),
@@ -56,9 +61,9 @@ def put_together(record: Record, integers: Iterator[int]) -> Record:
     )
 
 
-def _argument(value: Any, into: Integers) -> Any:
+def _argument(value: Any, into: Integers, kind: int = OTHER) -> Any:
     if type(value) is int:
-        into.add((value,))
+        into.add((value,), kind)
         return int
     if isinstance(value, Operand):
         return value.slot, None if value.view is None else _view(value.view, into)
@@ -104,7 +109,7 @@ def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]
 
 
 def _strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
-    into.add(size, size=True)
+    into.add(size, SIZE)
     order = dense_order(size, stride)
     if order is None:
         into.add(stride)

@@ -18,12 +18,13 @@ import numpy as np
 
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
-from lazytpu.engine.sizes.skeletons import Integers, put_together, take_apart
-from lazytpu.ir.forms import Range, symbol
+from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
+from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
+MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
 SAMPLES = 6  # samples of one template, the newest
 
 
@@ -65,6 +66,12 @@ class Bucket:
         sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
         return [*sizes, {name: (tried or [high[name]])[-1] for name, tried in below.items()}, high]
 
+    def more_samples(self) -> list[dict[str, int]]:
+        """More of them: a row of sizes of each symbol, with all remainders of usual strides."""
+        high = {name: top for name, (_, top) in self.symbols.items()}
+        rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
+        return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+
     @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
@@ -90,10 +97,10 @@ class Sized:
 
 @dataclass(eq=False)
 class Template:
-    """Traces of one skeleton: the `records` of one of them, the integers of some, and which of these are sizes."""
+    """Traces of one skeleton: the `records` of one of them, the integers of some, and the kinds of these."""
 
     records: list[Record]
-    are_sizes: np.ndarray
+    kinds: np.ndarray
     samples: list[np.ndarray]
     varying: Varying | None = None
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
@@ -103,18 +110,21 @@ class Template:
     def sizes_of(self, integers: np.ndarray) -> dict[str, int] | None:
         """The sizes of a trace with these integers, which may teach the template its forms; None for the first of its
         kind."""
-        sizes = None if self.varying is None else self.varying.solved(integers)
-        if sizes is not None or any((sample == integers).all() for sample in self.samples):
+        varying = self.varying
+        sizes = None if varying is None else varying.solved(integers)
+        # What two samples show as two symbols may be one and a form of it, such as half: a third one tells.
+        settled = varying is not None and (len(varying.symbols) == 1 or len(self.samples) == SAMPLES)
+        if (sizes is not None and settled) or any((sample == integers).all() for sample in self.samples):
             return sizes
         self.samples = [*self.samples, integers][-SAMPLES:]
-        varying = fit(self.samples, self.are_sizes)
-        if varying is None:  # not a form yet: what came first may be another kind
-            varying = fit(self.samples[-2:], self.are_sizes)
-        if varying is not None:
-            self.varying = varying
-            self.notes.clear()
-            return varying.solved(integers)
-        return None
+        found = fit(self.samples, self.kinds)
+        if found is None and sizes is None:  # not a form yet: what came first may be another kind
+            found = fit(self.samples[-2:], self.kinds)
+        if found is None or (sizes is not None and varying is not None and len(found.symbols) >= len(varying.symbols)):
+            return sizes
+        self.varying = found
+        self.notes.clear()
+        return found.solved(integers)
 
     def bucket(self, sizes: Mapping[str, int], state: State) -> Bucket | None:
         """The bucket of these sizes; None where one is too small."""
@@ -122,8 +132,11 @@ class Template:
         assert varying is not None
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
-            shifts = _shifts(varying, self.are_sizes, name)
+            own = _sizes_of(varying, self.kinds, name)
+            shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
             low, high = _range(size, max(shifts), min(shifts))
+            while low <= size and any(form.at({name: low}) < LEAST for form in own):
+                low += 1
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
@@ -137,15 +150,10 @@ class Template:
         return found
 
 
-def _shifts(varying: Varying, are_sizes: np.ndarray, name: str) -> list[int]:
-    """The numbers b of the sizes n + b: the greatest of these sizes decides the bucket, the least must be a size that
-    a symbol stands for."""
-    shifts = [0]
-    for size, positions in varying.varying.items():
-        shift = (size - symbol(name)).number
-        if shift is not None and are_sizes[positions].any():
-            shifts.append(shift)
-    return shifts
+def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
+    """The sizes that are forms of one symbol. The greatest of those n + b decides the bucket, and each must be a size
+    that a symbol may stand for."""
+    return [form for form, at in varying.varying.items() if form.symbols == {name} and (kinds[at] != OTHER).any()]
 
 
 def _range(size: int, most: int, least: int) -> Range:
@@ -185,7 +193,7 @@ class Templates:
         if template is None:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
-            self._templates[key] = Template(records, np.array(integers.sizes, dtype=bool), [numbers])
+            self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
             return None
         sizes = template.sizes_of(numbers)
         bucket = None if sizes is None else template.bucket(sizes, state)

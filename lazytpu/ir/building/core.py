@@ -27,6 +27,8 @@ class Core:
         self.location: LocationAttr = UNKNOWN_LOC
         self.outer: Self | None = None
         "The builder of the block around the region that this one fills."
+        self.identities = False
+        "Whether reshapes, slices, pads and broadcasts that change nothing are built too, and not left out."
         self.captured: dict[SSAValue, BlockArgument] = {}
         "Values from outside the region, and the argument that stands for each."
         self._copied: dict[SSAValue, SSAValue] = {}

@@ -37,6 +37,8 @@ class Shared:
     values: dict[SSAValue, Padded] = field(default_factory=dict[SSAValue, Padded])
     masks: int = 0
     "Operands that were masked."
+    moves: int = 0
+    "Values that were gathered into another arrangement."
 
 
 class MaskBuilder(Builder):

@@ -10,23 +10,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, i1
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, Range, form, symbol
-from lazytpu.ir.sizes import SIZES, STATIC, set_sizes, set_symbols
+from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.walk import Refusal
 
 Sizes = Mapping[str, int]
+NEAR = 1e-6  # what a float32 of a reciprocal may be off
 END = ("end",)
 "In the structure of a module, behind the ops of a region."
+STRIDES = (2, 3, 4, 5, 8, 16)
+CERTAIN = 7
+"Samples for a form of three unknowns, which a few would fit by chance."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
+
+
+class OtherOps(Refusal):
+    """A program has other ops at other sizes."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ class _Read:
                 others.append((name, len(numbers)))
             elif isinstance(op, ConstantOp) and name == "value":
                 others.append(self._constant(op))
+            elif isinstance(prop, DictionaryAttr):
+                numbers = list[int]()
+                others.append((name, _parameters(prop, numbers)))
+                self.add(op, name, numbers)
             else:
                 others.append((name, str(prop)))
         types = [(dtype_of(result), len(shape_of(result))) for result in op.results]
@@ -81,14 +93,33 @@ class _Read:
             self.structure.append(END)
 
     def _constant(self, op: ConstantOp) -> Any:
-        """A whole number may be a size; any other is part of the structure."""
+        """A whole number may be a size, and 2 divided by one, as in gradients of means; any other is part of the
+        structure."""
         number = number_of(op.value)
         if isinstance(number, bool) or number != number or isinstance(number, complex):
             return repr(number)
-        if number in (float("inf"), float("-inf")) or number != int(number) or abs(number) >= 1 << 31:
+        if number in (float("inf"), float("-inf")) or abs(number) >= 1 << 31:
             return repr(number)
+        if number != int(number):
+            whole = round(TWICE / number)
+            if abs(TWICE / number - whole) > NEAR * abs(whole) or not 1 < abs(whole) < 1 << 31:
+                return repr(number)
+            self.add(op, RECIPROCAL, (whole,))
+            return RECIPROCAL
         self.add(op, "value", (int(number),))
         return "value"
+
+
+def _parameters(value: Attribute, numbers: list[int]) -> Any:
+    """The parameters of a template, with the integers in them added to `numbers`."""
+    if isinstance(value, DictionaryAttr):
+        return tuple([(name, _parameters(each, numbers)) for name, each in value.data.items()])
+    if isinstance(value, ArrayAttr):
+        return tuple([_parameters(each, numbers) for each in cast("ArrayAttr[Attribute]", value)])
+    if isinstance(value, IntegerAttr) and value.type != i1:
+        numbers.append(value.value.data)
+        return int
+    return str(value)
 
 
 def _read(module: ModuleOp) -> _Read:
@@ -161,8 +192,8 @@ def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) 
     entries = [i for i, entry in enumerate(read.structure) if entry != END and len(entry) == 4]
     for op, i in zip(ops, entries, strict=True):
         if i >= len(structure) or read.structure[i] != structure[i]:
-            raise Refusal(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
-    raise Refusal(read.function, "the program has more ops, or other arguments, at some sizes")
+            raise OtherOps(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
+    raise OtherOps(read.function, "the program has more ops, or other arguments, at some sizes")
 
 
 def _place(read: _Read, index: int) -> tuple[Operation, str]:
@@ -174,15 +205,16 @@ def _place(read: _Read, index: int) -> tuple[Operation, str]:
 
 
 def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """The form that is these numbers at these sizes: a polynomial of degree 2, or a quotient of one symbol. None if
-    there is none."""
+    """The form that is these numbers at these sizes: a polynomial of at most degree 3, or a quotient of one symbol.
+    None if there is none."""
     if len(set(numbers)) == 1:
         return form(numbers[0])
     names = list(at[0])
     affine = [form(1), *map(symbol, names)]
     mixed = [symbol(x) * symbol(y) for x, y in combinations(names, 2)]
     squares = [symbol(x) * symbol(x) for x in names]
-    for basis in (affine, affine + mixed, affine + mixed + squares):
+    cubes = [symbol(x) * symbol(x) * symbol(x) for x in names]
+    for basis in (affine, affine + mixed, affine + mixed + squares, affine + mixed + squares + cubes):
         if len(at) <= len(basis):
             break
         matrix = np.array([[term.at(sizes) for term in basis] for sizes in at], float)
@@ -198,4 +230,19 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
             tried = tried + numbers[0] - tried.at(at[0])
             if [tried.at(sizes) for sizes in at] == list(numbers):
                 return tried
+    return _with_rest(numbers, at) if len(at) >= CERTAIN else None
+
+
+def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
+    """A sum of a symbol and of a quotient of it, each some times: what a stride leaves over."""
+    for name in at[0]:
+        for by in STRIDES:
+            for rest in range(by):
+                whole = (symbol(name) + rest) // by
+                matrix = np.array([[1, sizes[name], whole.at(sizes)] for sizes in at], float)
+                solved, *_ = np.linalg.lstsq(matrix, np.array(numbers, float))
+                number, some, wholes = np.round(solved).astype(int).tolist()
+                tried = symbol(name) * some + whole * wholes + number
+                if [tried.at(sizes) for sizes in at] == list(numbers):
+                    return tried
     return None

@@ -62,6 +62,8 @@ class Sized:
     results: tuple[tuple[Dim, ...], ...]
     masks: int
     "The number of operands that were masked."
+    moves: int
+    "The number of values that were gathered into another arrangement."
 
 
 def pad_sizes(module: ModuleOp) -> Sized | None:
@@ -97,7 +99,7 @@ def pad_sizes(module: ModuleOp) -> Sized | None:
         function.res_attrs = _with_sizes(function, results)
     module.attributes.pop(SYMBOLS)
     of_arguments = tuple(shared.values[argument].dims for argument in arguments)
-    return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks)
+    return Sized(tuple(symbols), of_arguments, tuple(results), shared.masks, shared.moves)
 
 
 def _attributes(dictionaries: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:

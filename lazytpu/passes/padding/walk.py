@@ -15,6 +15,7 @@ from lazytpu.ir.forms import Form, form
 from lazytpu.ir.sizes import SIZES, sizes_of
 from lazytpu.ir.types import shape_of
 from lazytpu.passes.errors import describe
+from lazytpu.passes.padding.arranging import in_a_row, rearranged
 from lazytpu.passes.padding.dims import Dim, Refused, sized, static
 from lazytpu.passes.padding.masks import MaskBuilder, Masks, Padded, Shared
 
@@ -28,6 +29,7 @@ class Walk(Masks):
     def __init__(self, shared: Shared, block: Block, pack: SSAValue, rules: Mapping[type[Operation], Rule]):
         super().__init__(shared, pack)
         self.block, self.rules = block, rules
+        self._in_rows: dict[SSAValue, SSAValue] = {}
 
     def run(self) -> list[SSAValue]:
         """Apply the rules to all ops of the block; returns the values that it ends in."""
@@ -72,7 +74,7 @@ class Walk(Masks):
                 raise Refused("there is no rule for this op")
             self.builder = MaskBuilder(op)
             if self._touched(op):
-                results = rule(self, op)
+                results = self._results(op, rule)
             else:
                 results = [Padded(static(shape_of(x))) for x in op.results]
             if results is None:
@@ -85,6 +87,26 @@ class Walk(Masks):
             raise
         except Refused as error:
             raise Refusal(op, str(error)) from error
+
+    def _results(self, op: TensorOp, rule: Rule) -> Sequence[Padded] | None:
+        """What the rule gives; where it refuses merged dimensions, of operands whose true elements lie in a row."""
+        try:
+            return rule(self, op)
+        except Refused:
+            merged = [i for i, x in enumerate(op.operands) if any(in_a_row(dim) != dim for dim in self.dims(x))]
+            if op.regions or not merged:
+                raise
+        for i in merged:
+            op.operands[i] = self._in_a_row(op.operands[i])
+        return rule(self, op)
+
+    def _in_a_row(self, value: SSAValue) -> SSAValue:
+        if value not in self._in_rows:
+            source = self.dims(value)
+            target = tuple([in_a_row(dim) for dim in source])
+            made = self._in_rows[value] = rearranged(self, value, source, target)
+            self.shared.values[made] = Padded(target)
+        return self._in_rows[value]
 
     def _touched(self, op: TensorOp) -> bool:
         """Whether an op has anything to do with sizes. A constant has, because it fits any padding."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lazytpu.engine.sizes.fitting import fit
-from lazytpu.engine.sizes.skeletons import Integers, dense_order, put_together, take_apart
+from lazytpu.engine.sizes.skeletons import COUNT, OTHER, SIZE, Integers, dense_order, put_together, take_apart
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
 
@@ -39,7 +39,7 @@ def parts(record: Record) -> tuple[Any, Integers]:
 def test_records_of_other_sizes_have_one_skeleton() -> None:
     (small, few), (large, many) = parts(shifted(6)), parts(shifted(9))
     assert small == large
-    assert few.sizes == many.sizes
+    assert few.kinds == many.kinds
     assert few.values != many.values
     assert put_together(shifted(6), iter(many.values)).arguments == shifted(9).arguments
     made = put_together(shifted(6), iter(many.values))
@@ -66,8 +66,8 @@ def columns(*rows: tuple[int, ...]) -> list[np.ndarray]:
     return [np.array(row) for row in rows]
 
 
-def forms(rows: list[np.ndarray], sizes: tuple[bool, ...]) -> list[str] | None:
-    fitted = fit(rows, np.array(sizes))
+def forms(rows: list[np.ndarray], kinds: tuple[int, ...]) -> list[str] | None:
+    fitted = fit(rows, np.array(kinds, np.int8))
     if fitted is None:
         return None
     named = {int(i): str(form) for form, positions in fitted.varying.items() for i in positions}
@@ -88,19 +88,41 @@ def test_two_sizes_that_vary_are_two_symbols() -> None:
 
 
 def test_a_form_that_fitted_by_chance_is_found_out() -> None:
-    first = fit(columns((5, 8), (6, 9)), np.array([True, True]))
+    first = fit(columns((5, 8), (6, 9)), np.array([SIZE, SIZE]))
     assert first is not None
     assert first.solved(np.array([7, 20])) is None
     assert forms(columns((5, 8), (6, 9), (7, 20)), (True, True)) == ["n", "m"]
 
 
+def test_what_is_flat_is_a_product_wherever_it_comes() -> None:
+    rows = columns((100, 10, 10), (400, 20, 20))
+    assert forms(rows, (SIZE, SIZE, SIZE)) == ["n*n", "n", "n"]
+
+
+def test_half_of_a_size_is_a_form_of_it_wherever_it_comes() -> None:
+    rows = columns((5, 10), (13, 25), (15, 30))
+    assert forms(rows, (SIZE, SIZE)) == ["(n+1)/2", "n"]
+
+
+def test_two_sizes_that_are_joined() -> None:
+    rows = columns((4, 10, 14), (3, 17, 20))
+    assert forms(rows, (SIZE, SIZE, SIZE)) == ["n", "m", "m+n"]
+
+
+def test_what_was_counted_is_a_symbol_even_where_it_looks_like_a_form() -> None:
+    rows = columns((5, 10, 5), (10, 20, 10))
+    assert forms(rows, (COUNT, SIZE, SIZE)) == ["n", "2*n", "n"]
+    rows = columns((5, 10, 5), (10, 20, 10), (14, 30, 14))
+    assert forms(rows, (COUNT, SIZE, SIZE)) == ["n", "m", "n"]
+
+
 def test_sizes_of_zero_and_one_are_no_symbols() -> None:
-    assert fit(columns((1, 4), (2, 4)), np.array([True, True])) is None
-    assert fit(columns((0, 4), (9, 4)), np.array([True, True])) is None
+    assert fit(columns((1, 4), (2, 4)), np.array([SIZE, SIZE])) is None
+    assert fit(columns((0, 4), (9, 4)), np.array([SIZE, SIZE])) is None
 
 
 def test_what_varies_but_is_no_size_is_no_symbol() -> None:
-    assert fit(columns((2, 4), (3, 4)), np.array([False, True])) is None
+    assert fit(columns((2, 4), (3, 4)), np.array([OTHER, SIZE])) is None
 
 
 def test_quotients_need_three_samples() -> None:

@@ -54,7 +54,7 @@ def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
     names, bound = list(symbols), {name: high for name, (_, high) in symbols.items()}
     inner = {name: max(low, high - 3) for name, (low, high) in symbols.items()}
     moved = [{**inner, name: inner[name] + 1} for name in names]
-    both = [{name: inner[name] + 1 for name in names}] if len(names) > 1 else []
+    both = [{name: inner[name] + (1 if len(names) > 1 else 2) for name in names}]  # squares of one, products of two
     return [inner, *moved, *both, bound]
 
 

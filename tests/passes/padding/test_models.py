@@ -16,8 +16,12 @@ import lazytpu
 from lazytpu.engine.compiling import translate
 from lazytpu.ir.text import parse_module, print_module
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of
+from lazytpu.lowering import emit
 from lazytpu.passes.padding.pad_sizes import pad_sizes
-from lazytpu.passes.pipeline import run_pipeline
+from lazytpu.passes.pipeline import for_target, run_pipeline
+from lazytpu.passes.target import Target
+from lazytpu.runtime import topologies
+from lazytpu.runtime.tpu_compiler import ALONE, smallest
 from tests.passes.padding.sized import compiled, padded, true_of, unified
 
 BATCH, WORDS, WIDTH, HEADS, POSITIONS = 2, 11, 8, 2, 12
@@ -150,3 +154,16 @@ def test_one_program_for_all_sizes(step, recorded) -> None:
         for i, (actual, expected, dims) in enumerate(zip(got, want, sized.results, strict=True)):
             actual = true_of(actual, dims, {"n": n})
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6, err_msg=f"result {i} at {n}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+@pytest.mark.parametrize("step", [train, decode])
+def test_libtpu_compiles_it(step, chip: str, recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
+    modules = [recorded(step(at["n"])) for at in SAMPLES]
+    module = unified(modules, SAMPLES, BOUND)
+    pad_sizes(module)
+    run_pipeline(module, passes=for_target(Target.parse(chip)), verify=True)
+    topologies.check_compiles(emit(module, platform="tpu"), smallest(chip), name="padded")

@@ -147,36 +147,8 @@ REFUSALS = {
         "the kernel 'softmax' does not say",
     ),
     "collective": (lambda b, x, n: b.all_reduce("add", [x], [[0, 1]])[0], ["f32[2,n]"], "a collective over a sized"),
-    "reshape": (lambda b, x, n: b.reshape(x, (n, 3)), ["f32[3,n]"], "a reshape from 3 x n:8 to [8, 3] cuts a part of"),
-    "arange merged": (
-        lambda b, x, n: b.add(b.reshape(x, (3 * n,)), b.iota("f32", (3 * n,), 0)),
-        ["f32[3,n]"],
-        "other padding meet",
-    ),
-    "slice of merged": (
-        lambda b, x, n: b.slice(b.reshape(x, (3 * n,)), (1,), (3 * n,)),
-        ["f32[3,n]"],
-        "a part of the merged dimension 3|n:8 is taken",
-    ),
     "rest of none": (lambda b, x, n: b.slice(x, (2,), (n,)), ["f32[n]"], "the size n-2 is -1 to 6"),
     "limit": (lambda b, x, n: b.slice(x, (0,), (3,)), ["f32[n]"], "ends at 3, which may be behind the end n"),
-    "window of merged": (
-        lambda b, x, n: b.reduce_window(
-            "add", b.reshape(x, (3 * n,)), (2,), (1,), (0,), (0,), (1,), (1,)
-        ),
-        ["f32[3,n]"],
-        "slides along the merged dimension",
-    ),
-    "argmax of merged": (
-        lambda b, x, n: b.argreduce("max", b.reshape(x, (3 * n,)), 0),
-        ["f32[3,n]"],
-        "positions in the merged dimension",
-    ),
-    "concatenated merged": (
-        lambda b, x, n: b.concatenate([b.reshape(x, (3 * n,))] * 2, 0),
-        ["f32[3,n]"],
-        "a merged dimension with padding is concatenated",
-    ),
     "groups": (
         lambda b, x, w, n: b.convolution(
             x, w, strides=(1,), low=(0,), high=(0,), lhs_dilation=(1,), rhs_dilation=(1,), layout="NC0,OI0,NC0",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lazytpu.ir import constants as ops
 from lazytpu.ir.base import TensorOp, integer
-from lazytpu.ir.sizes import sizes_of
+from lazytpu.ir.sizes import RECIPROCAL, TWICE, sizes_of
 from lazytpu.ir.types import dtype_of, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused, static
 from lazytpu.passes.padding.masks import Padded
@@ -14,15 +14,20 @@ from lazytpu.passes.padding.walk import Rule, Walk
 
 
 def constant(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
-    """All elements are equal, padding included. A number that is a size is made of the sizes of the run."""
+    """All elements are equal, padding included. A number that is a size, or 2 divided by one, is made of the sizes of
+    the run."""
     assert isinstance(op, ops.ConstantOp)
     dims = tuple(w.result_dims(op, free=True))
-    annotated = sizes_of(op).get("value")
+    sizes, dtype = sizes_of(op), dtype_of(op.results[0])
+    divides = sizes.get(RECIPROCAL, [None])[0] is not None
+    annotated = sizes.get(RECIPROCAL if divides else "value")
     if annotated is None or annotated[0] is None:
         return [Padded(dims, ops.number_of(op.value))]
     if len(annotated) != 1:
         raise Refused("value is annotated with several sizes; expected one")
-    number = w.number(annotated[0], dtype_of(op.results[0]))
+    number = w.number(annotated[0], dtype)
+    if divides:
+        number = w.builder.div(w.builder.constant(TWICE, dtype), number)
     w.replace(op, w.builder.broadcast_in_dim(number, shape_of(op.results[0]), ()), Padded(dims))
     return None
 

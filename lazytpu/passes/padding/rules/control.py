@@ -33,9 +33,11 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, ops.WhileOp)
     carried = [Padded(w.dims(x)) for x in op.entering[: op.count]]
     invariants = [w.of(x) for x in op.entering[op.count :]]
-    masks = w.shared.masks
+    masks, moves = w.shared.masks, w.shared.moves
     for _ in range(ATTEMPTS):
-        yielded = w.inside(op.clone().regions[1].block, [*carried, *invariants])
+        copy = op.clone()
+        yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
+        copy.erase()  # or it would use the operands for good
         ends = [[dim.settled for dim in y.dims] for y in yielded]
         after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:
@@ -43,7 +45,7 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
         carried = after
     else:
         raise Refused("the padding of what a loop carries does not settle")
-    w.shared.masks = masks  # those of the copies are gone
+    w.shared.masks, w.shared.moves = masks, moves  # those of the copies are gone
     for region in op.regions:
         w.inside(region.block, [*carried, *invariants])
     w.enter_pack(op)

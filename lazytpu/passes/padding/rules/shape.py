@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lazytpu.ir import shape as ops
 from lazytpu.ir.base import TensorOp, integer
 from lazytpu.ir.types import ints, numel, shape_of
+from lazytpu.passes.padding.arranging import rearranged
 from lazytpu.passes.padding.dims import Dim, Refused, merged, reshaped, static
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Rule, Walk
@@ -31,17 +32,24 @@ def _uniform(value: Padded) -> bool:
     return all(dim.free or (dim.size == 1 and not dim.padded) for dim in value.dims)
 
 
-def reshape(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """The factors of the dimensions in the same order, in other groups."""
+def reshape(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """The factors of the dimensions in the same order, in other groups. Where padding is cut, elements are moved."""
     operand, shape = w.of(op.operands[0]), shape_of(op.results[0])
     result = w.result_dims(op, free=True)
     if _uniform(operand) and operand.dims:
         return [Padded(tuple(result), operand.fill)]
-    if numel(shape) <= 1 or not operand.padded:
+    if not numel(shape):
+        return [Padded(tuple([dim.settled for dim in result]), operand.fill)]
+    if numel(shape) == 1 or not operand.padded:
         if operand.padded or any(dim.padded for dim in result):
             raise Refused("a sized dimension of at most one element is reshaped")
         return [Padded(static(shape), operand.fill)]
-    return [Padded(reshaped(operand.dims, shape), operand.fill)]
+    try:
+        return [Padded(reshaped(operand.dims, shape), operand.fill)]
+    except Refused:
+        target = tuple([dim.settled for dim in result])
+        w.replace(op, rearranged(w, op.operands[0], operand.dims, target), Padded(target))
+        return None
 
 
 def transpose(w: Walk, op: TensorOp) -> Sequence[Padded]:

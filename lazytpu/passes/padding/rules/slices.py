@@ -15,6 +15,7 @@ from lazytpu.ir.forms import Form, form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.strides import every, spread
 from lazytpu.passes.padding.walk import Rule, Walk
 
 
@@ -24,7 +25,10 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     operand, out = w.of(op.operand), shape_of(op.results[0])
     starts, limits, strides = (ints(p) for p in (op.starts, op.limits, op.strides))
     first, last = w.forms(op, "starts", starts), w.forms(op, "limits", limits)
-    w.forms(op, "strides", strides)
+    steps = w.forms(op, "strides", strides)
+    stepped = [i for i, step in enumerate(steps) if step.number is None]
+    if stepped:
+        return _slice_of_steps(w, op, stepped, first, last, steps)
     dims: list[Dim] = []
     moving: dict[int, Form] = {}
     for i, (dim, low, high, stride) in enumerate(zip(operand.dims, first, last, strides, strict=True)):
@@ -54,6 +58,24 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     return None
 
 
+Forms = Sequence[Form]
+
+
+def _slice_of_steps(
+    w: Walk, op: shape.SliceOp, stepped: Sequence[int], first: Forms, last: Forms, steps: Forms
+) -> None:
+    """A slice whose steps along one dimension are a size, such as a diagonal; all others are whole. How many elements
+    there are is what the op is annotated with."""
+    (along, *more), operand, out = stepped, w.of(op.operand), w.result_dims(op)
+    whole = [(low, high) == (form(0), dim.total) for low, high, dim in zip(first, last, operand.dims, strict=True)]
+    if more or not all(whole[i] or i == along for i in range(len(whole))):
+        raise Refused("a slice with steps that are a size takes a part of another dimension, too")
+    if not operand.dims[along].prefix:
+        raise Refused(f"a part of the merged dimension {operand.dims[along]} is taken")
+    dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
+    w.replace(op, every(w, op.operand, along, first[along], steps[along], out[along].size), Padded(tuple(dims)))
+
+
 def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     """What is behind the true elements gets the value that is padded with, first. A `low` that is a size shifts: a
     run-time slice of a longer pad."""
@@ -61,7 +83,10 @@ def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     operand, out = w.of(op.operand), shape_of(op.results[0])
     lows, highs, interior = (ints(p) for p in (op.low, op.high, op.interior))
     first, last = w.forms(op, "low", lows), w.forms(op, "high", highs)
-    w.forms(op, "interior", interior)
+    steps = [between + 1 for between in w.forms(op, "interior", interior)]
+    spaced = [i for i, (dim, step) in enumerate(zip(operand.dims, steps, strict=True)) if _is_spread(dim, step)]
+    if spaced:
+        return _spread(w, op, spaced, first, last, steps)
     dims: list[Dim] = []
     behind: list[int] = []
     shifts: dict[int, Form] = {}
@@ -90,6 +115,24 @@ def pad(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     long = b.pad(op.operand, op.value, low, high, interior)
     w.replace(op, b.dynamic_slice(long, starts, out), Padded(tuple(dims)))
     return None
+
+
+def _is_spread(dim: Dim, step: Form) -> bool:
+    """Whether elements are padded in between, and either they or the padding are sized."""
+    return step != form(1) and (step.number is None or dim.padded)
+
+
+def _spread(w: Walk, op: shape.PadOp, spaced: Sequence[int], first: Forms, last: Forms, steps: Forms) -> None:
+    """Padding between the elements of a dimension; none of the others is padded."""
+    (along, *more), operand, out = spaced, w.of(op.operand), w.result_dims(op)
+    others = [i for i in range(len(steps)) if i != along]
+    if more or not all((first[i], last[i], steps[i]) == (form(0), form(0), form(1)) for i in others):
+        raise Refused("a sized dimension is padded between its elements, and another one is padded too")
+    if not operand.dims[along].prefix:
+        raise Refused(f"the merged dimension {operand.dims[along]} is padded between its elements")
+    dims = [out[along] if i == along else dim for i, dim in enumerate(operand.dims)]
+    made = spread(w, op.operand, along, operand.dims[along], first[along], steps[along], out[along].size, op.value)
+    w.replace(op, made, Padded(tuple(dims)))
 
 
 def _mask_with(w: Walk, op: shape.PadOp, only: Sequence[int]) -> None:

@@ -1,14 +1,21 @@
-"""Templates: JAX functions that the passes cannot look into. Those that work element by element bear any padding."""
+"""Templates: JAX functions that the passes cannot look into. What each bears is known by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, nan
+from typing import Any, cast
+
+from xdsl.ir import SSAValue
 
 from lazytpu.ir import template
 from lazytpu.ir.base import TensorOp
-from lazytpu.ir.types import shape_of
-from lazytpu.passes.padding.dims import Refused, merged_all
-from lazytpu.passes.padding.masks import Padded
+from lazytpu.ir.forms import Form, form
+from lazytpu.ir.sizes import sizes_of
+from lazytpu.ir.template import from_attribute
+from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.passes.padding.dims import Dim, Number, Refused, merged_all, static
+from lazytpu.passes.padding.masks import Padded, highest
 from lazytpu.passes.padding.walk import Rule, Walk
 
 ELEMENTWISE = frozenset(
@@ -17,18 +24,295 @@ ELEMENTWISE = frozenset(
     + ("legendre_polynomial", "log_ndtr", "ndtri", "spherical_bessel_j0")
 )
 "Templates whose result has at each place what their operands have there."
+BATCHED: Mapping[str, tuple[int, ...]] = {
+    "cholesky": (2,),
+    "eig": (2,),
+    "eigh": (2,),
+    "fft": (0,),
+    "geqrf": (2,),
+    "householder_product": (2, 1),
+    "ldl_factor": (2,),
+    "ldl_solve": (2, 1, 2),
+    "lu": (2,),
+    "matrix_exp": (2,),
+    "pivots_to_permutation": (1,),
+    "qr": (2,),
+    "svd": (2,),
+    "svdvals": (2,),
+    "top_k": (1,),
+    "triangular_solve": (2, 2),
+}
+"""Templates that work on each matrix, or row, of a batch: of how many dimensions, by operand. The last dimensions of a
+transform are as many as it has lengths."""
+WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
+"Templates of windows over all dimensions but the first, with what changes no window."
+SIZED_PARAMS = frozenset((*WINDOWED, "convolution", "max_pool_backward", "pivots_to_permutation"))
+"Templates of which some parameter may be a size."
 
 
-def in_template(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Padding gets 1: a series or recurrence over all elements ends with the last of them."""
+def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, template.TemplateOp)
-    shape = shape_of(op.results[0])
-    if op.template_name.data not in ELEMENTWISE or any(shape_of(x) != shape for x in op.operands):
-        raise Refused(f"the template {op.template_name.data!r} reads all elements, padding included")
+    name, dims = op.template_name.data, [w.dims(x) for x in op.operands]
+    if "params" in sizes_of(op) and name not in SIZED_PARAMS:
+        raise Refused(f"a number of the template {name!r} is a size")
+    if name in ELEMENTWISE and all(shape_of(x) == shape_of(op.results[0]) for x in op.operands):
+        return _elementwise(w, op)
+    batch = None if name == "cholesky" else _batch(op, name)  # which takes long for a matrix of zeros
+    if batch is not None and not any(dim.padded for each, rank in zip(dims, batch, strict=True) for dim in each[rank:]):
+        return _of_batch(w, op, batch)
+    if name in OWN:
+        return OWN[name](w, op)
+    raise Refused(f"the template {name!r} reads all elements, padding included")
+
+
+def _elementwise(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Padding gets 1: a series or recurrence over all elements ends with the last of them."""
     dims = merged_all([w.dims(x) for x in op.operands])
     for index in range(len(op.operands)):
-        w.mask_operand(op, index, range(len(shape)), 1, dims)
+        w.mask_operand(op, index, range(len(dims)), 1, dims)
     return [Padded(dims)]
 
+
+def _batch(op: template.TemplateOp, name: str) -> list[int] | None:
+    """How many dimensions of each operand are those of the batch."""
+    ranks = [len(shape_of(x)) for x in op.operands]
+    if name == "searchsorted":  # one row is searched for all values
+        return None if ranks[0] == 1 else [rank - 1 for rank in ranks]
+    if name in (*WINDOWED, "max_pool_backward", "fractional_max_pool"):
+        return [1] * len(ranks)
+    if name not in BATCHED:
+        return None
+    own = (len(_lengths(op)),) if name == "fft" else BATCHED[name]
+    return [rank - of for rank, of in zip(ranks, own, strict=True)]
+
+
+def _lengths(op: template.TemplateOp) -> Sequence[int]:
+    return cast("Sequence[int]", from_attribute(op.params.data["lengths"]))
+
+
+def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
+    """Padding gets zeros, on which every algorithm ends."""
+    (rank, *others) = batch
+    if any(other != rank for other in others):
+        raise Refused("the operands of a template have batches of other dimensions")
+    dims = merged_all([w.dims(x)[:rank] for x in op.operands])
+    for index, x in enumerate(op.operands):
+        w.mask_operand(op, index, range(rank), 0, (*dims, *w.dims(x)[rank:]))
+    return [Padded((*dims, *static(shape_of(x)[rank:]))) for x in op.results]
+
+
+def _square(w: Walk, op: TensorOp, index: int) -> Dim:
+    """Make a matrix operand [[a, 0], [0, 1]], whose factors are those of a, and its rank full. Its size."""
+    x = op.operands[index]
+    *_, rows, columns = dims = w.dims(x)
+    if rows.factors != columns.factors or not rows.prefix:
+        raise Refused(f"a matrix of {rows} x {columns} is factored, which is not square")
+    b, shape = w.builder, shape_of(x)
+    mask = w.mask(dims, range(len(dims)))
+    if mask is not None:
+        last = len(shape) - 1
+        diagonal = b.compare("EQ", b.iota("i32", shape, last - 1), b.iota("i32", shape, last))
+        op.operands[index] = b.select(mask, x, b.convert(diagonal, dtype_of(x)))
+        w.shared.values[op.operands[index]] = Padded(dims)
+        w.shared.masks += 1
+    return rows
+
+
+def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Factors of square matrices: those of a block of ones beside them are ones."""
+    rows = _square(w, op, 0)
+    batch = w.dims(op.operands[0])[:-2]
+    return [Padded((*batch, *([rows] * (len(shape_of(x)) - len(batch))))) for x in op.results]
+
+
+def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Zeros beside a matrix change neither its norm nor its powers."""
+    dims = w.dims(op.operands[0])
+    if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
+        raise Refused(f"a power of a matrix of {dims[-2]} x {dims[-1]}")
+    w.mask_operand(op, 0, range(len(dims)), 0)
+    return [Padded(dims)]
+
+
+def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Rows of padding stay where they are."""
+    b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
+    mask = w.mask(dims, range(len(dims)))
+    if not dims[-1].prefix:
+        raise Refused(f"the merged dimension {dims[-1]} is permuted")
+    if mask is not None:
+        own = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
+        op.operands[0] = b.select(mask, pivots, own)
+        w.shared.values[op.operands[0]] = Padded(dims)
+        w.shared.masks += 1
+    return [Padded((*dims[:-1], w.result_dims(op)[-1]))]
+
+
+def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """a x = b, or x a = b, with zeros in the padding of b."""
+    _square(w, op, 0)
+    dims = w.dims(op.operands[1])
+    w.mask_operand(op, 1, range(len(dims)), 0)
+    return [Padded(dims)]
+
+
+def _scanned(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """A scan meets the padding after all true elements."""
+    assert isinstance(op, template.TemplateOp)
+    along, dims = cast("int", from_attribute(op.params.data["dim"])), w.dims(op.operands[0])
+    if not dims[along].prefix:
+        raise Refused(f"the merged dimension {dims[along]} is scanned")
+    return [Padded(tuple([dim.settled if i == along else dim for i, dim in enumerate(dims)]))]
+
+
+def _greatest(x: SSAValue) -> Number:
+    return nan if is_float(dtype_of(x)) else highest(dtype_of(x))
+
+
+def _searched(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Padding of a sorted row is behind all, and no value belongs behind the true elements' end."""
+    assert isinstance(op, template.TemplateOp)
+    sequence, values = (w.dims(x) for x in op.operands)
+    length = sequence[-1]
+    if not length.prefix:
+        raise Refused(f"the merged dimension {length} is searched")
+    batch = merged_all([sequence[:-1], values[:-1]]) if len(sequence) > 1 else ()
+    sorted_row = w.masked(op.operands[0], [len(sequence) - 1], _greatest(op.operands[0]))
+    b, out = w.builder, op.results[0]
+    params = {name: from_attribute(value) for name, value in op.params.data.items()}
+    made = b.template("searchsorted", [sorted_row, op.operands[1]], [(dtype_of(out), shape_of(out))], **params)[0]
+    end = b.broadcast_in_dim(w.number(length.total, dtype_of(out)), shape_of(out), ())
+    dims = tuple([dim.settled for dim in values]) if not batch else (*batch, values[-1].settled)
+    w.replace(op, b.min(made, end), Padded(dims))
+    return None
+
+
+def _ordered(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Rows of padding are the last, and columns of padding all equal."""
+    rows, columns = w.dims(op.operands[0])
+    if not rows.prefix or not columns.prefix:
+        raise Refused("merged rows or columns are put in order")
+    w.mask_operand(op, 0, [0, 1], _greatest(op.operands[0]))
+    return [Padded((rows.settled,))]
+
+
+def _largest(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Of equals the first is taken, which padding never is as long as there are true elements enough."""
+    dims, k = w.dims(op.operands[0]), shape_of(op.results[0])[-1]
+    if not dims[-1].prefix or dims[-1].total.range(w.shared.symbols)[0] < k:
+        raise Refused(f"the {k} largest of {dims[-1]} elements, which may be fewer")
+    w.mask_operand(op, 0, [len(dims) - 1], -inf)
+    return [Padded((*dims[:-1], *static([k]))) for _ in op.results]
+
+
+def _windowed(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
+    """Windows over what changes none of them. How far the last one reaches behind the end may be another number at each
+    size; nothing else may. Places in a plane are counted among its true elements."""
+    assert isinstance(op, template.TemplateOp)
+    _check_window(op)
+    planes, *spatial = w.dims(op.operands[0])
+    if any(not dim.prefix for dim in spatial):
+        raise Refused("a window slides along a merged dimension")
+    out = w.result_dims(op)
+    dims = (planes, *[Dim(dim.factors) for dim in out[1:]])
+    w.mask_operand(op, 0, range(1, len(spatial) + 1), WINDOWED[op.template_name.data])
+    if len(op.results) == 1 or not any(dim.padded for dim in spatial[1:]):
+        return [Padded(dims) for _ in op.results]
+    params = cast("Mapping[str, Any]", {name: from_attribute(value) for name, value in op.params.data.items()})
+    b = w.builder
+    results = [(dtype_of(x), shape_of(x)) for x in op.results]
+    values, places = b.template(op.template_name.data, list(op.operands), results, **params)
+    places = _places(w, places, [dim.size for dim in spatial], [dim.total for dim in spatial], from_memory=True)
+    for old, new in zip(op.results, (values, places), strict=True):
+        old.replace_all_uses_with(new)
+        w.shared.values[new] = Padded(dims)
+    op.detach()
+    op.erase()
+    return None
+
+
+def _check_window(op: template.TemplateOp) -> None:
+    """Refuse sizes among the parameters, but how far the last window reaches behind the end."""
+    names = [name for name, value in op.params.data.items() for _ in _flat(from_attribute(value))]
+    varying = {name for name, size in zip(names, sizes_of(op).get("params", ()), strict=False) if size is not None}
+    if varying - {"high"}:
+        raise Refused(f"the {min(varying - {'high'})} of a window is a size")
+
+
+def _flat(value: Any) -> list[Any]:
+    """The integers in a parameter, as `lazytpu.passes.padding.notes` has them."""
+    if isinstance(value, tuple):
+        return [v for each in cast("tuple[Any, ...]", value) for v in _flat(each)]
+    return [value] if type(value) is int else []
+
+
+def _places(w: Walk, x: SSAValue, memory: Sequence[int], true: Sequence[Form], from_memory: bool) -> SSAValue:
+    """Row-major places in a plane in memory as those among its true elements, or back."""
+    b, shape, dtype = w.builder, shape_of(x), dtype_of(x)
+
+    def every(size: int | Form) -> SSAValue:
+        return b.broadcast_in_dim(w.number(form(size), dtype), shape, ())
+
+    sizes, others = (memory, true) if from_memory else (true, memory)
+    total: SSAValue = b.constant(0, dtype, shape)
+    stride = form(1)
+    for i, (size, other) in reversed(list(enumerate(zip(sizes, others, strict=True)))):
+        digit = x
+        if i:
+            some = b.max(every(size), every(1))
+            digit, x = b.binary("rem", x, some), b.div(x, some)
+        total = b.add(total, b.mul(digit, every(stride)))
+        stride = stride * other
+    return total
+
+
+def _convolved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """A window over zeros; the window itself and the features are whole."""
+    assert isinstance(op, template.TemplateOp)
+    _check_window(op)
+    batch, features, *spatial = w.dims(op.operands[0])
+    if features.padded or w.of(op.operands[1]).padded or any(not dim.prefix for dim in spatial):
+        raise Refused("the window, the features or a merged dimension of a convolution are sized")
+    w.mask_operand(op, 0, range(2, len(spatial) + 2), 0)
+    out = w.result_dims(op)
+    return [Padded((batch, *[dim.settled for dim in out[1:]]))]
+
+
+def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Gradients of padding are 0, and reach the first element of their plane, which is not changed by them."""
+    assert isinstance(op, template.TemplateOp)
+    _check_window(op)
+    grad, x, places = (w.dims(v) for v in op.operands)
+    if any(not dim.prefix for dim in (*grad[1:], *x[1:])):
+        raise Refused("a window slides along a merged dimension")
+    merged_all([grad, places])
+    spatial = range(1, len(x))
+    w.mask_operand(op, 0, spatial, 0)
+    w.mask_operand(op, 1, spatial, -inf)
+    w.mask_operand(op, 2, spatial, 0)
+    if any(dim.padded for dim in x[2:]):
+        sizes, trues = [dim.size for dim in x[1:]], [dim.total for dim in x[1:]]
+        op.operands[2] = _places(w, op.operands[2], sizes, trues, from_memory=False)
+        w.shared.values[op.operands[2]] = Padded(places)
+    return [Padded((merged_all([grad[:1], x[:1]])[0], *x[1:]))]
+
+
+OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
+    "cholesky": _factored,
+    "complex_logcumsumexp": _scanned,
+    "convolution": _convolved,
+    "cumulative_logsumexp": _scanned,
+    "lexicographic_order": _ordered,
+    "lu": _factored,
+    "matrix_exp": _exponential,
+    "max_pool": _windowed,
+    "max_pool_backward": _back_through_windows,
+    "pivots_to_permutation": _permuted,
+    "searchsorted": _searched,
+    "top_k": _largest,
+    "triangular_solve": _solved,
+    "window_sum": _windowed,
+}
+"Templates that bear padding of more than a batch."
 
 RULES: dict[type[TensorOp], Rule] = {template.TemplateOp: in_template}

@@ -1,0 +1,162 @@
+"""Layers and ops of all kinds, forward and backward, at sizes of one bucket: one program, and the CPU's values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import lazytpu
+from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.runtime import client, padded
+from lazytpu.runtime.padded import PaddedBuffer
+
+SIZES = (20, 40, 30, 25, 37)
+Run = Callable[..., Sequence[torch.Tensor]]
+
+
+@pytest.fixture(autouse=True)
+def buckets() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets=(19, 48, 96), background_compile=0.0):
+        yield
+        lazytpu.sync()
+
+
+def normal(*shape: int | str) -> Callable[[int], list[torch.Tensor]]:
+    """Random floats whose dims "n" vary."""
+    return lambda n: [torch.randn(*[n if size == "n" else int(size) for size in shape])]
+
+
+def graded(layer: nn.Module | None, run: Callable[..., torch.Tensor]) -> Run:
+    """What a function of the layer and inputs gives, and all gradients of a loss."""
+
+    def both(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        result = run(layer, *inputs)
+        leaves = [x for x in inputs if x.requires_grad] + list(layer.parameters() if layer else ())
+        return [result, *torch.autograd.grad(result.sin().sum(), leaves)]
+
+    return both
+
+
+def attention(_: Any, q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(q, 2 * q, q + 1, attn_mask=bias)
+
+
+def first(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)[0]
+
+
+def called(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)
+
+
+Inputs = Callable[[int], list[torch.Tensor]]
+GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tensor], Inputs]] = {
+    "lstm": (lambda: nn.LSTM(4, 6, batch_first=True), first, normal(2, "n", 4)),
+    "gru of a batch that varies": (lambda: nn.GRU(4, 6, batch_first=True), first, normal("n", 3, 4)),
+    "transposed convolution": (lambda: nn.ConvTranspose1d(3, 4, 3, stride=2), called, normal(2, 3, "n")),
+    "attention with the gradient of a bias": (
+        lambda: None, attention, lambda n: [torch.randn(2, 2, n, 4), torch.randn(n, n)]
+    ),
+    "rows of a batch in one": (lambda: nn.Linear(6, 3), lambda f, x: f(x.reshape(-1, 6)), normal(4, "n", 6)),
+    "maxima of windows": (lambda: None, lambda _, x: functional.max_pool1d(x, 3, 1, 1), normal(2, 3, "n")),
+    "diagonal": (lambda: None, lambda _, x: (x @ x.T).diagonal(), normal("n", 3)),
+    "cholesky": (
+        lambda: None, lambda _, x: torch.linalg.cholesky(x @ x.mT + torch.eye(len(x), device=x.device)), normal("n", 3)
+    ),
+    "chosen by a mask": (lambda: None, lambda _, x: x[x > 0].square().mean(), normal(3, "n")),
+}  # fmt: skip
+
+
+def agree(run: Run, on_device: Run, inputs: Inputs) -> None:
+    """The values at all sizes, the last of which need no new program."""
+    torch.manual_seed(0)
+    for n in SIZES:
+        before = len(lazytpu.explain())
+        given = inputs(n)
+        want = run(*[x.clone().requires_grad_(x.is_floating_point()) for x in given])
+        got = on_device(*[x.to("tpu").requires_grad_(x.is_floating_point()) for x in given])
+        lazytpu.sync()
+        for g, w in zip(got, want, strict=True):
+            torch.testing.assert_close(g.detach().cpu(), w.detach(), rtol=1e-4, atol=1e-4)
+        if n == SIZES[-1]:  # counts may be in another bucket
+            assert all("one program for sizes" in str(made) for made in lazytpu.explain()[before:])
+
+
+LONG = ("gru of a batch that varies", "maxima of windows", "diagonal", "cholesky")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in GRADED])
+def test_layers(name: str) -> None:
+    make, run, inputs = GRADED[name]
+    torch.manual_seed(1)
+    host, device = make(), make()
+    if host is not None and device is not None:
+        device.load_state_dict(host.state_dict())
+        device.to("tpu")
+    agree(graded(host, run), graded(device, run), inputs)
+
+
+COUNTED: dict[str, tuple[Run, Inputs]] = {
+    "nonzero": (lambda x: [(x > 0).nonzero()], normal("n", 3)),
+    "masked_select": (lambda x, y: [torch.masked_select(y, x > 0)], lambda n: [torch.randn(n, 1), torch.randn(n, 3)]),
+    "unique": (
+        lambda x: torch.unique(x, return_inverse=True, return_counts=True), lambda n: [torch.randint(n // 2, (n,))]
+    ),
+    "repeat_interleave": (
+        lambda x, r: [x.repeat_interleave(r, 0)], lambda n: [torch.randn(n, 3), torch.randint(0, 3, (n,))]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_have_programs_for_buckets(name: str) -> None:
+    run, inputs = COUNTED[name]
+    agree(run, run, inputs)
+
+
+def test_random_numbers_are_those_of_the_size() -> None:
+    def drawn(x: torch.Tensor) -> list[torch.Tensor]:
+        torch.tpu.manual_seed(3)
+        hidden = functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+        return [hidden, functional.dropout(x, 0.5), torch.randn_like(x), torch.randperm(x.shape[2], device="tpu")]
+
+    inputs = [torch.randn(2, 3, n, 4).to("tpu") for n in SIZES[:3]]
+    got = [[y.cpu() for y in drawn(x)] for x in inputs][-1]
+    with lazytpu.mode("strict"):
+        want = [y.cpu() for y in drawn(inputs[-1])]
+    for g, w in zip(got, want, strict=True):
+        torch.testing.assert_close(g, w)
+
+
+def test_an_index_is_checked_at_the_true_size() -> None:
+    table = torch.arange(60.0)
+    for n in SIZES:
+        rows = table[:n].to("tpu")
+        assert rows[torch.tensor([n - 1, -n]).to("tpu")].tolist() == [n - 1, 0]
+        lazytpu.sync()
+        with pytest.raises(IndexError):
+            rows[torch.tensor([n]).to("tpu")].cpu()
+
+
+def test_a_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded, "POISON", False)  # which copies it
+    cache, updated = torch.zeros(2, 20).to("tpu"), torch.zeros(2, 20)
+    before = None
+    for n in SIZES:
+        new = torch.full((2, 1), float(n))
+        cache, updated = torch.cat([cache, new.to("tpu")], 1), torch.cat([updated, new], 1)
+        lazytpu.mark_step()
+        before = value_of(cache).buffer
+        held = getattr(before, "padded", None)
+        cache.mul_(2)
+        updated.mul_(2)
+        lazytpu.mark_step()
+    assert isinstance(before, PaddedBuffer) and before.gone()
+    assert client.is_deleted(held)
+    assert torch.equal(cache.cpu(), updated)
