@@ -1,10 +1,10 @@
-"""States of the trie that are known but for their sizes, made by compiled expressions: 5 us each, where a record that is
-inferred takes 300.
+"""States of the trie that are known but for their sizes, made by compiled expressions: 5 us each, where a record that
+is inferred takes 300.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
-by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The layouts
-of results are what recording goes on with, so torch is asked for those at sizes beside the samples, and at the ends
-of each range of sizes that the chain grows in (`Inference.agrees`).
+by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
+layouts of results are what recording goes on with, so torch is asked for those at sizes beside the samples, and at the
+ends of each range of sizes that the chain grows in (`Inference.agrees`).
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ def test_behind_what_a_read_left() -> None:
     cache, made = torch.zeros(7, 1).to("tpu"), list[bool]()
     for step in range(9):
         cache = torch.cat([cache, torch.full((7, 1), float(step)).to("tpu")], 1)
-        total, kept = cache.sum(), cache * 2
-        assert total.item() == 7 * sum(range(step + 1))
+        total, kept = cache.amax(), cache * 2
+        assert total.item() == step
         cache = kept / 2
         made.append(recorder().state.grown)
     assert tuple(cache.shape) == (7, 10)
