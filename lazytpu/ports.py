@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, Record, State
+from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
 Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
@@ -105,6 +105,18 @@ class DevicePort(Protocol):
         """A table of what is alive."""
 
 
+class Inference(Protocol):
+    """What the engine asks of the frontend where it makes states of the trie by itself."""
+
+    @abstractmethod
+    def layout(self, dtype: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> Layout:
+        """The layout of a value. Raises NotImplementedError or RuntimeError where the device cannot have it."""
+
+    @abstractmethod
+    def agrees(self, records: Sequence[Record], first: int) -> bool:
+        """Whether torch infers the layouts of the results that records of a trace have, from the number `first` on."""
+
+
 class EnginePort(Protocol):
     """What the frontend calls. A recorder takes the methods about traces as callbacks."""
 
@@ -165,6 +177,10 @@ class EnginePort(Protocol):
     @abstractmethod
     def plan_of(self, state: State) -> CutPlan:
         """The plan of a trace that is at `state`, kept while it is in use."""
+
+    @abstractmethod
+    def grows(self, state: State) -> Sequence[Grow]:
+        """What makes states behind one without a key, where what an earlier read left of a trace ends."""
 
     @abstractmethod
     def cut_trace(self, trace: Trace) -> None:

@@ -24,6 +24,7 @@ from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.sizes.growth import Growth
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
@@ -34,7 +35,7 @@ from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan, Record, State
+from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
 
@@ -58,7 +59,8 @@ class Engine(EnginePort):
         self.inflight = Inflight(self.metrics)
         self.packs = Packs()
         self.compiler = Compiler(slot_names, model_names, self.metrics, Queue(self.inflight, self.packs))
-        self.traces = Traces()
+        self.growth = Growth()
+        self.traces = Traces(learn=self.growth.learn)
         self.owners = owners
         self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed)
         self.background = cutter.background
@@ -140,6 +142,9 @@ class Engine(EnginePort):
 
     def plan_of(self, state: State) -> CutPlan:
         return self.traces.ended(state)
+
+    def grows(self, state: State) -> Sequence[Grow]:
+        return self.growth.on_left(state)
 
     def cut_trace(self, trace: Trace) -> None:
         self.cutter.cut_trace(trace)

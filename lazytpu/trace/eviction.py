@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 
 from lazytpu.trace.trie import CutPlan, State
 
@@ -11,10 +12,15 @@ STATE_BYTES = 2_000  # a state with its record and key, measured on the steps of
 LIMIT_BYTES = 512 << 20
 
 
-class Traces:
-    """The states in which traces ended, by the time of their last cut."""
+def _nothing(state: State) -> None:
+    pass
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES):
+
+class Traces:
+    """The states in which traces ended, by the time of their last cut. `learn` is told each of them once."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, learn: Callable[[State], None] = _nothing):
+        self.learn = learn
         self.limit = limit_bytes // STATE_BYTES
         self.states = 0
         self._ends: dict[State, int] = {}
@@ -28,6 +34,7 @@ class Traces:
         if plan is None:
             plan = state.plan = CutPlan.of(state)
             self.states += _own_states(state)
+            self.learn(state)
             if self.states > self.limit:
                 with self._evicting:
                     self._evict(state)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from lazytpu.trace.value import Layout
 
@@ -88,7 +88,8 @@ class State:
     expands to the records of its ops. `depth` counts records, `edges` what was recorded to come here.
 
     `loop` is the repeated block recognized here (see loops.py), and `ends` the cause of a cut at this state, if there
-    is one. `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
+    is one. `grows` makes children that are known but for their sizes, and `grown` says that this is one of them.
+    `in_step` says whether a record up to here belongs to a step. `starts` has the keys of records before which
     the trace is cut here, as before one that begins a step, and the causes of these cuts; `branches` counts those made
     because an evaluation goes on in another way. `in_graph` says whether autograd kept a record up to here when it was
     made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
@@ -112,6 +113,8 @@ class State:
         "edges",
         "ends",
         "expected",
+        "grown",
+        "grows",
         "in_backward",
         "in_graph",
         "in_step",
@@ -166,6 +169,8 @@ class State:
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
+        self.grows: Sequence[Grow] = ()
+        self.grown = False
 
     def add(self, key: tuple[Any, ...], child: State) -> None:
         """Let an edge with this key lead to `child`."""
@@ -190,6 +195,10 @@ class State:
             state = state.parent
         records.reverse()
         return records
+
+
+Grow: TypeAlias = "Callable[[State, tuple[Any, ...], Any], None]"
+"""Adds states to one that a record with a key was not seen at, if it knows them; the third argument infers layouts."""
 
 
 class Ended(State):

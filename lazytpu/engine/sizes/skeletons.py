@@ -40,10 +40,10 @@ def take_apart(record: Record, into: Integers) -> Skeleton:
     return (
         record.op,
         tuple([(name, _argument(value, into, COUNT if name == counted else OTHER)) for name, value in arguments]),
-        tuple([None if layout is None else _layout(layout, into) for layout in record.outs]),
+        tuple([None if layout is None else layout_apart(layout, into) for layout in record.outs]),
         record.out_slots,
         tuple(record.written.items()),
-        tuple([(slot, _layout(layout, into), empty) for slot, layout, empty in record.admitted]),
+        tuple([(slot, layout_apart(layout, into), empty) for slot, layout, empty in record.admitted]),
         record.rng,
         record.settings,
         record.in_backward,
@@ -88,8 +88,9 @@ def _new_argument(value: Any, integers: Iterator[int]) -> Any:
     return value
 
 
-def _layout(layout: Layout, into: Integers) -> Skeleton:
-    return layout.dtype, *_strided(layout.shape, layout.stride, into)
+def layout_apart(layout: Layout, into: Integers) -> Skeleton:
+    """The skeleton of a layout."""
+    return layout.dtype, *strided(layout.shape, layout.stride, into)
 
 
 def _new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
@@ -98,7 +99,7 @@ def _new_layout(layout: Layout, integers: Iterator[int]) -> Layout:
 
 def _view(view: tuple[Any, ...], into: Integers) -> Skeleton:
     size, stride, offset, dtype = view
-    skeleton = _strided(tuple(size), tuple(stride), into)
+    skeleton = strided(tuple(size), tuple(stride), into)
     into.add((offset,))
     return dtype, *skeleton
 
@@ -108,7 +109,8 @@ def _new_view(view: tuple[Any, ...], integers: Iterator[int]) -> tuple[Any, ...]
     return *_new_strided(tuple(size), tuple(stride), integers), next(integers), dtype
 
 
-def _strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
+def strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> Skeleton:
+    """The skeleton of a size and its strides."""
     into.add(size, SIZE)
     order = dense_order(size, stride)
     if order is None:

@@ -24,6 +24,7 @@ from lazytpu.frontend.ops.creation import OtherDevice, check_device, check_place
 from lazytpu.frontend.recording import ambient, specialization
 from lazytpu.frontend.recording.codegen import KernelArgument
 from lazytpu.frontend.recording.first_states import FirstState, check_first_state
+from lazytpu.frontend.recording.growing import grown
 from lazytpu.frontend.recording.keys import ABSENT
 from lazytpu.frontend.recording.lines import call_site, note_forward, user_line
 from lazytpu.frontend.recording.offsets import VaryingOffset, check_offsets
@@ -107,6 +108,12 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
             return seen
     fused = r.mode == "fused"
     check_required_cuts(parent, key, fused)
+    seen = grown(parent, key)
+    if seen is None and general is not None:
+        seen = grown(parent, general.key)
+        r.numbers.extend(general.numbers if seen is not None else ())
+    if seen is not None:
+        return seen
     in_step = parent.in_step or belongs_to_step(args)
     if fused and in_step and not parent.in_step:
         note_start(parent, key)

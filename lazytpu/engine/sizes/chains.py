@@ -1,0 +1,218 @@
+"""States of the trie that are known but for their sizes, made by compiled expressions: 5 us each, where a record that
+is inferred takes 300.
+
+A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before
+by a key that the forms give. A key that they get wrong is never looked up: its record is inferred as always. The
+layouts of results are what recording goes on with, so torch is asked for those at sizes beside the samples, and at the
+ends of each range of sizes that the chain grows in (`Inference.agrees`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from lazytpu.engine.sizes.buckets import bound
+from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
+from lazytpu.engine.sizes.fitting import LEAST, Varying
+from lazytpu.engine.sizes.skeletons import Integers, put_together
+from lazytpu.ir.forms import Form, Range, form, symbol
+from lazytpu.ports import Inference
+from lazytpu.trace.trie import Operand, Record, State
+
+BESIDE = (1, 2, 3)
+"Torch is asked at sizes larger than the samples by these: nothing that is halved or rounded is a form by chance then."
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Segment:
+    """States in a row whose sizes are known when the first of them is recorded: `twins` are those of a sample.
+
+    `found` are the positions of new symbols among the integers of the first key. Of all symbols so far, `numbers` gives
+    the numbers of the forms; of these, `head` makes the first key, and `edges` all keys, results and records. `sizes`
+    are the positions of those that are sizes of tensors.
+
+    Torch agrees at sizes `within` these, once `asked`. It did not at the end of the range of a symbol in `failed`, or
+    at all if the segment is `wrong`."""
+
+    twins: Sequence[State]
+    found: tuple[int, ...]
+    numbers: Callable[..., Sizes]
+    head: Callable[[Sizes], Key]
+    edges: Callable[[Sizes, Inference], Sequence[tuple[Key, Any, Record]]]
+    sizes: tuple[int, ...]
+    within: list[Range]
+    asked: bool = False
+    wrong: bool = False
+    failed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+
+
+class Chain:
+    """The states of a trace as functions of its sizes. `states` are those of one sample, whose integers are `reading`,
+    and those of all samples `varying`. The first `left` are what an earlier read left of a trace, and have no keys.
+
+    `segments` are empty where nothing can be made. The first is of children of the state `begins`, by number, -1 for
+    the root; or, if it is `of_left`, of any state that has the sizes of what was left.
+    """
+
+    def __init__(self, states: Sequence[State], left: int, reading: Reading, varying: Varying, samples: np.ndarray):
+        self._states, self._reading, self._forms = states, reading, _forms(varying)
+        self._symbols = dict(sorted(self._shown(varying, left), key=lambda item: item[1]))
+        self._ranges = {n: (int(samples[:, at].min()), int(samples[:, at].max())) for n, at in self._symbols.items()}
+        self._shown_at = {name: self._state_of(at) for name, at in self._symbols.items()}
+        self.segments: list[Segment] = []
+        self.of_left = False
+        self.begins = -1
+        if not self._symbols:
+            return
+        first = min(self._shown_at.values())
+        self.of_left = first < left
+        starts = sorted({max(number, left) for number in self._shown_at.values()})
+        self.begins = starts[0] - 1
+        if all((at >= reading.starts[first]).all() for at in varying.varying.values()):
+            last = next((i for i, state in enumerate(states) if state.copies and i >= starts[0]), len(states) - 1)
+            for start, end in zip(starts, [*starts[1:], len(states)], strict=True):
+                segment = self._segment(start, min(end, last + 1))  # views that are copied have keys of their own
+                if segment is None:
+                    break
+                self.segments.append(segment)
+
+    def _shown(self, varying: Varying, left: int) -> Iterator[tuple[str, int]]:
+        """The symbols, each with the first integer of a key, or of what was left, that is its size."""
+        for name in varying.symbols:
+            for at in sorted(varying.varying[symbol(name)].tolist()):
+                number = self._state_of(at)
+                if number < left or at < self._reading.keys[number]:
+                    yield name, at
+                    break
+
+    def _state_of(self, position: int) -> int:
+        """The number of the state that an integer is of."""
+        return int(np.searchsorted(self._reading.starts, position, side="right")) - 1
+
+    def _segment(self, start: int, end: int) -> Segment | None:
+        """The states of these numbers; None where there are none, or they have sizes that later ones show."""
+        names = [name for name, number in self._shown_at.items() if number <= start]
+        starts = self._reading.starts
+        found = [self._symbols[name] - starts[start] for name in names if self._shown_at[name] == start]
+        twins, writer = self._states[start:end], Writer()
+        if not twins:
+            return None
+        head = writer.key(twins[0].key or (), self._forms_from(starts[start]))
+        edges = [writer.edge(twin, self._forms_from(starts[number])) for number, twin in enumerate(twins, start)]
+        if any(size.symbols - set(names) for size in writer.forms):
+            return None
+        numbers = "".join([f"{expression(size)}, " for size in writer.forms])
+        source = (
+            f"def numbers({', '.join(names)}): return ({numbers})\n"
+            f"def head(f): return {head}\n"
+            f"def edges(f, inference):\n layout = inference.layout\n return ({', '.join(edges)},)\n"
+        )
+        scope: dict[str, Any] = {"c": writer.constants, "record": _record, "operand": Operand}
+        exec(compile(source, "<states known but for their sizes>", "exec"), scope)
+        sizes = tuple([writer.forms[size] for size in writer.sizes if size in writer.forms])
+        within = [self._ranges[name] for name in names]
+        return Segment(twins, tuple(found), scope["numbers"], scope["head"], scope["edges"], sizes, within)
+
+    def _forms_from(self, position: int) -> Iterator[Form]:
+        return iter(self._forms[position:])
+
+    def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
+        """As `grow`, behind what was left of a trace, whose integers are these."""
+        sizes = {name: integers[at] for name, at in self._symbols.items() if at < len(integers)}
+        if [size.at(sizes) for size in self._forms[: len(integers)]] == list(integers):
+            self.grow(0, tuple(sizes.values()), parent, key, inference)
+
+    def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:
+        """Give `parent` the states of a segment, if its first key is this one. `known` are the symbols before it."""
+        segment = self.segments[number]
+        if segment.found:
+            into = Integers([], [])
+            read_key(key, into)
+            if max(segment.found) >= len(into.values):
+                return
+            known = *known, *[into.values[at] for at in segment.found]
+        numbers = self._numbers(segment, known)
+        if numbers is None or segment.head(numbers) != key or not self._agrees(segment, known, inference):
+            return
+        try:
+            edges = segment.edges(numbers, inference)
+        except (RuntimeError, NotImplementedError):  # too large for the device: recording says so
+            return
+        state = parent
+        for (own, outs, record), twin in zip(edges, segment.twins, strict=True):
+            child = state.next.get(own)
+            if child is None:
+                child = State(state, record, outs, twin.slots, twin.inputs, twin.numbers)
+                child.loop, child.boxed, child.grown = twin.loop, twin.boxed, True
+                state.add(own, child)
+            state = child
+        if number + 1 < len(self.segments):
+            state.grows = (*state.grows, partial(self.grow, number + 1, known))
+
+    @staticmethod
+    def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
+        """The numbers of the forms at these sizes; None where one is a size that may be another kind."""
+        numbers = segment.numbers(*known)
+        return numbers if min(known) >= LEAST and all(numbers[i] >= LEAST for i in segment.sizes) else None
+
+    def _agrees(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
+        """Whether torch infers the layouts of a segment from the sizes of the samples to these."""
+        if not segment.asked:
+            segment.asked = True
+            tops = [high for _, high in segment.within]
+            beside = [[*tops[:i], top + more, *tops[i + 1 :]] for i, top in enumerate(tops) for more in BESIDE]
+            segment.wrong = not all(self._agrees_at(segment, tuple(sizes), inference) for sizes in beside)
+        return not segment.wrong and all(self._reaches(segment, i, size, inference) for i, size in enumerate(known))
+
+    def _reaches(self, segment: Segment, symbol: int, size: int, inference: Inference) -> bool:
+        """Whether torch agrees up to this size of a symbol. Where it does not much further on, as behind the end of a
+        table, it may as far as is needed now."""
+        low, high = segment.within[symbol]
+        if low <= size <= high:
+            return True
+        for end in (2 * bound(size), bound(size), size) if size > high else (LEAST, size):
+            ends = [(end,) if i == symbol else within for i, within in enumerate(segment.within)]
+            if (symbol, end) in segment.failed:
+                continue
+            if all(self._agrees_at(segment, corner, inference) for corner in set(product(*ends))):
+                segment.within[symbol] = min(low, end), max(high, end)
+                return True
+            segment.failed.add((symbol, end))
+        return False
+
+    def _agrees_at(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
+        """Whether torch infers the layouts of a segment at these sizes."""
+        if self._numbers(segment, known) is None:
+            return False
+        sizes = dict(zip(self._symbols, known, strict=False))
+        first = self._states.index(segment.twins[0])
+        records: list[Record] = []
+        for number, state in enumerate(self._states[: first + len(segment.twins)]):
+            integers = (size.at(sizes) for size in self._forms_from(self._reading.records[number]))
+            records.append(put_together(state.recorded[0], integers))
+        return inference.agrees(records, first)
+
+
+def _forms(varying: Varying) -> list[Form]:
+    """The form of each integer."""
+    forms = [form(n) for n in varying.fixed.tolist()]
+    for size, positions in varying.varying.items():
+        for position in positions.tolist():
+            forms[position] = size
+    return forms
+
+
+def _record(of: Record, arguments: dict[str, Any], outs: Any, admitted: Any) -> Record:
+    """A record like another one, at other sizes."""
+    return Record(
+        of.op, arguments, outs, of.out_slots, of.written, admitted, of.line, of.rng, of.settings, of.in_backward,
+        of.in_step, of.in_graph, of.call, of.tuned,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Which traces were seen at three sizes, and where chains of their states begin (`chains`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.chains import Chain
+from lazytpu.engine.sizes.edges import Reading, read
+from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.trace.trie import Grow, State
+
+MOST = 256  # kinds of traces that are remembered
+SKELETONS = 65_536  # of edges
+SAMPLES = 6  # of one kind, the newest
+NEEDED = 3  # two show what varies, and the third that the forms are no coincidence
+AT_ONCE = 4  # chains that begin at one place, where traces of several kinds begin alike
+
+
+@dataclass(eq=False)
+class Kind:
+    """Traces of one skeleton: integers of some of them, their forms, and what makes states by these, at one `place`."""
+
+    samples: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    varying: Varying | None = None
+    grow: Grow | None = None
+    place: State | None = None
+
+
+class Growth:
+    """The chains of all traces: `learn` is told where traces end."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[int, ...], Kind] = {}
+        self._skeletons: dict[Any, int] = {}
+        self._left: dict[Any, list[Chain]] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, state: State) -> None:
+        """A trace has ended at `state` for the first time."""
+        if not buckets.active() or state.grown:
+            return
+        states = _plain(state)
+        if not states or states[-1].key is None:
+            return
+        with self._lock:
+            reading = read(states)
+            kind = self._kind(reading)
+            try:
+                integers = np.array(reading.integers.values, dtype=np.int64)
+            except OverflowError:  # an integer of 64 bits without sign
+                return
+            if kind.varying is not None and kind.varying.solved(integers) is not None:
+                return  # torch did not agree there
+            if any((sample == integers).all() for sample in kind.samples):
+                return
+            kind.samples = [*kind.samples, integers][-SAMPLES:]
+            if len(kind.samples) >= NEEDED:
+                self._begin(kind, states, reading)
+
+    def on_left(self, state: State) -> Sequence[Grow]:
+        """What makes states behind `state`, where what an earlier read left of a trace ends."""
+        left = _plain(state)
+        with self._lock:
+            if not left or not self._left:
+                return ()
+            reading = read(left)
+            found = self._left.get(reading.skeletons, ())
+            return tuple([partial(chain.grow_on_left, reading.integers.values) for chain in found])
+
+    def _kind(self, reading: Reading) -> Kind:
+        if len(self._skeletons) > SKELETONS:
+            self._skeletons.clear()
+            self._kinds.clear()
+        numbers = self._skeletons
+        key = tuple([numbers.setdefault(skeleton, len(numbers)) for skeleton in reading.skeletons])
+        kind = self._kinds.get(key)
+        if kind is None:
+            while len(self._kinds) >= MOST:
+                del self._kinds[next(iter(self._kinds))]
+            kind = self._kinds[key] = Kind()
+        return kind
+
+    def _begin(self, kind: Kind, states: Sequence[State], reading: Reading) -> None:
+        """Let chains of a kind begin where its samples part."""
+        kinds = np.array(reading.integers.kinds)
+        varying = fit(kind.samples, kinds)
+        if varying is None:  # what came first may be another kind
+            kind.samples = kind.samples[-NEEDED:]
+            varying = fit(kind.samples, kinds)
+        if varying is None or not varying.symbols:
+            return
+        kind.varying = varying
+        left = sum(state.key is None for state in states)
+        chain = Chain(states, left, reading, varying, np.stack(kind.samples))
+        if not chain.segments:
+            return
+        if chain.of_left:
+            known = self._left.setdefault(reading.skeletons[:left], [])
+            known[:] = [chain, *known][:AT_ONCE]
+            while len(self._left) > MOST:
+                del self._left[next(iter(self._left))]
+            return
+        if kind.place is not None:
+            kind.place.grows = tuple([grow for grow in kind.place.grows if grow is not kind.grow])
+        place = states[chain.begins] if chain.begins >= 0 else states[0].parent
+        assert place is not None
+        kind.place, kind.grow = place, partial(chain.grow, 0, ())
+        place.grows = (kind.grow, *place.grows)[:AT_ONCE]
+
+
+def _plain(state: State) -> list[State]:
+    """The states from the first one on, up to one that is more than a plain record. None of what a cut decides may be
+    skipped."""
+    path: list[State] = []
+    step: State | None = state
+    while step is not None and step.recorded:
+        path.append(step)
+        step = step.parent
+    path.reverse()
+    for number, each in enumerate(path):
+        if len(each.recorded) != 1 or each.collective:
+            return path[:number]
+        if each.ends is not None:
+            return path[: number + 1]
+    return path

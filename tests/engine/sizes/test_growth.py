@@ -1,0 +1,161 @@
+"""States for sizes that are seen for the first time are made, and are those that torch infers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import lazytpu
+from lazytpu.frontend.recording.growing import INFERENCE
+from lazytpu.frontend.recording.tensors import recorder
+from lazytpu.trace.trie import State
+
+SHOWN, LATER = (9, 11, 13), (12, 10, 3, 16, 21, 40, 33, 100, 14)
+
+
+@pytest.fixture(autouse=True)
+def bucketed() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets="auto", background_compile=0.0):
+        yield
+        lazytpu.sync()
+
+
+def recorded(run: Callable[[Tensor], object], x: Tensor) -> tuple[object, State]:
+    """What `run` gives, without a program, and the state at which its trace ends."""
+    device = x.to("tpu")
+    lazytpu.mark_step()
+    given = run(device)
+    described = described_as(given)
+    state = recorder().state
+    del given
+    lazytpu.mark_step()  # nothing is alive: nothing runs
+    return described, state
+
+
+def described_as(given: object) -> object:
+    if isinstance(given, Tensor):
+        return given.dtype, tuple(given.shape), given.stride()
+    return [described_as(each) for each in given] if isinstance(given, list | tuple) else given
+
+
+def split_halves(x: Tensor) -> object:
+    one, other = x[: len(x) // 2], x[len(x) // 2 :]
+    return one * 2, other + 1
+
+
+def gradient(x: Tensor) -> object:
+    x.requires_grad_()
+    (functional.layer_norm(x, (4,)) @ x.T).softmax(-1).sum().backward()
+    return x.grad
+
+
+PROGRAMS: dict[str, Callable[[Tensor], object]] = {
+    "pointwise": lambda x: (x * 2 + x.exp()).tanh(),
+    "reductions": lambda x: (x.sum(0), x.mean(1), x.amax(0, keepdim=True), x.std()),
+    "products": lambda x: (x @ x.T, x.T @ x, torch.einsum("ij,kj->ik", x, x)),
+    "views": lambda x: (x.T.contiguous(), x.reshape(-1) + 1, x[1:] * x[:-1], x.unsqueeze(0).expand(3, -1, -1) + 0),
+    "concatenation": lambda x: (torch.cat([x, x, x[:1]]), torch.stack([x, x], 1)),
+    "padding": lambda x: functional.pad(x, (0, 0, 2, 1)),
+    "convolution": lambda x: functional.conv1d(x.T.unsqueeze(0), torch.ones(2, 4, 3, device=x.device), stride=2),
+    "pooling": lambda x: functional.max_pool1d(x.T.unsqueeze(0), 2),
+    "pooling by three": lambda x: functional.avg_pool1d(x.T.unsqueeze(0), 3, ceil_mode=True),
+    "a spectrum": lambda x: torch.fft.rfft(x, dim=0),
+    "pairs": lambda x: torch.triu_indices(len(x), len(x), device=x.device) * 2,
+    "sorting": lambda x: x.sort(0),
+    "halves": split_halves,
+    "at most 12": lambda x: x[:12] * 2,
+    "by modulus": lambda x: x * 2 if len(x) % 2 else x + 1,
+    "ranges": lambda x: torch.arange(len(x), device=x.device) + 1,
+    "repeats": lambda x: x.repeat(2, 3),
+    "in place": lambda x: x.mul_(2).add_(x[0].clone()),
+    "writes": lambda x: torch.zeros_like(x)[1:].copy_(x[1:]),
+    "a gradient": gradient,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_what_torch_infers(name: str) -> None:
+    run, made = PROGRAMS[name], 0
+    for size in (*SHOWN, *LATER):
+        given, state = recorded(run, torch.ones(size, 4))
+        assert given == described_as(run(torch.ones(size, 4))), size
+        assert INFERENCE.agrees(state.records(), 0), size
+        made += state.grown
+    assert made >= {"by modulus": 0, "at most 12": 0, "a spectrum": 0, "pairs": 0}.get(name, 4), "most are made"
+
+
+def test_values_and_gradients_are_those_of_the_cpu() -> None:
+    torch.manual_seed(0)
+    host, device = (nn.Sequential(nn.Linear(4, 11), nn.GELU(), nn.Linear(11, 4)) for _ in range(2))
+    device.load_state_dict(host.state_dict())
+    device.to("tpu")
+    with lazytpu.options(buckets=(16,)):
+        for size in (9, 11, 10, 14, 12):
+            x = torch.randn(size, 4)
+            one, other = host(x), device(x.to("tpu"))
+            host.zero_grad()
+            device.zero_grad()
+            (one - one.mean(0)).square().sum().backward()
+            (other - other.mean(0)).square().sum().backward()
+            torch.testing.assert_close(other.detach().cpu(), one.detach())
+            for parameter, same in zip(host.parameters(), device.parameters(), strict=True):
+                assert parameter.grad is not None and same.grad is not None
+                torch.testing.assert_close(same.grad.cpu(), parameter.grad)
+
+
+def test_a_size_that_comes_later_in_the_trace() -> None:
+    made = list[bool]()
+    for n, m in ((9, 5), (11, 6), (13, 8), (12, 7), (16, 9), (10, 12)):
+        x, y = torch.ones(n, 4).to("tpu"), torch.ones(4, m).to("tpu")
+        lazytpu.mark_step()
+        z = (x * 3) @ (y + 5)
+        made.append(recorder().state.grown)
+        assert tuple(z.shape) == (n, m)
+        assert z.sum().item() == n * m * 4 * 18
+    assert made == [False, False, False, True, True, True]
+
+
+def test_behind_what_a_read_left() -> None:
+    cache, made = torch.zeros(7, 1).to("tpu"), list[bool]()
+    for step in range(9):
+        cache = torch.cat([cache, torch.full((7, 1), float(step)).to("tpu")], 1)
+        total, kept = cache.amax(), cache * 2
+        assert total.item() == step
+        cache = kept / 2
+        made.append(recorder().state.grown)
+    assert tuple(cache.shape) == (7, 10)
+    assert made[-3:] == [True] * 3
+
+
+def test_a_table_that_ends_at_a_size() -> None:
+    table = torch.arange(30.0).view(15, 2).to("tpu")
+    for size in (9, 11, 10, 12, 13, 14, 15):
+        x = torch.ones(size, 2).to("tpu")
+        lazytpu.mark_step()
+        assert torch.equal((x + table[:size]).cpu(), torch.arange(2.0 * size).view(size, 2) + 1)
+
+
+def test_errors_come_as_before() -> None:
+    for size in (9, 11, 13, 12, 10):
+        x = torch.ones(size).to("tpu")
+        lazytpu.mark_step()
+        x.topk(5)
+        lazytpu.mark_step()
+    small = torch.ones(4).to("tpu")
+    with pytest.raises(RuntimeError, match="selected index k out of range"):
+        small.topk(5)
+    for size in (9, 11, 13, 12):
+        x = torch.ones(size, 4).to("tpu")
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            x.mm(x)
+
+
+def test_off_makes_none() -> None:
+    with lazytpu.options(buckets="off"):
+        states = [recorded(lambda x: x.erfinv(), torch.ones(size, 4))[1] for size in (9, 11, 13, 12)]
+    assert not any(state.grown for state in states)
