@@ -2,18 +2,19 @@
 
 A script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a batch has, a
 `cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run again. torch's own
-kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run this way, so
-that the bits are those of the program. What a trace has taken on the host is added up, waiting for its inputs included;
-when a program would have cost less, it gets one, and keeps it.
+kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run this way, and with
+denormal numbers flushed as the device does, so that the bits are those of the program. What a trace has taken on the
+host is added up, waiting for its inputs included; when a program would have cost less, it gets one, and keeps it.
 
 A process whose traces are all short, as one that tries out ops, always gets programs.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -98,7 +99,7 @@ class OnHost:
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
         try:
-            with self.undisturbed():
+            with self.undisturbed(), _flushing():
                 buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
         except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
             buffers = None
@@ -164,9 +165,13 @@ def _evaluate(
         return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
     with torch.no_grad():
-        result = record.op(**{n: argument(n, v) for n, v in record.arguments.items() if n != "device"})
+        given = {n: argument(n, v) for n, v in record.arguments.items() if n != "device"}
+        result = record.op(**given)
         for slot in record.out_slots:
             layout = layouts[slot]
+            if layout.dtype.is_floating_point and _name(record) in ("mean", "sum"):
+                # Of one element, which torch adds to 0.0: -0.0 would become 0.0, and a denormal number be flushed.
+                result = given["self"].to(layout.dtype).reshape(layout.shape)
             if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):
                 raise RunError(str(record.op), f"got {result.dtype} {tuple(result.shape)}, expected {layout}")
             flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
@@ -185,6 +190,21 @@ def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
     array = to_numpy(flat).reshape(layout.memory_shape)
     MEMORY.note_execution(0, array.nbytes, 0)
     return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    """Denormal numbers count as zeros on this thread, as in XLA's programs for CPUs and TPUs: its pools of threads run
+    that way, and a thread that runs a program itself switches."""
+    smallest = sys.float_info.min
+    if client.platform() == "gpu" or smallest / 2 == 0.0:
+        yield
+        return
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _small(layout: Layout) -> bool:
@@ -222,7 +242,10 @@ def _exact(record: Record, layouts: dict[int, Layout]) -> bool:
         return False
     floating = [layouts[o.slot].dtype.is_floating_point for o in tensors]
     made = [layouts[slot].dtype.is_floating_point for slot in (*record.out_slots, *sum(record.written.values(), ()))]
+    elements = [prod(layouts[o.slot].shape if o.view is None else o.view[0]) for o in tensors]
+    if any(count > ELEMENTS for count in elements):  # of a view that repeats its elements
+        return False
     if name in _REDUCTIONS:
-        return not any(floating + made) or all(prod(layouts[o.slot].shape) == 1 for o in tensors)
+        return not any(floating + made) or all(count == 1 for count in elements)
     # What becomes of a NaN, or of a number that is too large, depends on the device.
     return name not in ("_to_copy", "copy") or any(made) or not any(floating)
