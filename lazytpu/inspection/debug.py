@@ -7,8 +7,10 @@ after the pipeline. 4: the IR after every pass. A process that neither prints no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from lazytpu.inspection.terminal import UNREAD
 from lazytpu.options import options
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def observer(name: str) -> Observer | None:
             from lazytpu.ir.text import print_module
 
             _line(f"program {name} {where}:")
-            console(stderr=True).print(mlir(print_module(module)))
+            with suppress(*UNREAD):
+                console(stderr=True).print(mlir(print_module(module)))
 
     return observe
 
@@ -68,4 +71,5 @@ def observer(name: str) -> Observer | None:
 def _line(text: str) -> None:
     from lazytpu.inspection.highlight import console
 
-    console(stderr=True).print(f"lazytpu: {text}", markup=False)
+    with suppress(*UNREAD):
+        console(stderr=True).print(f"lazytpu: {text}", markup=False)

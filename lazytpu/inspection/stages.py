@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from lazytpu.inspection.terminal import is_terminal
 from lazytpu.options import options
 
 
@@ -20,7 +21,7 @@ class Stages:
     """
 
     def __init__(self, shown: bool | None = None) -> None:
-        terminal = sys.stderr is not None and sys.stderr.isatty()
+        terminal = is_terminal()
         self._shown = terminal or options.debug >= 1 if shown is None else shown
         self._bar: Progress | None = None
         if self._shown and terminal:

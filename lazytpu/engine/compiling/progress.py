@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from textwrap import shorten
 from typing import Any, Protocol
 
+from lazytpu.inspection.terminal import UNREAD, is_terminal
 from lazytpu.options import options
 
 QUIET = 3.0  # seconds that a program may take before anything is printed
@@ -49,7 +51,7 @@ class Progress:
 
     def show(self) -> None:
         """Say what is being compiled, from now until it is done."""
-        if not _terminal():
+        if not is_terminal():
             for job in self.jobs() if options.debug >= 1 else ():
                 if job.number not in self._said:
                     self._said.add(job.number)
@@ -70,18 +72,20 @@ class Progress:
     def _update(self) -> None:
         from tqdm import tqdm  # here: most processes never show the line
 
-        line = tqdm(bar_format="{desc}", leave=False, file=sys.stderr)
-        try:
-            while True:
-                with self._lock:
-                    jobs = self.jobs()
-                    if not jobs or self._stop.is_set():
-                        self._thread = None
-                        return
+        with suppress(*UNREAD), tqdm(bar_format="{desc}", leave=False, file=sys.stderr) as line:
+            while jobs := self._left():
                 line.set_description_str(describe(jobs))
                 self._stop.wait(INTERVAL)
-        finally:
-            line.close()
+            return
+        self._thread = None  # it could not be written
+
+    def _left(self) -> Sequence[Compilation]:
+        """What there is to show. When that is nothing, the thread ends, and `show` begins another."""
+        with self._lock:
+            jobs = () if self._stop.is_set() else self.jobs()
+            if not jobs:
+                self._thread = None
+            return jobs
 
 
 def describe(jobs: Sequence[Compilation]) -> str:
@@ -107,9 +111,6 @@ def _running(job: Compilation) -> str:
 
 def say(message: str) -> None:
     """One line on standard error, if that is a terminal or LAZYTPU_DEBUG is at least 1."""
-    if sys.stderr is not None and (options.debug >= 1 or _terminal()):
-        print(f"lazytpu: {message}", file=sys.stderr, flush=True)
-
-
-def _terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+    if sys.stderr is not None and (options.debug >= 1 or is_terminal()):
+        with suppress(*UNREAD):
+            print(f"lazytpu: {message}", file=sys.stderr, flush=True)

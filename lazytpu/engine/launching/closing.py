@@ -24,15 +24,15 @@ def close_at_exit(closes: Sequence[Close], seconds: float = AT_EXIT) -> None:
     def close() -> None:
         if os.getpid() != process:  # a forked child: the threads are its parent's
             return
-        end = time.monotonic() + seconds
+        end, done = time.monotonic() + seconds, False
         try:
-            done = [stop(end) for stop in closes]
-        except KeyboardInterrupt:
+            done = False not in [stop(end) for stop in closes]
+        except (KeyboardInterrupt, SystemExit):  # whoever asks for the end again does not want to wait
             say("interrupted: what still runs is left behind")
-            done = [False]
-        if not all(done) and not abandon_threads():
-            say("threads cannot be left behind on this system: waiting for them")
-            for stop in closes:
-                stop(float("inf"))
+        finally:  # also when a handler raises something else, which Python shows
+            if not done and not abandon_threads():
+                say("threads cannot be left behind on this system: waiting for them")
+                for stop in closes:
+                    stop(float("inf"))
 
     atexit.register(close)

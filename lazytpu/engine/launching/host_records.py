@@ -55,9 +55,10 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     return _name(record) not in ("_to_copy", "copy") or not floating or all(map(_floating, _made(record, layouts)))
 
 
-def exact(records: Sequence[Record], layouts: dict[int, Layout]) -> bool:
-    """Whether all records are `computable`, and have the same bits on the host."""
-    return all(_exact(record, layouts) for record in records) and not _contracted(records, layouts)
+def exact(records: Sequence[Record], layouts: dict[int, Layout], limit: int) -> bool:
+    """Whether all records are `computable`, have the same bits on the host, and read at most `limit` elements of a
+    value."""
+    return all(_exact(record, layouts, limit) for record in records) and not _contracted(records, layouts)
 
 
 def compute(
@@ -91,6 +92,9 @@ def compute(
         made = [result for result in _fresh(record, record.op(**arguments)) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
         for slot, layout, result in zip(record.out_slots, present, made, strict=True):
+            if layout.dtype.is_floating_point and _name(record) in ("mean", "sum") and arguments["self"].numel() == 1:
+                # torch adds it to 0.0: -0.0 would become 0.0, and a denormal number be flushed.
+                result = arguments["self"].to(layout.dtype).reshape(layout.shape)
             if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):
                 raise RunError(str(record.op), f"got {result.dtype} {tuple(result.shape)}, expected {layout}")
             if result.stride() == layout.stride:
@@ -136,13 +140,17 @@ def _name(record: Record) -> str:
     return name.removesuffix("_") if record.written else name
 
 
-def _exact(record: Record, layouts: dict[int, Layout]) -> bool:
+def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
     name = _name(record)
     if name not in _EXACT or any(n in record.arguments for n in _REFUSED) or not computable(record, layouts):
         return False
     if len(record.written) + len(record.out_slots) != 1 or any(len(slots) != 1 for slots in record.written.values()):
         return False
-    read = [layouts[operand.slot] for value in record.arguments.values() for operand in operands(value)]
+    read = [operand for value in record.arguments.values() for operand in operands(value)]
+    elements = [prod(layouts[x.slot].shape if x.view is None else x.view[0]) for x in read]
+    if any(count > limit for count in elements):  # of a view that repeats its elements
+        return False
     if name in _REDUCTIONS:
-        return not any(map(_floating, [*read, *_made(record, layouts)])) or all(prod(x.shape) == 1 for x in read)
+        involved = [*(layouts[x.slot] for x in read), *_made(record, layouts)]
+        return not any(map(_floating, involved)) or all(count == 1 for count in elements)
     return True

@@ -3,8 +3,9 @@
 Short ones: a script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a
 batch has, a `cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run
 again. torch's own kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run
-this way, so that the bits are those of the program. What a trace has taken on the host is added up, waiting for its
-inputs included; when a program would have cost less, it gets one, and keeps it.
+this way, and with denormal numbers flushed as the device does, so that the bits are those of the program. What a trace
+has taken on the host is added up, waiting for its inputs included; when a program would have cost less, it gets one,
+and keeps it.
 
 Those that vary: an episode has as many steps as it has, a solver chooses its own, a batch is sampled so that a tensor
 occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
@@ -16,9 +17,10 @@ A process whose traces are all short, as one that tries out ops, always gets pro
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import cast
@@ -103,7 +105,7 @@ class OnHost:
         start, waited = time.thread_time(), metrics.wait_ms
         enabled = torch.is_grad_enabled()
         try:
-            with self.undisturbed():
+            with self.undisturbed(), _flushing():
                 buffers = self._compute(way, plan, trace, [slot for slot, _ in held])
         except Exception:  # noqa: BLE001  (whatever it is: the program meets it again, and raises it in full)
             buffers = None
@@ -130,7 +132,7 @@ class OnHost:
         """Whether and how a trace can run on the host that is met for the first time."""
         if len(records) <= RECORDS:
             layouts = Slots(records).layouts
-            if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts):
+            if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts, ELEMENTS):
                 return HostWay(records, layouts, _settings(records))
         if not self.families.vary(records):
             return REFUSED
@@ -168,3 +170,18 @@ def _upload(flat: torch.Tensor, layout: Layout, record: Record) -> Buffer:
     array = to_numpy(flat).reshape(layout.memory_shape)
     MEMORY.note_execution(0, array.nbytes, 0)
     return Buffer(client.to_device(array), array.nbytes, Origin(str(record.op), record.line, HOST))
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    """Denormal numbers count as zeros on this thread, as in XLA's programs for CPUs and TPUs: its pools of threads run
+    that way, and a thread that runs a program itself switches."""
+    smallest = sys.float_info.min
+    if client.platform() == "gpu" or smallest / 2 == 0.0:
+        yield
+        return
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

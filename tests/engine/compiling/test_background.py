@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ import torch
 
 import lazytpu
 from lazytpu.engine.compiling import progress
-from lazytpu.engine.compiling.progress import Progress, describe
+from lazytpu.engine.compiling.progress import Progress, describe, say
+from lazytpu.inspection.debug import because
 from lazytpu.runtime.errors import CompileError
 from tests.engine.conftest import Gate
 
@@ -216,6 +218,26 @@ def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatc
     shown.close()
     assert terminal.getvalue().endswith("\r")
     assert not any(t.name == "lazytpu progress" for t in threading.enumerate())
+
+
+class Gone(Terminal):
+    """What nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_standard_error_that_cannot_be_written_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, gone, running = io.StringIO(), Gone(), jobs(7.0)
+    closed.close()
+    shown = Progress(lambda: list(running))
+    for stream in (None, object(), closed, gone):
+        with monkeypatch.context() as patched, lazytpu.options(debug=0 if stream is gone else 1):
+            patched.setattr(sys, "stderr", stream)
+            shown.show()
+            say("a line")
+            because(0, "train", "it is new")
+            until(lambda: not any(t.name == "lazytpu progress" for t in threading.enumerate()))
 
 
 def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(

@@ -110,6 +110,27 @@ def test_the_device_is_left_behind_at_its_work() -> None:
     assert (out, err) == ("True\n", "")
 
 
+def test_who_asks_again_that_it_ends_does_not_wait() -> None:
+    """The handler of a signal raises in the wait at the end: a second Ctrl-C, or that of SIGTERM."""
+    for error in ("KeyboardInterrupt", "SystemExit(3)"):
+        out, err = run(
+            f"""
+            import atexit, signal
+            def again(number, frame):
+                raise {error}
+            signal.signal(signal.SIGALRM, again)
+            hang()
+            lazytpu.options.background_compile = 0.1
+            (x @ x).sum().item()
+            atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.3)
+            atexit.register(print, "the end", flush=True)
+            sys.exit(7)
+            """,
+            status=7,
+        )
+        assert (out, err) == ("the end\n", "")
+
+
 def test_a_forked_child_does_not_wait_for_its_parents_compilations() -> None:
     out, err = run(
         """

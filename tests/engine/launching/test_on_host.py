@@ -81,8 +81,40 @@ def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tens
     same_bits(got, program)
 
 
+TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])
+
+
 @pytest.mark.parametrize(
-    "run", [lambda x: x.exp(), lambda x: x.sum(), lambda x: x.add(x, alpha=0.1), lambda x: x * 3 + x]
+    "run",
+    [
+        lambda x: x == 0,
+        lambda x: x.to(torch.float64),
+        lambda x: x * 0.5,
+        lambda x: torch.cat([x, x[:2]]),
+        lambda x: x[:1].clone().sum(),
+        lambda x: (x * 1)[:1].clone().mean(),
+    ],
+)
+def test_denormal_numbers_are_flushed_where_the_program_flushes_them(
+    run: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    got, ran, _ = counted(lambda: run(TINY.to("tpu")))
+    assert ran == 1
+    assert TINY[0] * 1 != 0, "the script's own numbers are flushed from then on"
+    with lazytpu.options(background_compile=0):
+        same_bits(got, counted(lambda: run(TINY.to("tpu")))[0])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x: x.exp(),
+        lambda x: x.sum(),
+        lambda x: x.add(x, alpha=0.1),
+        lambda x: x * 3 + x,
+        lambda x: x[:1].clone().expand(7).sum(),
+        lambda x: (x[:1] > 0).clone().expand(40000).sum(),
+    ],
 )
 def test_what_may_be_rounded_otherwise_has_a_program(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _, ran, compiled = counted(lambda: run(torch.rand(5).to("tpu")))
