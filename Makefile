@@ -15,6 +15,11 @@ CHIPS ?= v6e v5e cuda
 COMPILED ?= out/compiled
 # `make judge`: what the TPU compiler made of each step.
 JUDGED ?= out/judge.json
+# `make padding-sweep`: samples of each op, and the file of results.
+K_PADDED ?= 1
+PADDED ?= out/padding.jsonl
+# `make random-sizes`: how many.
+SIZED ?= 1000
 # `make random-programs`: how many.
 N ?= 1000
 # `make interrupts`: how many.
@@ -59,7 +64,9 @@ help:
 	@echo 'make bench        what recording, cuts, the cache, memory and the first minute cost, in one table, about 20 minutes (ARGS=--quick)'
 	@echo 'make conformance  every op of the database of torch against the CPU, half an hour, goes on where it was stopped (K=10 K_OTHERS=3)'
 	@echo 'make tpu-column   the programs of every op compiled for TPUs that are not here, one hour, goes on where it was stopped'
-	@echo 'make coverage     docs/conformance.md and .json from what make conformance and make tpu-column found'
+	@echo 'make padding-sweep  every op at three sizes, with one program for all, about 15 minutes, goes on where it was stopped'
+	@echo 'make random-sizes  a thousand random programs at sizes that vary, about 20 minutes (SIZED=1000)'
+	@echo 'make coverage     docs/conformance.md and .json from what these two, and make padding-sweep, found'
 	@echo 'make judge        what the passes gain by the TPU compiler, into docs/passes.md, an hour the first time (ARGS="llama")'
 	@echo 'make calibration  what libtpu says of five steps, beside the model of lazytpu-show lines --model, about 5 minutes'
 	@echo 'make docs         the documentation as a site, in site/, with links and anchors checked'
@@ -76,8 +83,8 @@ test: $(TESTED)
 # All tests, compiled as users compile, and some of the random ones: about 40 minutes on two cores.
 test-all: $(TESTED)
 	@$(MAKE) --no-print-directory --jobs 2 lint tests SELECT= ARGS='--optimized $(ARGS)'
-	@$(MAKE) --no-print-directory --jobs 2 random-programs interrupts random-switches bad-inputs \
-		N=300 INTERRUPTS=800 SWITCHED=60 WRONG=300
+	@$(MAKE) --no-print-directory --jobs 2 random-programs random-sizes interrupts random-switches bad-inputs \
+		N=300 SIZED=200 INTERRUPTS=800 SWITCHED=60 WRONG=300
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
@@ -93,6 +100,11 @@ tests: $(TESTED)
 random-programs: $(TESTED)
 	OMP_NUM_THREADS=1 RANDOM_PROGRAMS=$(N) $(BIN)/python -m pytest tests/passes/test_semantics.py \
 		tests/passes/padding/test_random_programs.py $(ARGS)
+
+# One that fails names its seed: RANDOM_SIZES_FROM=seed SIZED=1 runs it alone.
+.PHONY: random-sizes
+random-sizes: $(TESTED)
+	OMP_NUM_THREADS=1 RANDOM_SIZES=$(SIZED) $(BIN)/python -m pytest tests/conformance/test_random_sizes.py $(ARGS)
 
 interrupts: $(TESTED)
 	OMP_NUM_THREADS=1 INTERRUPTS=$(INTERRUPTS) $(BIN)/python -m pytest tests/interrupts/test_storm.py $(ARGS)
@@ -134,6 +146,10 @@ bench: $(INSTALLED)
 conformance: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance sweep -k $(K) -j $(K_OTHERS) --results $(RESULTS) $(ARGS)
 
+.PHONY: padding-sweep
+padding-sweep: $(TESTED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance padding --dtypes float32 -k $(K_PADDED) --results $(PADDED) $(ARGS)
+
 .PHONY: tpu-column
 tpu-column: $(TESTED)
 	for chip in $(CHIPS); do OMP_NUM_THREADS=1 $(BIN)/python -m tools.conformance compile $$chip -k $(K_COMPILED) --compiled $(COMPILED) $(ARGS) \
@@ -144,7 +160,7 @@ judge: $(TESTED)
 	$(BIN)/python -m tools.judge --results $(JUDGED) --write docs/passes.md
 
 coverage: $(TESTED)
-	$(BIN)/python -m tools.conformance table --results $(RESULTS) --compiled $(COMPILED) $(ARGS)
+	$(BIN)/python -m tools.conformance table --results $(RESULTS) --compiled $(COMPILED) --padded $(PADDED) $(ARGS)
 
 calibration: $(TESTED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.inspection.step.calibration

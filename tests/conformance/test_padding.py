@@ -63,4 +63,4 @@ def test_the_page_says_how_many_and_why(tmp_path: Path) -> None:
         "refused": {"the template 'svd' reads all elements at the op `lazytpu.template`": ["svd"]},
     }
     text = "\n".join(sizes.section(told))
-    assert "1 of 2 ops do (50 %), 0\nare wrong" in text and "| `svd` |" in text
+    assert "1 of 2 ops do (50 %);\n0 are wrong" in text and "| `svd` |" in text

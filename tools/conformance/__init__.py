@@ -9,5 +9,6 @@
 `entries` names the ops and draws their samples, `samples` places them on a device, `checks` and `errors` say what has
 to hold, `trial` runs the checks of an entry together, `sweep` deals entries to worker processes, `rows` is what they
 answer, `gaps` keeps the reasons of what is missing, and `report` and `page` write the table. `compiling` compiles the
-programs of an entry for a chip that is not here, and `column` is its part of the table, as `sizes` is that of `padding`.
+programs of an entry for a chip that is not here, and `column` is its part of the table; `padding` runs an entry at
+sizes that vary, and `sizes` is its part.
 """

@@ -13,10 +13,10 @@ from tools.conformance.rows import Rows, latest
 REFUSED = "OfItsSize"
 INTRO = """## One program for many sizes
 
-`make padding-sweep` runs a sample of each op forward and backward at three sizes: one size of it is scaled by 2 and by 3
-wherever it occurs, if the CPU takes these calls. The third size must need no program of its own
-([padding](padding.md)), and give the CPU's values, with NaN in all padding. {padded} of {ops} ops do ({percent}), {wrong}
-are wrong; those that are refused get a program for each size, for these reasons:
+`make padding-sweep` runs a sample of each op forward and backward at three sizes: one size of it is scaled by 2 and
+by 3 wherever it occurs, if the CPU takes these calls. The third size must need no program of its own
+([padding](padding.md)), and give the CPU's values, with NaN in all padding. {padded} of {ops} ops do ({percent});
+{wrong} are wrong. Those that are refused get a program for each size, for these reasons:
 """
 
 

@@ -166,3 +166,4 @@ def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterato
                 whole = (symbol(name) + add) // by
                 first = whole.at({name: int(sizes[0])})
                 yield whole + int(column[0] - first)
+                yield whole * -1 + int(column[0] + first)

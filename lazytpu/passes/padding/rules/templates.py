@@ -16,6 +16,7 @@ from lazytpu.ir.template import from_attribute
 from lazytpu.ir.types import dtype_of, is_float, shape_of
 from lazytpu.passes.padding.dims import Dim, Number, Refused, merged_all, static
 from lazytpu.passes.padding.masks import Padded, highest
+from lazytpu.passes.padding.rules import linalg
 from lazytpu.passes.padding.walk import Rule, Walk
 
 ELEMENTWISE = frozenset(
@@ -46,6 +47,8 @@ BATCHED: Mapping[str, tuple[int, ...]] = {
 transform are as many as it has lengths."""
 WINDOWED: Mapping[str, Number] = {"max_pool": -inf, "window_sum": 0}
 "Templates of windows over all dimensions but the first, with what changes no window."
+OF_PLANES = (*WINDOWED, "fractional_max_pool", "grid_sampler", "grid_sampler_backward", "max_pool_backward")
+"Templates that work on each element of the first dimension."
 SIZED_PARAMS = frozenset((*WINDOWED, "convolution", "max_pool_backward", "pivots_to_permutation"))
 "Templates of which some parameter may be a size."
 
@@ -60,8 +63,9 @@ def in_template(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     batch = None if name == "cholesky" else _batch(op, name)  # which takes long for a matrix of zeros
     if batch is not None and not any(dim.padded for each, rank in zip(dims, batch, strict=True) for dim in each[rank:]):
         return _of_batch(w, op, batch)
-    if name in OWN:
-        return OWN[name](w, op)
+    own = OWN.get(name) or linalg.OWN.get(name)
+    if own is not None:
+        return own(w, op)
     raise Refused(f"the template {name!r} reads all elements, padding included")
 
 
@@ -78,7 +82,7 @@ def _batch(op: template.TemplateOp, name: str) -> list[int] | None:
     ranks = [len(shape_of(x)) for x in op.operands]
     if name == "searchsorted":  # one row is searched for all values
         return None if ranks[0] == 1 else [rank - 1 for rank in ranks]
-    if name in (*WINDOWED, "max_pool_backward", "fractional_max_pool"):
+    if name in OF_PLANES:
         return [1] * len(ranks)
     if name not in BATCHED:
         return None
@@ -99,61 +103,6 @@ def _of_batch(w: Walk, op: TensorOp, batch: Sequence[int]) -> Sequence[Padded]:
     for index, x in enumerate(op.operands):
         w.mask_operand(op, index, range(rank), 0, (*dims, *w.dims(x)[rank:]))
     return [Padded((*dims, *static(shape_of(x)[rank:]))) for x in op.results]
-
-
-def _square(w: Walk, op: TensorOp, index: int) -> Dim:
-    """Make a matrix operand [[a, 0], [0, 1]], whose factors are those of a, and its rank full. Its size."""
-    x = op.operands[index]
-    *_, rows, columns = dims = w.dims(x)
-    if rows.factors != columns.factors or not rows.prefix:
-        raise Refused(f"a matrix of {rows} x {columns} is factored, which is not square")
-    b, shape = w.builder, shape_of(x)
-    mask = w.mask(dims, range(len(dims)))
-    if mask is not None:
-        last = len(shape) - 1
-        diagonal = b.compare("EQ", b.iota("i32", shape, last - 1), b.iota("i32", shape, last))
-        op.operands[index] = b.select(mask, x, b.convert(diagonal, dtype_of(x)))
-        w.shared.values[op.operands[index]] = Padded(dims)
-        w.shared.masks += 1
-    return rows
-
-
-def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Factors of square matrices: those of a block of ones beside them are ones."""
-    rows = _square(w, op, 0)
-    batch = w.dims(op.operands[0])[:-2]
-    return [Padded((*batch, *([rows] * (len(shape_of(x)) - len(batch))))) for x in op.results]
-
-
-def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Zeros beside a matrix change neither its norm nor its powers."""
-    dims = w.dims(op.operands[0])
-    if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
-        raise Refused(f"a power of a matrix of {dims[-2]} x {dims[-1]}")
-    w.mask_operand(op, 0, range(len(dims)), 0)
-    return [Padded(dims)]
-
-
-def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """Rows of padding stay where they are."""
-    b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
-    mask = w.mask(dims, range(len(dims)))
-    if not dims[-1].prefix:
-        raise Refused(f"the merged dimension {dims[-1]} is permuted")
-    if mask is not None:
-        own = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
-        op.operands[0] = b.select(mask, pivots, own)
-        w.shared.values[op.operands[0]] = Padded(dims)
-        w.shared.masks += 1
-    return [Padded((*dims[:-1], w.result_dims(op)[-1]))]
-
-
-def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    """a x = b, or x a = b, with zeros in the padding of b."""
-    _square(w, op, 0)
-    dims = w.dims(op.operands[1])
-    w.mask_operand(op, 1, range(len(dims)), 0)
-    return [Padded(dims)]
 
 
 def _scanned(w: Walk, op: TensorOp) -> Sequence[Padded]:
@@ -298,19 +247,14 @@ def _back_through_windows(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 
 OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
-    "cholesky": _factored,
     "complex_logcumsumexp": _scanned,
     "convolution": _convolved,
     "cumulative_logsumexp": _scanned,
     "lexicographic_order": _ordered,
-    "lu": _factored,
-    "matrix_exp": _exponential,
     "max_pool": _windowed,
     "max_pool_backward": _back_through_windows,
-    "pivots_to_permutation": _permuted,
     "searchsorted": _searched,
     "top_k": _largest,
-    "triangular_solve": _solved,
     "window_sum": _windowed,
 }
 "Templates that bear padding of more than a batch."

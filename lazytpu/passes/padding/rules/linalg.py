@@ -1,0 +1,162 @@
+"""Templates of linear algebra on matrices that are sized: a block beside them that changes no true element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from lazytpu.ir import template
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.template import from_attribute
+from lazytpu.ir.types import dtype_of, shape_of
+from lazytpu.passes.padding.dims import Dim, Refused
+from lazytpu.passes.padding.masks import Padded
+from lazytpu.passes.padding.walk import Walk
+
+
+def _square(w: Walk, op: TensorOp, index: int) -> Dim:
+    """Make a matrix operand [[a, 0], [0, 1]], whose factors are those of a, and its rank full. Its size."""
+    x = op.operands[index]
+    rows = _side(w, op, index)
+    _beside(w, op, index, w.builder.constant(1, dtype_of(x), shape_of(x)))
+    return rows
+
+
+def _side(w: Walk, op: TensorOp, index: int) -> Dim:
+    """The size of a square matrix."""
+    *_, rows, columns = w.dims(op.operands[index])
+    if rows.factors != columns.factors or not rows.prefix:
+        raise Refused(f"a matrix of {rows} x {columns} is factored, which is not square")
+    return rows
+
+
+def _beside(w: Walk, op: TensorOp, index: int, diagonal: SSAValue) -> None:
+    """Make a matrix operand [[a, 0], [0, d]] with the elements of `diagonal` on that of d."""
+    b, x = w.builder, op.operands[index]
+    dims, shape = w.dims(x), shape_of(x)
+    mask = w.mask(dims, range(len(dims)))
+    if mask is None:
+        return
+    on = b.compare("EQ", b.iota("i32", shape, len(shape) - 2), b.iota("i32", shape, len(shape) - 1))
+    block = b.select(on, diagonal, b.constant(0, dtype_of(x), shape))
+    op.operands[index] = b.select(mask, x, block)
+    w.shared.values[op.operands[index]] = Padded(dims)
+    w.shared.masks += 1
+
+
+def _factored(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Factors of square matrices: those of a block of ones beside them are ones."""
+    rows = _square(w, op, 0)
+    batch = w.dims(op.operands[0])[:-2]
+    return [Padded((*batch, *([rows] * (len(shape_of(x)) - len(batch))))) for x in op.results]
+
+
+def _exponential(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Zeros beside a matrix change neither its norm nor its powers."""
+    dims = w.dims(op.operands[0])
+    if dims[-1].factors != dims[-2].factors or not dims[-1].prefix:
+        raise Refused(f"a power of a matrix of {dims[-2]} x {dims[-1]}")
+    w.mask_operand(op, 0, range(len(dims)), 0)
+    return [Padded(dims)]
+
+
+def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Rows of padding stay where they are."""
+    b, pivots, dims = w.builder, op.operands[0], w.dims(op.operands[0])
+    mask = w.mask(dims, range(len(dims)))
+    if not dims[-1].prefix:
+        raise Refused(f"the merged dimension {dims[-1]} is permuted")
+    if mask is not None:
+        own = b.iota(dtype_of(pivots), shape_of(pivots), len(dims) - 1)
+        op.operands[0] = b.select(mask, pivots, own)
+        w.shared.values[op.operands[0]] = Padded(dims)
+        w.shared.masks += 1
+    return [Padded((*dims[:-1], w.result_dims(op)[-1]))]
+
+
+def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """a x = b, or x a = b, with zeros in the padding of b."""
+    _square(w, op, 0)
+    dims = w.dims(op.operands[1])
+    w.mask_operand(op, 1, range(len(dims)), 0)
+    return [Padded(dims)]
+
+
+def _eigen(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Eigenvalues of what is beside a matrix are larger than all of its own, which are no larger than the greatest sum
+    of sizes in a row. They are the last, and their vectors 0 where the matrix is."""
+    assert isinstance(op, template.TemplateOp)
+    rows, x = _side(w, op, 0), op.operands[0]
+    b, shape, last = w.builder, shape_of(x), len(shape_of(x)) - 1
+    mask = w.mask(w.dims(x), range(last + 1))
+    if mask is not None:
+        row, column = b.iota("i32", shape, last - 1), b.iota("i32", shape, last)
+        upper = bool(from_attribute(op.params.data["upper"])) if "upper" in op.params.data else False
+        read = b.and_(mask, b.compare("LE" if upper else "GE", row, column))
+        size = b.abs(x)
+        size = b.select(read, size, b.constant(0, dtype_of(size), shape))
+        both = [b.reduce("max", b.reduce("add", size, (dim,)), (last - 1,)) for dim in (last - 1, last)]
+        bound = b.add(b.add(*both), b.constant(1, dtype_of(size), shape[:-2]))
+        _beside(w, op, 0, b.convert(b.broadcast_in_dim(bound, shape, range(last - 1)), dtype_of(x)))
+    batch = w.dims(x)[:-2]
+    return [Padded((*batch, *([rows] * (len(shape_of(result)) - len(batch))))) for result in op.results]
+
+
+def _least(w: Walk, rows: Dim, columns: Dim) -> Dim:
+    """The smaller one of two dimensions, at all sizes and in memory."""
+    if rows.factors == columns.factors:
+        return rows
+    spans = [(*dim.total.range(w.shared.symbols), dim.size) for dim in (rows, columns)]
+    for dim, (_, most, size), (least, _, other) in ((rows, *spans), (columns, *spans[::-1])):
+        if most <= least and size <= other:
+            return dim
+    raise Refused(f"either of {rows} and {columns} may be the smaller one")
+
+
+def _orthogonal(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Reflections of columns that end in zeros end in zeros, and those of zeros reflect nothing."""
+    assert isinstance(op, template.TemplateOp)
+    *batch, rows, columns = dims = w.dims(op.operands[0])
+    if not rows.prefix or not columns.prefix:
+        raise Refused("a merged dimension is factored")
+    w.mask_operand(op, 0, range(len(dims)), 0)
+    least = _least(w, rows, columns)
+    if op.template_name.data == "geqrf":
+        return [Padded(dims), Padded((*batch, least))]
+    full = "full" in op.params.data and bool(from_attribute(op.params.data["full"]))
+    inner = rows if full else least
+    return [Padded((*batch, rows, inner)), Padded((*batch, inner, columns))]
+
+
+def _reflected(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Reflectors that end in zeros, and factors of 0, which reflect nothing."""
+    for index, x in enumerate(op.operands):
+        if any(not dim.prefix for dim in w.dims(x)[-2:]):
+            raise Refused("a merged dimension is reflected")
+        w.mask_operand(op, index, range(len(shape_of(x))), 0)
+    return [Padded(w.dims(op.operands[0]))]
+
+
+def _singular_values(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    """Those of zeros are zeros, the last ones."""
+    *batch, rows, columns = dims = w.dims(op.operands[0])
+    if not rows.prefix or not columns.prefix:
+        raise Refused("a merged dimension is factored")
+    w.mask_operand(op, 0, range(len(dims)), 0)
+    return [Padded((*batch, _least(w, rows, columns)))]
+
+
+OWN: Mapping[str, Callable[[Walk, TensorOp], Sequence[Padded] | None]] = {
+    "cholesky": _factored,
+    "eigh": _eigen,
+    "geqrf": _orthogonal,
+    "householder_product": _reflected,
+    "lu": _factored,
+    "matrix_exp": _exponential,
+    "pivots_to_permutation": _permuted,
+    "qr": _orthogonal,
+    "svdvals": _singular_values,
+    "triangular_solve": _solved,
+}
+"Templates of matrices that bear padding."
