@@ -78,7 +78,7 @@ def _places(w: Masks, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
 
     def every(number: int | Form) -> SSAValue:
         known = form(number).number
-        return b.constant(known, "i32", rows) if known is not None else b.broadcast_in_dim(w.number(number), rows, ())
+        return b.constant(known, "i32", rows) if known is not None else b.broadcast_in_dim(w.number(form(number)), rows, ())
 
     place = lies = every(0)
     step, stride = 1, form(1)
