@@ -35,8 +35,10 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     invariants = [w.of(x) for x in op.entering[op.count :]]
     masks = w.shared.masks
     for _ in range(ATTEMPTS):
-        yielded = w.inside(op.clone().regions[1].block, [*carried, *invariants])
+        copy = op.clone()
+        yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
         ends = [[dim.settled for dim in y.dims] for y in yielded]
+        copy.erase()  # it is a user of what enters the loop, and other passes would meet it there
         after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:
             break
