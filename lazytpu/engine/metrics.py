@@ -17,7 +17,7 @@ class Metrics:
     """Totals since the start or the last `reset`. Times are wall milliseconds.
 
     `steps` cuts that ran a program; `hits` of them found one compiled already, or ran `on_host`
-    because they are short; `misses` did not, and `stepwise` of
+    because they are short, or small and vary; `misses` did not, and `stepwise` of
     these ran op by op, `clustered` in parts, and `quick` by a program with less optimisation, while it was compiled in
     the background; `compiles` programs that XLA compiled, quickly and then in full counting once;
     `records` what was recorded: ops, and graphs of `torch.compile`, each of which counts once; `trace_ms` the host's

@@ -25,6 +25,7 @@ from lazytpu.frontend.torch_private import META, as_strided, by_torch, is_transf
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("pack(Tensor input, Tensor places, int count) -> Tensor")
 LIBRARY.define("unpack(Tensor data, Tensor places, Scalar padding, int length) -> Tensor")
+LIBRARY.define("convert(Tensor data, ScalarType dtype) -> Tensor")
 LIBRARY.define("pack_rows(Tensor input, Tensor places) -> Tensor")
 LIBRARY.define("unpack_rows(Tensor rows, Tensor places, Scalar padding, int length) -> Tensor")
 OPS: Any = torch.ops.lazytpu
@@ -55,13 +56,20 @@ def places_of(batch_sizes: Tensor, sizes: list[int], steps: int = 0) -> Tensor:
 def rows_of(data: Tensor, places: Tensor) -> Tensor:
     """Packed values [N, ·] as the rows [T·B, ·] of which they are the first."""
     count = places.shape[1] * places.shape[2]
-    kind = value_of(data).layout
-    size = (count, *data.shape[1:])
-    first = kind.shape == size and kind.contiguous and kind.dtype is data.dtype
-    if first and data.stride() == kind.stride and not data.storage_offset():
-        return as_strided(META, data, kind.shape, kind.stride, 0)
+    rows = _memory(data)
+    if rows is not None and len(rows) == count:
+        return rows
     widths = [0, 0] * (data.dim() - 1) + [0, count - len(data)]
     return kernel(aten.constant_pad_nd.default).call(data, widths, 0)
+
+
+def _memory(data: Tensor) -> Tensor | None:
+    """All rows in the memory of what are the first rows; None if it is something else."""
+    kind = value_of(data).layout
+    if kind.shape[1:] != data.shape[1:] or not kind.contiguous or kind.dtype is not data.dtype:
+        return None
+    whole = data.stride() == kind.stride and not data.storage_offset()
+    return as_strided(META, data, kind.shape, kind.stride, 0) if whole else None
 
 
 def first_of(rows: Tensor, count: int) -> Tensor:
@@ -117,6 +125,13 @@ def unpack(data: Tensor, places: Tensor, padding: float, length: int) -> Tensor:
     return kernel(OPS.unpack_rows.default).call(rows_of(data, places), places, padding, length)
 
 
+def convert(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """lazytpu::convert: packed values in another dtype. torch's own op would have a program for each number of them."""
+    rows = _memory(data)
+    call = kernel(aten._to_copy.default).call
+    return call(data, dtype=dtype) if rows is None else first_of(call(rows, dtype=dtype), len(data))
+
+
 @override("lazytpu.pack_rows.default")
 def _pack(input: Tensor, places: Tensor) -> Tensor:
     return input.new_empty((places[0].numel(), *input.shape[2:]))
@@ -145,10 +160,19 @@ def _of_unpack(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return OPS.pack(grad, ctx.places, ctx.count), None, None, None
 
 
+def _save_dtype(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.dtype = inputs[0].dtype
+
+
+def _of_convert(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return OPS.convert(grad, ctx.dtype), None
+
+
+torch.library.register_autograd("lazytpu::convert", _of_convert, setup_context=_save_dtype, lib=LIBRARY)
 torch.library.register_autograd("lazytpu::pack", _of_pack, setup_context=_save_pack, lib=LIBRARY)
 torch.library.register_autograd("lazytpu::unpack", _of_unpack, setup_context=_save_unpack, lib=LIBRARY)
 
-OWN: dict[str, Any] = {"pack": pack, "unpack": unpack}
+OWN: dict[str, Any] = {"convert": convert, "pack": pack, "unpack": unpack}
 "Kernels of ops of ours."
 COMPOSITES: dict[str, Any] = {
     "_pack_padded_sequence": pack_padded_sequence,

@@ -57,16 +57,8 @@ LOWER_PRECISION = [
 ]
 
 # So do these, as on CUDA, which casts in the op below them, `_cudnn_rnn` (ATen/cudnn/AutocastRNN.cpp).
-RECURRENT = [
-    "lstm.input",
-    "lstm.data",
-    "gru.input",
-    "gru.data",
-    "rnn_tanh.input",
-    "rnn_tanh.data",
-    "rnn_relu.input",
-    "rnn_relu.data",
-]
+RECURRENT = ["lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"]
+PACKED = ["lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data"]
 
 # These lose too much in the lower precision: inputs are cast to float32.
 FLOAT32 = [
@@ -189,6 +181,22 @@ def _cast_to(op: Any, choose: Callable[[Any], torch.dtype]) -> Callable[..., Any
     return kernel
 
 
+def _cast_packed(op: Any) -> Callable[..., Any]:
+    """The same for an op whose first argument is the data of packed sequences."""
+    from lazytpu.frontend.ops.packing import OPS
+
+    cast_others = _cast_to(op, _lower)
+
+    def kernel(data: Any, *args: Any, **kwargs: Any) -> Any:
+        dtype = _lower(data)
+        if eligible(data) and data.dtype is not dtype:
+            with without_keys(AUTOCAST):
+                data = OPS.convert(data, dtype)
+        return cast_others(data, *args, **kwargs)
+
+    return kernel
+
+
 def _lower(_: Any) -> torch.dtype:
     return torch.get_autocast_dtype("tpu")
 
@@ -247,6 +255,8 @@ def install() -> None:
     for names, choose in ((LOWER_PRECISION + RECURRENT, _lower), (FLOAT32, _float32), (WIDEST, _widest)):
         for name in names:
             aten.impl(name, _cast_to(overload(name), choose), "AutocastPrivateUse1")
+    for name in PACKED:
+        aten.impl(name, _cast_packed(overload(name)), "AutocastPrivateUse1")
     for name in FLOAT32_RESULT:
         aten.impl(name, _float32_result(overload(name)), "AutocastPrivateUse1")
     aten.impl("binary_cross_entropy", _refuse_binary_cross_entropy, "AutocastPrivateUse1")

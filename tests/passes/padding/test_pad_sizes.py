@@ -89,6 +89,19 @@ def test_masks_are_shared_and_identities_in_the_padding_need_none() -> None:
     assert len(compares) == 1
 
 
+def test_only_ops_of_the_module_use_its_values() -> None:
+    """A loop is walked as a copy first. If the copy stayed a user of what enters it, other passes would rewrite it."""
+
+    def build(b, x, n):
+        start = b.add(x, x)
+        return b.while_([start], lambda b, x: b.constant(False, "i1"), lambda b, x: b.neg(x))
+
+    padded = annotated(build, ["f32[n]"], ONE)
+    pad_sizes(padded)
+    inside = set(padded.walk())
+    assert all(use.operation in inside for op in inside for result in op.results for use in result.uses)
+
+
 def test_results_and_arguments_say_their_sizes() -> None:
     padded = annotated(lambda b, x, n: [b.reshape(x, (3 * n,)), b.transpose(x, (1, 0))], ["f32[3,n]"], ONE)
     sized = pad_sizes(padded)

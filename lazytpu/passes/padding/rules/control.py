@@ -37,8 +37,8 @@ def while_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     for _ in range(ATTEMPTS):
         copy = op.clone()
         yielded = w.inside(copy.regions[1].block, [*carried, *invariants])
-        copy.erase()  # or it would use the operands for good
         ends = [[dim.settled for dim in y.dims] for y in yielded]
+        copy.erase()  # it is a user of what enters the loop, and other passes would meet it there
         after = [Padded(merged_all([x.dims, end])) for x, end in zip(carried, ends, strict=True)]
         if after == carried:
             break
