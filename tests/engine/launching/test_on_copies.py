@@ -29,7 +29,8 @@ class Average:
         if not self.values:
             self.values = [p.detach().clone() for p in model.parameters()]
         else:
-            torch._foreach_lerp_(self.values, list(model.parameters()), 0.25)
+            for average, p in zip(self.values, model.parameters(), strict=True):
+                average.lerp_(p, 0.25)
         return self.values
 
 
