@@ -15,6 +15,7 @@ from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
+from lazytpu.engine.launching.on_copies import OnCopies, on_copies
 from lazytpu.engine.launching.on_host import OnHost
 from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, groups_of, pieces_of
 from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
@@ -83,6 +84,8 @@ class Cutter:
             elif needed and program is None:
                 if trace.mode == "fused" and options.background_compile and self.on_host.run(plan, trace, held):
                     metrics.on_host, hit = metrics.on_host + 1, True
+                elif (copying := on_copies(plan, trace, live, dead)) is not None:
+                    program, hit = copying, True
                 else:
                     program, hit = self._select(plan, trace, live, dead)
             metrics.records += state.edges
@@ -170,7 +173,7 @@ class Cutter:
             plan.steps.clear()
         return program, hit
 
-    def _run(self, program: Compiled, trace: Trace, held: list[tuple[int, Value]]) -> None:
+    def _run(self, program: Compiled | OnCopies, trace: Trace, held: list[tuple[int, Value]]) -> None:
         checks, alone = program.binding.checks, trace.mode in ("strict", "debug")
         if checks and alone:  # all lines that have this op share its record
             line = self.user_line()
@@ -268,5 +271,6 @@ class Cutter:
 
     def _exhausted(self, trace: Trace, held: list[tuple[int, Value]], program: Any, error: Any) -> OutOfMemoryError:
         MEMORY.exhausted += 1
-        ran = program if isinstance(program, Compiled) else None
+        ran = program.program if isinstance(program, OnCopies) else program
+        ran = ran if isinstance(ran, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)

@@ -133,7 +133,7 @@ def test_train_and_eval_and_a_step_without_backward() -> None:
 
 def test_the_first_step_of_an_optimizer() -> None:
     weight = torch.nn.Parameter(on_tpu(4, 3))
-    optimizer = torch.optim.SGD([weight], momentum=0.9)  # its first momentum is a copy of the gradient
+    optimizer = torch.optim.SGD([weight], momentum=0.9, dampening=0.5)  # its first momentum is a copy of the gradient
 
     def step() -> torch.Tensor:
         loss = (weight * 2).sum()
