@@ -17,7 +17,8 @@ from tests.distributed.ranks import ROOT, environment, free_port
 
 TRAINS = """
 import os
-import torch, torch.distributed as dist
+import jax, torch, torch.distributed as dist
+from lazytpu.runtime import client
 from lazytpu.runtime.cache import programs
 from tests.compiling import QUICK
 from torch.nn.parallel import DistributedDataParallel
@@ -26,6 +27,7 @@ rank = int(os.environ["LOCAL_RANK"])
 torch.tpu.set_device(rank)
 device = torch.device("tpu", rank)
 dist.init_process_group()
+assert jax.local_devices()[0] == client.devices()[0], "libtpu gives a process no second client"
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(4, 1).to(device), device_ids=[rank], output_device=rank)
 model(torch.full((2, 4), 1.0 + rank, device=device)).sum().backward()
