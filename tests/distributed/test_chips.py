@@ -101,3 +101,13 @@ def test_ranks_in_another_order_than_the_machines(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(multiprocess.CannotJoin, match=r"is process 1 to libtpu, .* of processes \[0, 1\]"):
             multiprocess.take_chip(other, ["a:1", "b:1"])
     assert not used
+
+
+def test_other_platforms(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client, "platform", lambda: "gpu")
+    place = multiprocess.Place("127.0.0.1:1", 0, 1, "127.0.0.1", 1.0)
+    before = client.client()
+    multiprocess.join(place, lambda: pytest.fail("the programs of a process that is the only one are good"))
+    assert client.client() is before
+    with pytest.raises(NotImplementedError, match="process groups on a gpu: they run on TPUs and CPUs"):
+        multiprocess.join(replace(place, size=2), lambda: None)
