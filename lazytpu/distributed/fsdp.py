@@ -1,4 +1,5 @@
-"""FSDP on the device: the op whose way of saving memory costs a program per rank, and how modules on the CPU move."""
+"""FSDP on the device: the op whose way of saving memory costs a program per rank, how modules on the CPU move, and
+the names of a rank's device."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend.device.indices import index_of
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.torch_private import swap_tensor_impl
@@ -29,6 +31,24 @@ def _become(tensor: torch.Tensor, device: torch.device) -> None:
     if isinstance(tensor, torch.nn.Parameter):
         moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
     swap_tensor_impl(tensor, moved)
+
+
+def _adapt(module: Any) -> None:
+    _move(module)
+    _name(module)
+
+
+def _name(module: Any) -> None:
+    """torch's own compares the `device_id` of a rank with the device of its parameters, which has one name alone."""
+    native = module._get_device_from_device_id
+
+    def device_of(*given: Any) -> torch.device | None:
+        device = native(*given)
+        if device is None or device.type != "tpu":
+            return device
+        return torch.device("tpu", index_of(device))
+
+    module._get_device_from_device_id = device_of
 
 
 def _move(module: Any) -> None:
@@ -58,6 +78,6 @@ def install() -> None:
     global _installed
     if not _installed:
         _installed = True
-        when_imported("torch.distributed.fsdp._init_utils", _move)
+        when_imported("torch.distributed.fsdp._init_utils", _adapt)
         when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
         when_imported("torch.distributed.fsdp._fully_shard._fsdp_collectives", _replace)

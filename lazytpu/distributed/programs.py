@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lazytpu.runtime.cache.entry import BadEntry, Entry, decode, encode
+from lazytpu.runtime.cache.entry import Entry, decode, encode
 from lazytpu.runtime.cache.peers import PEERS, Peers
 from lazytpu.runtime.cache.store import PATIENCE, store
 
 TICK = 0.02  # seconds between looks at the store
-NOT_TO_BE_HAD = b""
+PART = 4 << 20  # bytes of one value: torch's server closes the connection of whoever sends 8 MiB
+NOT_TO_BE_HAD = 0
 
 
 class Shared(Peers):
@@ -39,18 +40,25 @@ class Shared(Peers):
                 if there() or time.monotonic() > end:
                     return None
                 time.sleep(TICK)
-            data = bytes(self._common.get(name))
-            if data == NOT_TO_BE_HAD:
+            parts = int(self._common.get(name))
+            if parts == NOT_TO_BE_HAD:
                 return None
+            data = b"".join(bytes(self._common.get(f"{name}/{part}")) for part in range(parts))
             if self._common.add(f"{name}/taken", 1) == self._folders - 1:
-                self._common.set(name, NOT_TO_BE_HAD)
+                self._common.set(name, str(NOT_TO_BE_HAD))
+                for part in range(parts):
+                    self._common.delete_key(f"{name}/{part}")
             return decode(data, kind, key)
-        except (RuntimeError, BadEntry):  # the store is gone, or was written by something else: it is compiled here
+        except (RuntimeError, ValueError):  # the store is gone, or was written by something else: it is compiled here
             return None
 
     def share(self, kind: str, key: str, entry: Entry | None) -> None:
+        name, data = f"{kind}/{key}", b"" if entry is None else b"".join(encode(entry))
+        parts = [data[start : start + PART] for start in range(0, len(data), PART)]
         try:
-            self._common.set(f"{kind}/{key}", NOT_TO_BE_HAD if entry is None else b"".join(encode(entry)))
+            for number, part in enumerate(parts):
+                self._common.set(f"{name}/{number}", part)
+            self._common.set(name, str(len(parts)))
         except RuntimeError:  # the store is gone, and with it those who would wait
             return
 

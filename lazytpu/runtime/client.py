@@ -70,8 +70,8 @@ def seeks_tpu() -> bool:
 
 
 def is_there() -> bool:
-    """Whether there is a client already."""
-    return client.cache_info().currsize > 0
+    """Whether there is a client already, lazytpu's or jax's own."""
+    return client.cache_info().currsize > 0 or xla_bridge.backends_are_initialized()
 
 
 @contextmanager
@@ -117,12 +117,20 @@ make_cpu_client = xla_client.make_cpu_client
 
 def make_tpu_client(connection: Any) -> Any:
     """The client of a process that is one of several, each with one chip: libtpu must have been told which
-    (`lazytpu.runtime.chips`). `connection` is a `distributed_client`. Waits for the other processes."""
-    if not _jax.pjrt_plugin_loaded("tpu"):
-        xla_client.load_pjrt_plugin_dynamically("tpu", cloud_tpu_init.get_tpu_library_path() or "libtpu.so")
-    if not _jax.pjrt_plugin_initialized("tpu"):
-        _jax.initialize_pjrt_plugin("tpu")
-    return xla_client.make_c_api_client("tpu", xla_bridge._options_from_jax_configs("tpu"), connection)
+    (`lazytpu.runtime.chips`). `connection` is a `distributed_client`. Waits for the other processes.
+
+    It becomes jax's own client, since libtpu gives a process no second one, and jax asks for its own when it lowers.
+    """
+
+    def make() -> Any:
+        if not _jax.pjrt_plugin_loaded("tpu"):
+            xla_client.load_pjrt_plugin_dynamically("tpu", cloud_tpu_init.get_tpu_library_path() or "libtpu.so")
+        if not _jax.pjrt_plugin_initialized("tpu"):
+            _jax.initialize_pjrt_plugin("tpu")
+        return xla_client.make_c_api_client("tpu", xla_bridge._options_from_jax_configs("tpu"), connection)
+
+    xla_bridge.register_backend_factory("tpu", make, priority=300, fail_quietly=False)
+    return xla_bridge.get_backend("tpu")
 
 
 JOINED: list[Any] = []  # the client of a process that is one of several: see `lazytpu.runtime.multiprocess`

@@ -45,7 +45,7 @@ def takes_chip(size: int) -> bool:
     if client.is_there():
         raise CannotJoin(
             "this process has taken its TPU for itself already, and libtpu does not let go of it: call "
-            "torch.distributed.init_process_group() before the first tensor on the device"
+            "torch.distributed.init_process_group() before the first tensor on the device, and before jax uses it"
         )
     return True
 

@@ -17,7 +17,8 @@ from tests.distributed.ranks import ROOT, environment, free_port
 
 TRAINS = """
 import os
-import torch, torch.distributed as dist
+import jax, torch, torch.distributed as dist
+from lazytpu.runtime import client
 from lazytpu.runtime.cache import programs
 from tests.compiling import QUICK
 from torch.nn.parallel import DistributedDataParallel
@@ -26,6 +27,7 @@ rank = int(os.environ["LOCAL_RANK"])
 torch.tpu.set_device(rank)
 device = torch.device("tpu", rank)
 dist.init_process_group()
+assert jax.local_devices()[0] == client.devices()[0], "libtpu gives a process no second client"
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(4, 1).to(device), device_ids=[rank], output_device=rank)
 model(torch.full((2, 4), 1.0 + rank, device=device)).sum().backward()
@@ -99,3 +101,13 @@ def test_ranks_in_another_order_than_the_machines(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(multiprocess.CannotJoin, match=r"is process 1 to libtpu, .* of processes \[0, 1\]"):
             multiprocess.take_chip(other, ["a:1", "b:1"])
     assert not used
+
+
+def test_other_platforms(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client, "platform", lambda: "gpu")
+    place = multiprocess.Place("127.0.0.1:1", 0, 1, "127.0.0.1", 1.0)
+    before = client.client()
+    multiprocess.join(place, lambda: pytest.fail("the programs of a process that is the only one are good"))
+    assert client.client() is before
+    with pytest.raises(NotImplementedError, match="process groups on a gpu: they run on TPUs and CPUs"):
+        multiprocess.join(replace(place, size=2), lambda: None)

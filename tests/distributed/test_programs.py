@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def test_what_one_rank_compiles_the_other_loads(tmp_path: Path):
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two ranks in this process, with a store and a folder each; the one that `turn` names is at work."""
-    common = dist.HashStore()
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two ranks in this process, with a folder each; the one that `turn` names is at work."""
+    common = dist.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False)
     ranks = [(Shared(common, 2), Store(tmp_path / str(rank))) for rank in range(2)]
 
     def turn(rank: int) -> Store:
@@ -65,17 +66,19 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(peers, "store", lambda: ranks[rank][1])
         return ranks[rank][1]
 
-    return turn
+    yield turn
+    del common  # the server, until now
 
 
 def test_bytes_go_from_one_folder_to_the_other(job: Any):
     mine = job(0)
     assert not peers.receive("program", KEY), "nobody has it: it is for this rank to make"
-    mine.put("program", KEY, b"code", {"name": "step"})
+    code = bytes(range(256)) * (9 << 12)  # 9 MiB: more than one value of the store may have
+    mine.put("program", KEY, code, {"name": "step"})
     peers.share("program", KEY)
     other = job(1)
     assert peers.receive("program", KEY)
-    assert other.get("program", KEY).payload == b"code"
+    assert other.get("program", KEY).payload == code
     assert peers.PEERS[0].receive("program", KEY, lambda: False) is None, "all have had it, so that it is not kept"
 
 
@@ -128,13 +131,15 @@ class Gone:
         raise RuntimeError("connection closed")
 
 
-@pytest.mark.parametrize("data", [b"no entry", None])
-def test_a_store_that_is_gone_or_not_ours(job: Any, monkeypatch: pytest.MonkeyPatch, data: bytes | None):
+@pytest.mark.parametrize("data", ["1", "no number", None])
+def test_a_store_that_is_gone_or_not_ours(job: Any, monkeypatch: pytest.MonkeyPatch, data: str | None):
     job(0)
+    common = peers.PEERS[0]._common
     if data is None:
         monkeypatch.setattr(peers.PEERS[0], "_common", Gone())
     else:
-        peers.PEERS[0]._common.add(f"program/{KEY}/claimed", 1)
-        peers.PEERS[0]._common.set(f"program/{KEY}", data)
+        common.add(f"program/{KEY}/claimed", 1)
+        common.set(f"program/{KEY}/0", b"no entry")
+        common.set(f"program/{KEY}", data)
     assert not peers.receive("program", KEY)
     peers.share("program", KEY)

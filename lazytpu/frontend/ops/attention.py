@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
     """aten::scaled_dot_product_attention; a mask of bools is passed to the op as it is."""
     if attn_mask is None or _masks(attn_mask, query, key):
         choice = choose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-        if choice == OVERRIDEABLE and attention_of_shards.is_sharded(query):
+        if choice == OVERRIDEABLE and type(query) is not torch.Tensor and attention_of_shards.is_sharded(query):
             if attn_mask is None and not dropout_p and query.shape[1] == key.shape[1]:
                 return attention_of_shards.attend(query, key, value, is_causal, scale)
         elif choice == OVERRIDEABLE:

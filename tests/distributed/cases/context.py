@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import context_parallel_unshard, set_rotate_method
 
@@ -76,3 +76,16 @@ def heads() -> None:
     together.sum().backward()
     for part, whole in zip(parts, plain, strict=True):
         torch.testing.assert_close(part.grad.full_tensor().cpu(), whole.grad)
+
+
+def masks_and_grouped_heads() -> None:
+    """What torch writes out: it has rules for each of the parts."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("tpu", (dist.get_world_size(),))
+    query, key, value = torch.randn(2, 4, 6, 4), torch.randn(2, 2, 6, 4), torch.randn(2, 2, 6, 4)
+    mask = torch.ones(6, 6, dtype=torch.bool).tril()
+    parts = [distribute_tensor(x.to("tpu"), mesh, [Shard(1)]) for x in (query, key, value)]
+    everywhere = distribute_tensor(mask.to("tpu"), mesh, [Replicate()])
+    together = F.scaled_dot_product_attention(*parts, everywhere, enable_gqa=True)
+    alone = F.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+    torch.testing.assert_close(together.full_tensor().cpu(), alone)

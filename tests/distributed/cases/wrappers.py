@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 import tempfile
 from typing import Any, cast
@@ -29,6 +30,16 @@ def fsdp1() -> None:
     losses = _train(model, _part())
     with FullyShardedDataParallel.summon_full_params(model):
         _check(model, losses)
+
+
+def fsdp1_by_local_rank() -> None:
+    """The device of a rank by its number, which scripts for CUDA give, of modules that are there and that are not."""
+    device = torch.device("tpu", int(os.environ["LOCAL_RANK"]))
+    there = FullyShardedDataParallel(torch.nn.Linear(2, 2).to(device), device_id=device.index)
+    moved = FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=device)
+    for model in (there, moved):
+        assert model(torch.ones(1, 2, device=device)).shape == (1, 2)
+        assert next(model.parameters()).device.type == "tpu"
 
 
 def fsdp2_offloaded() -> None:
