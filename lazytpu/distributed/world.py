@@ -69,7 +69,7 @@ class World(Agreement):
                 self._compared[call.group] += 1
                 batches.setdefault(call.group, []).append(entry)
         for group, batch in batches.items():
-            self.control.post(group, batch[0].members, [(entry.signature, entry.line) for entry in batch])
+            self.control.post(group, batch[0].members, [(entry.signature, str(entry.line)) for entry in batch])
         return turns
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
@@ -85,7 +85,7 @@ class World(Agreement):
 
     def note(self, group: str) -> None:
         """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self.flight.record(group, str(user_line()))
+        self.flight.record(group, user_line())
 
     def report(self) -> str:
         """The last collectives of each group, and how far they came on this rank."""
@@ -166,7 +166,7 @@ class Collective(Turn):
         """As `Turn` says. Raises CollectiveError."""
         entry, world = self.entry, self.world
         try:
-            broken = world.watch.why_cut(entry.members)
+            broken = world.watch.why_cut(entry.group, entry.members)
             if self.number is None:
                 broken = broken or world.control.why_broken(entry.group)
             if broken is not None:
