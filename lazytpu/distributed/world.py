@@ -32,7 +32,7 @@ from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
-STANDSTILL = 0.05  # seconds without a record before a trace is cut because others wait for it
+STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
 

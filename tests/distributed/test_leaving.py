@@ -144,4 +144,4 @@ def test_the_end_of_the_store_is_an_error_where_it_is_needed():
         assert rank.returncode == 1
         assert "new_group" in said
         assert "DistNetworkError" in said
-    server.communicate(60)
+    server.communicate(timeout=60)
