@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +18,21 @@ from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
 from lazytpu.runtime import client
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The watchdogs of a test stop at its end."""
+    made: list[Watch] = []
+    init = Watch.__init__
+
+    def remember(self: Watch, *arguments: Any) -> None:
+        made.append(self)
+        init(self, *arguments)
+
+    monkeypatch.setattr(Watch, "__init__", remember)
+    yield
+    assert all(watch.close(time.monotonic() + 30) for watch in made)
 
 
 class Told:
