@@ -20,7 +20,18 @@ from common import Row, figure, table, target
 from rich.console import Console
 
 BEGIN, END = "<!-- figures: python benchmarks/table.py --write docs/performance.md -->", "<!-- end of figures -->"
-ORDER = ("recording", "compiled", "cuts", "strict", "overlap", "cache", "control_flow", "memory", "first_minute")
+ORDER = (
+    "recording",
+    "compiled",
+    "cuts",
+    "strict",
+    "overlap",
+    "cache",
+    "control_flow",
+    "memory",
+    "data_parallel",
+    "first_minute",
+)
 
 
 def load(folder: Path) -> list[dict[str, Any]]:

@@ -15,12 +15,13 @@ BEFORE_LAUNCH = STATES[:3]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One collective of a group. Its state is one of STATES, or "failed". Of the STATES that it has reached `times` has
-    when, by `time.monotonic()`; `recorded` is the first of them by `time.time()`. `status` is an array that is there
-    when it is done, and None until it is launched; `failed` says that it ended with an error."""
+    """One collective of a group, called at a `line`, whose text is made where it is shown. Its state is one of STATES,
+    or "failed". Of the STATES that it has reached `times` has when, by `time.monotonic()`; `recorded` is the first of
+    them by `time.time()`. `status` is an array that is there when it is done, and None until it is launched; `failed`
+    says that it ended with an error."""
 
     group: str
-    line: str
+    line: Any
     signature: str = ""
     members: tuple[int, ...] = ()
     number: int | None = None
@@ -48,14 +49,15 @@ class Entry:
 
 class Flight:
     """The entries of a process: `pending` were recorded and are not posted, by group; `flying` were launched, or are
-    being launched, and are not known to be done."""
+    being launched, and are not known to have ended; `failed` are the last that ended with an error."""
 
     def __init__(self) -> None:
         self.last: defaultdict[str, deque[Entry]] = defaultdict(lambda: deque(maxlen=KEPT))
         self.pending: defaultdict[str, deque[Entry]] = defaultdict(deque)
         self.flying: deque[Entry] = deque()
+        self.failed: deque[Entry] = deque(maxlen=KEPT)
 
-    def record(self, group: str, line: str) -> Entry:
+    def record(self, group: str, line: Any) -> Entry:
         """A collective of a group was recorded."""
         entry = Entry(group, line)
         self.last[group].append(entry)

@@ -38,10 +38,11 @@ class Watch:
         self.rank = rank
         self.control: Control | None = None
         self._links: dict[frozenset[int], Links] = {}
-        self._cut: dict[frozenset[int], str] = {}
+        self._cut: dict[frozenset[int], tuple[str, str]] = {}  # the group that was broken, and why
         self._broken: dict[str, str] = {}  # of groups: why what runs in them may never end
         self._asked: dict[Entry, float] = {}
         self._dumped: set[str] = set()
+        self._launching = threading.local()  # its `entry`: what this thread is launching
         self._settling = threading.Lock()
         self._busy = threading.Event()
         self._closed = threading.Event()
@@ -58,6 +59,7 @@ class Watch:
         if first:
             self._links[members] = Links()
         entry.reached()
+        self._launching.entry = entry
         self.flight.flying.append(entry)
         self._busy.set()
         if entry.group in self._broken:
@@ -72,18 +74,19 @@ class Watch:
                 client.wait([status])
             finally:  # what is opened later is not its own, even if it failed
                 self._links[frozenset(entry.members)].complete()
+        self._launching.entry = None
         if client.is_ready(status):
             self._settle(entry)
 
     def give_up(self, group: str) -> list[Entry]:
         """Mark as failed, and return, what of a group was not launched, or whose launch itself failed."""
+        self._launching.entry = None
         with self._settling:
             given_up: list[Entry] = []
             for entry in list(self.flight.last[group]):
                 is_begun = entry.state == "launched" and entry.status is None
                 if is_begun:
-                    if entry in self.flight.flying:  # else another thread is just about to add it
-                        self.flight.flying.remove(entry)
+                    self._ended(entry)
                     links = self._links.get(frozenset(entry.members))
                     if links is not None and not links.is_complete:  # it has opened none: the next is the first
                         del self._links[frozenset(entry.members)]
@@ -92,16 +95,22 @@ class Watch:
                     given_up.append(entry)
             return given_up
 
-    def why_cut(self, members: Sequence[int]) -> str | None:
-        """Why the connections between some processes are cut, if they are."""
-        return self._cut.get(frozenset(members))
+    def why_cut(self, group: str, members: Sequence[int]) -> str | None:
+        """Why the connections between the members of a group are cut, if they are."""
+        broken, text = self._cut.get(frozenset(members), (group, None))
+        if text is None or broken == group:
+            return text
+        return (
+            f"the connections between its ranks are shut down, since group {broken!r} of the same ranks is broken, and "
+            f"cannot be opened again in these processes: {text}"
+        )
 
     def broken(self, group: str, text: str) -> None:
         """A group is broken: end what waits in it."""
         self._broken.setdefault(group, text)  # before it looks: what begins after that sees it
         running = [entry for entry in list(self.flight.flying) if entry.group == group and not _is_done(entry)]
         for members in {frozenset(entry.members) for entry in running}:
-            self._cut.setdefault(members, text)
+            self._cut.setdefault(members, (group, text))
             if members in self._links:
                 self._links[members].cut()
         self.dump(group, text)
@@ -114,9 +123,11 @@ class Watch:
         if "Gloo" not in reason and "gloo" not in reason:
             return reason
         end = time.monotonic() + ANSWER
+        launching = getattr(self._launching, "entry", None)
         while time.monotonic() < end and self.control is not None:
-            for entry in list(self.flight.flying):
-                text = self.control.why_broken(entry.group)
+            latest = [*reversed(list(self.flight.flying)), *reversed(list(self.flight.failed))]
+            for entry in latest if launching is None else [launching]:
+                text = self.why_cut(entry.group, entry.members) or self.control.why_broken(entry.group)
                 if text is not None:
                     return f"{entry.signature} at {entry.line}: {text}\n({reason})"
             time.sleep(0.02)
@@ -150,17 +161,13 @@ class Watch:
             self._busy.clear()  # before it looks: what is launched meanwhile sets it again
             if self._closed.wait(TICK):
                 return
-            for entry in self._flying():
+            for entry in list(self.flight.flying):
                 if _is_done(entry):
                     self._settle(entry)
                 elif time.monotonic() - entry.times[3] > self.seconds[entry.group]:
                     self._too_long(entry)
-            if self._flying():
+            if self.flight.flying:
                 self._busy.set()
-
-    def _flying(self) -> list[Entry]:
-        """What was launched and may still end; what failed stays in `flight.flying`, for `explain`."""
-        return [entry for entry in list(self.flight.flying) if not entry.failed]
 
     def _too_long(self, entry: Entry) -> None:
         assert self.control is not None
@@ -168,7 +175,7 @@ class Watch:
         asked = self._asked.setdefault(entry, now)
         if asked == now:
             self.control.stuck(entry.group, entry.number or 0, seconds, f"{entry.signature} at {entry.line}")
-        elif now - asked > ANSWER and self.why_cut(entry.members) is None:
+        elif now - asked > ANSWER and self.why_cut(entry.group, entry.members) is None:
             self.broken(entry.group, f"{entry.signature} at {entry.line} did not end within {seconds:g} s")
 
     def _settle(self, entry: Entry) -> None:
@@ -180,10 +187,17 @@ class Watch:
                 client.wait([entry.status])
             except RunError:
                 entry.failed = True
+                self.flight.failed.append(entry)
             else:
                 entry.status = None
                 entry.reached()
-                self.flight.flying.remove(entry)
+            self._ended(entry)
+
+    def _ended(self, entry: Entry) -> None:
+        """A collective runs no more."""
+        self._asked.pop(entry, None)
+        if entry in self.flight.flying:  # else another thread is just about to add it
+            self.flight.flying.remove(entry)
 
 
 def _is_done(entry: Entry) -> bool:

@@ -35,7 +35,8 @@ from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
-STANDSTILL = 0.05  # seconds without a record before a trace is cut because others wait for it
+STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
+BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
 
 class World(Agreement):
@@ -50,7 +51,7 @@ class World(Agreement):
         self._made: Counter[str] = Counter()
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
-        self._wanted: dict[str, int] = {}
+        self._wanted: dict[str, tuple[int, float]] = {}  # by group: the number, and when a busy rank is cut
         self._asked = threading.Event()
         self._closed = threading.Event()
         self.control = Control(host, port, rank, token, self)
@@ -72,7 +73,7 @@ class World(Agreement):
                 self._compared[call.group] += 1
                 batches.setdefault(call.group, []).append(entry)
         for group, batch in batches.items():
-            self.control.post(group, batch[0].members, [(entry.signature, entry.line) for entry in batch])
+            self.control.post(group, batch[0].members, [(entry.signature, str(entry.line)) for entry in batch])
         return turns
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
@@ -88,7 +89,7 @@ class World(Agreement):
 
     def note(self, group: str) -> None:
         """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self.flight.record(group, str(user_line()))
+        self.flight.record(group, user_line())
 
     def report(self) -> str:
         """The last collectives of each group, and how far they came on this rank."""
@@ -118,25 +119,32 @@ class World(Agreement):
 
     def wanted(self, group: str, number: int) -> None:
         """Others wait for this rank."""
-        self._wanted[group] = number
+        patience = min(BUSY, self.seconds.get(group, BUSY) / 2)
+        self._wanted[group] = number, time.monotonic() + patience
         self._asked.set()
 
     def _serve_others(self) -> None:
         """When others wait for a collective that is recorded here, and recording stands still: cut. While ops are being
-        recorded nothing is done, since the trace will be cut where it always is."""
+        recorded nothing is done at first, since the trace will be cut where it always is."""
         while True:
             self._asked.wait()
+            self._asked.clear()  # before it looks: what others ask for meanwhile sets it again
             seen = [(each, each.state) for each in _pending()]
             if self._closed.wait(STANDSTILL):
                 return
-            for group, number in list(self._wanted.items()):
-                if self._compared[group] > number:
-                    self._wanted.pop(group, None)
-            if not self._wanted:
-                self._asked.clear()
-            for each, state in seen:
-                if self._wanted:
-                    self._cut(each, state)
+            for group in list(self._wanted):
+                asked = self._wanted.pop(group)
+                if self._compared[group] <= asked[0]:
+                    self._wanted.setdefault(group, asked)  # unless a later one has come meanwhile
+            for each, state in seen if self._wanted else ():
+                self._cut(each, state)
+            if self._wanted:
+                self._asked.set()
+
+    def _is_overdue(self) -> bool:
+        """Whether others have waited for too long."""
+        now = time.monotonic()
+        return any(self._compared[group] <= number and now > end for group, (number, end) in list(self._wanted.items()))
 
     def close(self, end: float) -> bool:
         """At the end of the process: stop the threads that wait for XLA, and wait for that until `end`
@@ -147,10 +155,10 @@ class World(Agreement):
         return self.watch.close(end) and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
-        """Cut a recorder that is still at `state`."""
+        """Cut a recorder that is still at `state`, or has been busy for too long."""
         try:
             with recorder.cut_lock:
-                if recorder.state is state:
+                if recorder.state is state or self._is_overdue():
                     recorder.cut(PEER)
         except Exception:  # noqa: BLE001  (the trace is lost with this error, which whoever reads it gets)
             return
@@ -169,7 +177,7 @@ class Collective(Turn):
         """As `Turn` says. Raises CollectiveError."""
         entry, world = self.entry, self.world
         try:
-            broken = world.watch.why_cut(entry.members)
+            broken = world.watch.why_cut(entry.group, entry.members)
             if self.number is None:
                 broken = broken or world.control.why_broken(entry.group)
             if broken is not None:

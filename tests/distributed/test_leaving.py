@@ -5,6 +5,9 @@ A thread that comes back from XLA after that wants the interpreter's lock, and e
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests import zygote
@@ -67,3 +70,78 @@ def test_a_collective_that_fails_at_the_end_is_in_the_exit_status(n: int):
     assert [rank.wait(60) for rank in ranks] == [1, -9]
     assert "rank 1 was killed or crashed, after all_reduce(add)" in said
     assert "terminate called" not in said
+
+
+ENDS = """
+import os, sys
+import torch, torch.distributed as dist
+
+dist.init_process_group()
+x = torch.ones(4, device="tpu")
+dist.all_reduce(x)
+assert x.tolist() == [2] * 4
+if dist.get_rank() == 1:
+    {end}
+dist.all_reduce(x)
+x.tolist()
+"""
+HOW = {
+    "sys.exit(3)": (3, "has ended"),
+    "raise ValueError('wrong')": (1, "was killed or crashed"),
+    "os._exit(4)": (4, "was killed or crashed"),
+}
+
+
+@pytest.mark.parametrize("end", HOW)
+def test_a_rank_that_ends_early_is_named(end: str):
+    """The other one has an exit status that is not 0, too."""
+    port = free_port()
+    code = ENDS.replace("{end}", end)
+    ranks = [zygote.Process(["-c", code], env=environment(rank, 2, port), cwd=ROOT) for rank in range(2)]
+    said = ranks[0].communicate(120)[1]
+    status, how = HOW[end]
+    assert [rank.wait(60) for rank in ranks] == [1, status]
+    assert f"rank 1 {how}, after all_reduce(add) float32[4]" in said
+    assert "CollectiveError" in said
+
+
+STORE = """
+import os, sys, time
+import torch.distributed as dist
+
+store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(200)
+"""
+WITHOUT = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+
+rank, port, server = map(int, sys.argv[1:])
+dist.init_process_group(store=dist.TCPStore("127.0.0.1", port, 2, False), rank=rank, world_size=2)
+x = torch.ones(4, device="tpu")
+dist.all_reduce(x)
+assert x.tolist() == [2] * 4
+dist.barrier()
+if rank == 0:
+    os.kill(server, signal.SIGKILL)
+time.sleep(0.5)
+for _ in range(3):
+    dist.all_reduce(x)
+assert x.tolist() == [16] * 4
+dist.new_group([0, 1])
+"""
+
+
+def test_the_end_of_the_store_is_an_error_where_it_is_needed():
+    """Collectives go on: the control plane is the helper's. What makes a group fails at once, with torch's error."""
+    server = subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    port = server.stdout.readline().strip()
+    ranks = [zygote.Process(["-c", WITHOUT, str(rank), port, str(server.pid)], cwd=ROOT) for rank in range(2)]
+    for rank in ranks:
+        said = rank.communicate(120)[1]
+        assert rank.returncode == 1
+        assert "new_group" in said
+        assert "DistNetworkError" in said
+    server.communicate(timeout=60)

@@ -15,6 +15,14 @@ def four() -> Iterator[Ranks]:
     assert ranks.close() == [0] * 4
 
 
-@pytest.mark.parametrize("case", cases("subgroups"))
+@pytest.mark.parametrize("case", [case for case in cases("subgroups") if case != "many"])
 def test_subgroups(four: Ranks, case: str):
     four.run("subgroups", case)
+
+
+@pytest.mark.long
+def test_more_ranks_than_cores():
+    """The same with two ranks is `test_collectives`."""
+    six = Ranks(6)
+    six.run("subgroups", "many")
+    assert six.close() == [0] * 6

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +22,35 @@ from tests import zygote
 from tests.distributed.ranks import ROOT
 
 
-def _launched(watch: Watch) -> Entry:
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The watchdogs of a test stop at its end."""
+    made: list[Watch] = []
+    init = Watch.__init__
+
+    def remember(self: Watch, *arguments: Any) -> None:
+        made.append(self)
+        init(self, *arguments)
+
+    monkeypatch.setattr(Watch, "__init__", remember)
+    yield
+    assert all(watch.close(time.monotonic() + 30) for watch in made)
+
+
+class Told:
+    """In place of the control plane: every group is broken."""
+
+    def why_broken(self, group: str) -> str:
+        return f"{group} is broken"
+
+    def stuck(self, *collective: object) -> None:
+        """Nobody is asked."""
+
+
+def _launched(watch: Watch, group: str = "group", number: int = 0) -> Entry:
     """A collective of one member, which was launched."""
-    watch.flight.record("group", "line")
-    entry = watch.flight.post("group", "line", 0, "all_reduce", [0])
+    watch.flight.record(group, "line")
+    entry = watch.flight.post(group, "line", number, f"all_reduce of {group}", [0])
     entry.reached()
     assert not watch.begin(entry)
     return entry
@@ -81,7 +109,46 @@ def test_what_runs_on_a_tpu_ends_with_its_process():
     done = zygote.run(["-c", ON_A_TPU], cwd=ROOT)
     assert (done.returncode, done.stdout) == (1, "here\n")
     assert "group 'group' is broken on rank 0: rank 1 is gone" in done.stderr
-    assert "all_reduce at line cannot be taken back: this process ends" in done.stderr
+    assert "all_reduce of group at line cannot be taken back: this process ends" in done.stderr
+
+
+def test_the_reason_is_that_of_the_group_whose_collective_fails():
+    """Though another is broken, too, and one of its collectives never ended."""
+    watch = Watch(Flight(), dict.fromkeys(("first", "second", "third"), 60.0), str, 0)
+    watch.control = Told()  # pyright: ignore[reportAttributeAccessIssue]
+    _launched(watch, "first")
+    watch.give_up("first")
+    _launched(watch, "second").status = client.to_device(torch.ones(1).numpy())
+    _launched(watch, "third")
+    watch._launching.entry = watch.flight.flying[0]
+    assert watch.explain("Gloo failed") == "all_reduce of second at line: second is broken\n(Gloo failed)"
+    watch.give_up("second")
+    assert watch.explain("Gloo failed").startswith("all_reduce of third at line: ")
+    assert watch.explain("out of memory") == "out of memory"
+
+
+def test_other_groups_of_the_same_ranks_say_why_they_end():
+    watch = Watch(Flight(), {"first": 60.0}, str, 0)
+    _launched(watch, "first")
+    watch.broken("first", "rank 1 has stopped")
+    assert watch.why_cut("first", [0]) == "rank 1 has stopped"
+    other = watch.why_cut("second", [0])
+    assert other is not None
+    assert "since group 'first' of the same ranks is broken" in other
+    assert other.endswith("rank 1 has stopped")
+    assert watch.why_cut("third", [0, 1]) is None
+
+
+def test_a_collective_that_took_too_long_is_forgotten_when_it_has_ended():
+    watch = Watch(Flight(), {"group": 0.0}, str, 0)
+    watch.control = Told()  # pyright: ignore[reportAttributeAccessIssue]
+    entry = _launched(watch)
+    watch._too_long(entry)
+    assert watch._asked
+    entry.status = client.to_device(torch.ones(1).numpy())
+    watch._settle(entry)
+    assert not watch._asked
+    assert not watch.flight.flying
 
 
 def test_a_report_that_cannot_be_written_is_no_error(

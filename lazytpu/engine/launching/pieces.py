@@ -64,8 +64,9 @@ class Alone(Agreement):
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a trace that runs as one program. `live` are its slots that are needed later, of these `layouts`, and
-    `dead` its inputs that nothing needs after it; `done_with` are slots of the whole trace. `call` is set if it is a
-    collective, which runs whether its result is needed or not. `idle` says that there is nothing to run."""
+    `dead` its inputs that nothing needs after it; `done_with` are slots of the whole trace, made by a piece: what the
+    trace takes is held until its end. `call` is set if it is a collective, which runs whether its result is needed or
+    not. `idle` says that there is nothing to run."""
 
     part: Extracted
     live: tuple[int, ...]
@@ -103,7 +104,7 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], de
                 needed,
                 tuple([known.layouts[part.origins[new]] for new in needed]),
                 tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
-                tuple(ending),
+                tuple([slot for slot in ending if slot in known.makers]),
                 call,
                 not needed and not any(records[k].checks for k in within),
             )

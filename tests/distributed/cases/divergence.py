@@ -7,6 +7,9 @@ import time
 import torch
 import torch.distributed as dist
 
+import lazytpu
+from lazytpu.distributed import world
+
 
 def reads_in_any_order() -> None:
     """The second of two results is read first on one rank: both run the collectives in their order."""
@@ -38,3 +41,20 @@ def a_rank_that_sleeps() -> None:
     else:
         time.sleep(6)
     dist.barrier()
+
+
+def a_rank_that_records_on_and_on() -> None:
+    """Rank 1 has recorded what rank 0 waits for, and does not stop to record; nothing there is read."""
+    busy, world.BUSY = world.BUSY, 0.5
+    start = time.monotonic()
+    with lazytpu.mode("lazy"):
+        mine, own = torch.ones(3, device="tpu"), torch.ones(3, device="tpu")
+        dist.all_reduce(mine)
+        if dist.get_rank() == 0:
+            assert mine.tolist() == [2.0] * 3
+            assert time.monotonic() - start < 5, "rank 1 was made to launch it"
+        while dist.get_rank() and time.monotonic() - start < 6:
+            own * 2
+            time.sleep(0.01)
+    assert mine.tolist() == [2.0] * 3
+    world.BUSY = busy

@@ -43,3 +43,33 @@ def hybrid_sharding() -> None:
         grad: Any = got.grad
         assert wanted.grad is not None
         torch.testing.assert_close(grad.full_tensor().cpu(), wanted.grad, rtol=1e-4, atol=1e-5)
+
+
+def many() -> None:
+    """Any number of ranks: reductions, gathers, halves, neighbours, and parts of unequal size."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = torch.full((3,), float(rank), device="tpu")
+    total = x.clone()
+    dist.all_reduce(total)
+    assert total.tolist() == [size * (size - 1) / 2] * 3
+    whole = torch.zeros(size * 3, device="tpu")
+    dist.all_gather_single(whole, x)
+    assert whole.tolist() == [float(r) for r in range(size) for _ in range(3)]
+    halves: list[Any] = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
+    half = torch.ones(2, device="tpu")
+    dist.all_reduce(half, group=halves[rank % 2])
+    assert half.tolist() == [float(len(range(rank % 2, size, 2)))] * 2
+    came = torch.zeros(3, device="tpu")
+    ring = [
+        dist.P2POp(dist.isend, x, (rank + 1) % size),
+        dist.P2POp(dist.irecv, came, (rank - 1) % size),
+    ]
+    for work in dist.batch_isend_irecv(ring):
+        work.wait()
+    assert came.tolist() == [float((rank - 1) % size)] * 3
+    sent = torch.arange(size * (size + 1) / 2, device="tpu") + 100 * rank
+    parts = torch.zeros(size * (rank + 1), device="tpu")
+    dist.all_to_all_single(parts, sent, [rank + 1] * size, list(range(1, size + 1)))
+    before = rank * (rank + 1) // 2
+    assert parts.tolist() == [100.0 * r + before + i for r in range(size) for i in range(rank + 1)]
+    dist.barrier()

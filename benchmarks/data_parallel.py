@@ -1,0 +1,130 @@
+"""What does a step cost the host under DistributedDataParallel, beside the same step without it?
+
+    python benchmarks/data_parallel.py
+
+Two processes train the same transformer twice, alone and under DDP, in turns, so that both are measured in the same
+conditions. The figures are CPU times of a step of rank 0, the smallest of many turns; the ratio is the middle one of
+those of the turns. The host's time is that of the threads that run Python, without what XLA computes on them, and
+without the comparison of collectives between ranks, which has a row of its own. Linux alone: it reads /proc.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from common import Row, compile_at_once, exit_with, finish, parser
+from torch.nn.parallel import DistributedDataParallel
+from workloads import Training, transformer
+
+import lazytpu
+
+TARGET = 1.3
+STEPS = 10  # of a turn
+KINDS = ("alone", "DDP")
+
+
+def python_ms() -> float:
+    """CPU time of the main thread and of autograd's so far, in milliseconds."""
+    threads = [
+        each
+        for each in Path("/proc/self/task").iterdir()
+        if each.name == str(os.getpid()) or (each / "comm").read_text().startswith("pt_autograd")
+    ]
+    return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e6
+
+
+def timed(owner: Any, name: str, spent: Counter[str], what: str) -> None:
+    """Add the milliseconds of each call of a method to `spent`."""
+    method = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = time.thread_time()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            spent[what] += 1e3 * (time.thread_time() - start)  # pyright: ignore[reportArgumentType]
+
+    setattr(owner, name, call)
+
+
+def rank(turns: int, file: Path) -> None:
+    """One of two processes. Rank 0 writes, for each kind, the milliseconds (host, comparison) of each turn's step."""
+    from lazytpu.distributed.world import Collective, World
+    from lazytpu.runtime.program import Program
+
+    compile_at_once()
+    dist.init_process_group()
+    spent: Counter[str] = Counter()
+    timed(Program, "run", spent, "device")
+    for owner, name in ((World, "note"), (World, "post"), (Collective, "wait"), (Collective, "launched")):
+        timed(owner, name, spent, "comparison")
+    steps = {kind: Training(lambda: transformer(4)) for kind in KINDS}
+    steps["DDP"].model = DistributedDataParallel(steps["DDP"].model)
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for turn in range(turns + 1):
+        for kind, step in steps.items():
+            spent.clear()
+            start = python_ms()
+            for _ in range(STEPS):
+                step()
+            lazytpu.mark_step()
+            host = python_ms() - start - spent["device"] - spent["comparison"]
+            if turn:  # the first compiles
+                found[kind].append((host / STEPS, spent["comparison"] / STEPS))
+            lazytpu.sync()
+    if dist.get_rank() == 0:
+        file.write_text(json.dumps(found))
+
+
+def measured(turns: int) -> dict[str, list[tuple[float, float]]]:
+    """What rank 0 found, in two processes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found.json"
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, __file__, "--rank", str(turns), str(file)],
+                env={**os.environ, **job, "RANK": str(number), "LOCAL_RANK": str(number)},
+                stdout=subprocess.DEVNULL,
+            )
+            for number in range(2)
+        ]
+        statuses = [each.wait() for each in ranks]
+        if statuses != [0, 0]:
+            raise SystemExit(f"the ranks ended with {statuses}; their errors are above")
+        return json.loads(file.read_text())
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--rank"]:
+        rank(int(sys.argv[2]), Path(sys.argv[3]))
+        return 0
+    args = parser("data_parallel", __doc__).parse_args()
+    found = measured(2 if args.quick else 20)
+    alone, ddp = (found[kind] for kind in KINDS)
+    ratio = statistics.median(b / a for (a, _), (b, _) in zip(alone, ddp, strict=True))
+    rows = [
+        Row("a step alone", min(alone)[0], "ms"),
+        Row("under DDP", min(ddp)[0], "ms"),
+        Row("under DDP, beside alone", ratio, "", TARGET),
+        Row("comparison of collectives", min(each for _, each in ddp), "ms"),
+    ]
+    return finish("data_parallel", rows, args)
+
+
+if __name__ == "__main__":
+    exit_with(main)
