@@ -179,12 +179,12 @@ def _check(trial: Trial, name: str, bound: int) -> list[Made]:
             check = CHECKS[name](trial)
             next(check, None)
             lazytpu.sync()
-            made = list(lazytpu.explain()[before:])
+            made = list(lazytpu.explain())[before:]
             with contextlib.suppress(Mismatch):
                 next(check, None)
                 return made
         got = _computed(trial, name)
-        made = list(lazytpu.explain()[before:])
+        made = list(lazytpu.explain())[before:]
     with lazytpu.mode("strict"):  # which has no program for many sizes, and the same random numbers
         want = _computed(trial, name)
     for i, (g, w) in enumerate(zip(got, want, strict=True)):

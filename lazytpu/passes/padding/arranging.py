@@ -77,8 +77,9 @@ def _places(w: Masks, source: Sequence[Dim], target: Sequence[Dim]) -> SSAValue:
     b, rows = w.builder, (prod(dim.size for dim in target),)
 
     def every(number: int | Form) -> SSAValue:
-        known = form(number).number
-        return b.constant(known, "i32", rows) if known is not None else b.broadcast_in_dim(w.number(form(number)), rows, ())
+        size = form(number)
+        known = size.number
+        return b.broadcast_in_dim(w.number(size), rows, ()) if known is None else b.constant(known, "i32", rows)
 
     place = lies = every(0)
     step, stride = 1, form(1)

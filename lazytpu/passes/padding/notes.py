@@ -13,16 +13,7 @@ from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DictionaryAttr,
-    IndexType,
-    IntegerAttr,
-    IntegerType,
-    ModuleOp,
-    StringAttr,
-    i1,
-)
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, IntegerType, ModuleOp, StringAttr, i1
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -126,11 +117,11 @@ def _parameters(value: Attribute, numbers: list[int]) -> Any:
     if isinstance(value, ArrayAttr):
         return tuple([_parameters(each, numbers) for each in cast("ArrayAttr[Attribute]", value)])
     if isinstance(value, IntegerAttr):
-        number = cast("IntegerAttr[IntegerType | IndexType]", value)
-        if number.type != i1:
-            numbers.append(number.value.data)
-            return int
-        return str(number)
+        number = cast("IntegerAttr[IntegerType]", value)
+        if number.type == i1:
+            return bool(number.value.data)
+        numbers.append(number.value.data)
+        return int
     return str(value)
 
 

@@ -85,7 +85,7 @@ def agree(run: Run, on_device: Run, inputs: Inputs) -> None:
         for g, w in zip(got, want, strict=True):
             torch.testing.assert_close(g.detach().cpu(), w.detach(), rtol=1e-4, atol=1e-4)
         if n == SIZES[-1]:  # counts may be in another bucket
-            assert all("one program for sizes" in str(made) for made in lazytpu.explain()[before:])
+            assert all("one program for sizes" in str(made) for made in list(lazytpu.explain())[before:])
 
 
 LONG = ("gru of a batch that varies", "maxima of windows", "diagonal", "cholesky")
@@ -122,7 +122,7 @@ def test_counts_have_programs_for_buckets(name: str) -> None:
 
 def test_random_numbers_are_those_of_the_size() -> None:
     def drawn(x: torch.Tensor) -> list[torch.Tensor]:
-        torch.tpu.manual_seed(3)
+        torch.get_device_module("tpu").manual_seed(3)
         hidden = functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
         return [hidden, functional.dropout(x, 0.5), torch.randn_like(x), torch.randperm(x.shape[2], device="tpu")]
 
@@ -160,3 +160,21 @@ def test_a_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(before, PaddedBuffer) and before.gone()
     assert client.is_deleted(held)
     assert torch.equal(cache.cpu(), updated)
+
+
+def test_what_torch_refuses_at_other_sizes_has_a_program_of_its_own() -> None:
+    with lazytpu.options(buckets=(64,)):
+        for n in (50, 60, 55):
+            x = torch.randn(3, n)
+            assert torch.equal(x.to("tpu").narrow_copy(1, 40, 8).cpu(), x.narrow_copy(1, 40, 8))
+
+
+def test_explain_says_what_padding_costs() -> None:
+    for n in SIZES[:3]:
+        x = torch.randn(n, 3)
+        y = (x.to("tpu") + 0.25).sum(0)
+        lazytpu.mark_step()
+        torch.testing.assert_close(y.cpu(), (x + 0.25).sum(0))
+    told = str(lazytpu.explain()[-1])
+    assert "one program for sizes n 20..48, now 40, 17 % padding" in told
+    assert "padding: 1 operands are masked, 0 moved into a row" in told

@@ -10,7 +10,7 @@ from lazytpu.ir import template
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.template import from_attribute
 from lazytpu.ir.types import dtype_of, shape_of
-from lazytpu.passes.padding.dims import Dim, Refused
+from lazytpu.passes.padding.dims import Dim, Refused, merged, merged_all
 from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Walk
 
@@ -77,10 +77,16 @@ def _permuted(w: Walk, op: TensorOp) -> Sequence[Padded]:
 
 def _solved(w: Walk, op: TensorOp) -> Sequence[Padded]:
     """a x = b, or x a = b, with zeros in the padding of b."""
-    _square(w, op, 0)
-    dims = w.dims(op.operands[1])
-    w.mask_operand(op, 1, range(len(dims)), 0)
-    return [Padded(dims)]
+    assert isinstance(op, template.TemplateOp)
+    rows = _square(w, op, 0)
+    *batch, _, _ = w.dims(op.operands[0])
+    dims = list(w.dims(op.operands[1]))
+    left = "left" not in op.params.data or bool(from_attribute(op.params.data["left"]))
+    side = len(dims) - (2 if left else 1)
+    dims = [*merged_all([batch, dims[:-2]]), *dims[-2:]]
+    dims[side] = merged(dims[side], rows)
+    w.mask_operand(op, 1, range(len(dims)), 0, dims)
+    return [Padded(tuple(dims))]
 
 
 def _eigen(w: Walk, op: TensorOp) -> Sequence[Padded]:
