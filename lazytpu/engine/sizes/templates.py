@@ -199,4 +199,5 @@ class Templates:
         for template in self._templates.values():
             for bucket in template.buckets.values():
                 bucket.plan.programs.clear()
+                bucket.plan.jobs.clear()
                 bucket.refused.clear()
