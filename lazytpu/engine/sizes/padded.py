@@ -22,7 +22,7 @@ def pad(module: ModuleOp, bucket: Bucket, live: Sequence[int], bounds_checks: bo
 
     Raises OneSize where that cannot be; the module must be discarded then."""
     try:
-        annotate(module, _notes(bucket, tuple(live), bounds_checks), bucket.symbols)
+        _annotate(module, bucket, tuple(live), bounds_checks)
         sized = pad_sizes(module)
     except (Refused, ImportFailure) as error:
         raise OneSize(str(error)) from error
@@ -37,24 +37,35 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
+def _annotate(module: ModuleOp, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool) -> None:
+    """Write the notes of a template's programs on that of a bucket. Those of another bucket may have fitted there by
+    chance, as where it has few sizes; then this one has its own. Raises Refused and ImportFailure."""
+    notes, key = bucket.forms.notes, (live, bounds_checks)
+    if key in notes:
+        try:
+            annotate(module, notes[key], bucket.symbols)
+        except Refused:
+            pass
+        else:
+            return
+    notes[key] = _notes(bucket, live, bounds_checks)
+    annotate(module, notes[key], bucket.symbols)
+
+
 def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool) -> Notes:
-    """The notes of a template's programs, made from the program at a few sizes. Where torch's op could not be at one of
-    these, such as a slice that ends behind its tensor, the others must do."""
-    notes = bucket.template.notes
-    key = live, bounds_checks
-    if key not in notes:
-        modules: list[ModuleOp] = []
-        at: list[dict[str, int]] = []
-        samples = bucket.samples()
-        for sizes in samples:
-            if sizes in at:
-                continue
-            try:
-                modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
-            except ImportFailure:
-                if sizes is samples[-1]:
-                    raise
-                continue
-            at.append(sizes)
-        notes[key] = notes_of(modules, at)
-    return notes[key]
+    """The notes of a program, made from it at a few sizes of a bucket. Where torch's op could not be at one of these,
+    such as a slice that ends behind its tensor, the others must do."""
+    modules: list[ModuleOp] = []
+    at: list[dict[str, int]] = []
+    samples = bucket.samples()
+    for sizes in samples:
+        if sizes in at:
+            continue
+        try:
+            modules.append(import_trace(bucket.at(sizes), live, (), bounds_checks=bounds_checks).module)
+        except ImportFailure:
+            if sizes is samples[-1]:
+                raise
+            continue
+        at.append(sizes)
+    return notes_of(modules, at)

@@ -24,7 +24,9 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
+SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
+KINDS = 4  # forms of one template, the newest
 
 
 class OneSize(Exception):
@@ -38,7 +40,7 @@ class Bucket:
     ends a trace of them. `plan` has the programs; `refused` says why there can be none, by the live slots."""
 
     template: Template
-    varying: Varying
+    forms: Forms
     symbols: dict[str, Range]
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
@@ -50,7 +52,7 @@ class Bucket:
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""
-        integers = iter(self.varying.at(sizes))
+        integers = iter(self.forms.varying.at(sizes))
         return [put_together(record, integers) for record in self.template.records]
 
     def samples(self) -> list[dict[str, int]]:
@@ -68,7 +70,7 @@ class Bucket:
     @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
-        return f"sizes {self.symbols} {self.varying}"
+        return f"sizes {self.symbols} {self.forms.varying}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,52 +91,60 @@ class Sized:
 
 
 @dataclass(eq=False)
+class Forms:
+    """What varies between traces of a template, or between some of them, and their buckets. `notes` are what
+    `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
+
+    varying: Varying
+    buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
+    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+
+@dataclass(eq=False)
 class Template:
-    """Traces of one skeleton: the `records` of one of them, the integers of some, and which of these are sizes."""
+    """Traces of one skeleton: the `records` of one of them, the integers of some, and which of these are sizes. No
+    forms may be those of all: then there are several."""
 
     records: list[Record]
     are_sizes: np.ndarray
     samples: list[np.ndarray]
-    varying: Varying | None = None
-    buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
-    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    "What `lazytpu.engine.sizes.padded` has found of its programs, by live slots and settings."
+    forms: list[Forms] = field(default_factory=list[Forms])
 
-    def sizes_of(self, integers: np.ndarray) -> dict[str, int] | None:
-        """The sizes of a trace with these integers, which may teach the template its forms; None for the first of its
-        kind."""
-        sizes = None if self.varying is None else self.varying.solved(integers)
-        if sizes is not None or any((sample == integers).all() for sample in self.samples):
-            return sizes
+    def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
+        """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
+        forms. None for the first of its kind, and where a size is too small."""
+        for forms in self.forms:
+            sizes = forms.varying.solved(integers)
+            if sizes is not None:
+                return self._sized(forms, sizes, state)
+        if any((sample == integers).all() for sample in self.samples):
+            return None
         self.samples = [*self.samples, integers][-SAMPLES:]
-        varying = fit(self.samples, self.are_sizes)
+        varying, others = fit(self.samples, self.are_sizes), list[Forms]()
         if varying is None:  # not a form yet: what came first may be another kind
-            varying = fit(self.samples[-2:], self.are_sizes)
-        if varying is not None:
-            self.varying = varying
-            self.notes.clear()
-            return varying.solved(integers)
-        return None
+            varying, others = fit(self.samples[-2:], self.are_sizes), self.forms
+        sizes = None if varying is None else varying.solved(integers)
+        if varying is None or sizes is None:
+            return None
+        self.forms = [Forms(varying), *others][:KINDS]
+        return self._sized(self.forms[0], sizes, state)
 
-    def bucket(self, sizes: Mapping[str, int], state: State) -> Bucket | None:
-        """The bucket of these sizes; None where one is too small."""
-        varying = self.varying
-        assert varying is not None
+    def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
-            shifts = _shifts(varying, self.are_sizes, name)
+            shifts = _shifts(forms.varying, self.are_sizes, name)
             low, high = _range(size, max(shifts), min(shifts))
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
-        key = id(varying), tuple(symbols.items())
-        found = self.buckets.get(key)
+        key = tuple(symbols.items())
+        found = forms.buckets.get(key)
         if found is None:
-            found = Bucket(self, varying, symbols, state)
+            found = Bucket(self, forms, symbols, state)
             records = found.at({name: high for name, (_, high) in symbols.items()})
             found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
-            self.buckets[key] = found
-        return found
+            forms.buckets[key] = found
+        return Sized(found, sizes)
 
 
 def _shifts(varying: Varying, are_sizes: np.ndarray, name: str) -> list[int]:
@@ -168,9 +178,12 @@ class Templates:
         """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots `named`, which
         are parameters, do not vary: those of another model make another template. The caller lets one thread in."""
         known = self._known.get(state)
-        if known is not None and known.bucket.template.varying is known.bucket.varying:
+        if known is not None:
             return known
         records = state.records()
+        if len(self._skeletons) > SKELETONS:  # templates are known by their numbers
+            self._skeletons.clear()
+            self._templates.clear()
         integers, ids = Integers([], []), list[int]()
         for record in records:
             skeleton = take_apart(record, integers)
@@ -187,17 +200,16 @@ class Templates:
                 del self._templates[next(iter(self._templates))]
             self._templates[key] = Template(records, np.array(integers.sizes, dtype=bool), [numbers])
             return None
-        sizes = template.sizes_of(numbers)
-        bucket = None if sizes is None else template.bucket(sizes, state)
-        if bucket is None or sizes is None:
-            return None
-        found = self._known[state] = Sized(bucket, sizes)
+        found = template.bucket_of(numbers, state)
+        if found is not None:
+            self._known[state] = found
         return found
 
     def forget_programs(self) -> None:
         """The next trace of each bucket compiles one."""
         for template in self._templates.values():
-            for bucket in template.buckets.values():
-                bucket.plan.programs.clear()
-                bucket.plan.jobs.clear()
-                bucket.refused.clear()
+            for forms in template.forms:
+                for bucket in forms.buckets.values():
+                    bucket.plan.programs.clear()
+                    bucket.plan.jobs.clear()
+                    bucket.refused.clear()
