@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from lazytpu.engine.compiling.background import Background
-from lazytpu.engine.compiling.compiler import Compiler
+from lazytpu.engine.compiling.choice import Unknown
+from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.for_sizes import ForSizes, JobAtSizes
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
 from lazytpu.engine.errors.undo import undo
@@ -48,6 +50,7 @@ class Cutter:
         self.metrics: Metrics = compiler.metrics
         self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs, compiler.leave)
+        self.for_sizes = ForSizes(compiler, self.background)
         self.on_host = OnHost(self.inflight, undisturbed)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
@@ -94,7 +97,7 @@ class Cutter:
             if program is not None:
                 if plan.collective:
                     self._run_in_pieces(program, plan, trace, held)
-                elif isinstance(program, Job):
+                elif isinstance(program, Job | JobAtSizes):
                     self._run_meanwhile(program, plan, trace, held, dead)
                 else:
                     self._run(program, trace, held)
@@ -149,26 +152,27 @@ class Cutter:
 
     def _select(
         self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
-    ) -> tuple[Compiled | Job, bool]:
+    ) -> tuple[Compiled | Job | JobAtSizes, bool]:
         """The program to run, or the job of one that is not compiled yet, and whether it was there already."""
-        program: Compiled | Job | None = fitting(plan, live, dead)
+        program: Compiled | Job | JobAtSizes | None = fitting(plan, live, dead)
         hit = program is not None
-        if program is None and (for_sizes := self.compiler.for_sizes(trace, live, dead)) is not None:
-            program, hit = for_sizes
         if program is None:
             patience = options.background_compile if trace.mode == "fused" else 0.0
-            if not patience:
-                program = self.compiler.compile(trace, live, dead)
+
+            def unknown() -> Unknown:
+                return self.stepwise.unknown(plan, trace, live, dead)
+
+            def prepare() -> Prepared:
+                return self.compiler.prepare(trace, live, dead)
+
+            found = self.for_sizes.program(trace, live, dead, patience, unknown)
+            if found is not None:
+                program, hit = found
+            elif patience:
+                program, hit = self.background.program(plan, live, dead, patience, prepare, unknown)
             else:
-                program, hit = self.background.program(
-                    plan,
-                    live,
-                    dead,
-                    patience,
-                    lambda: self.compiler.prepare(trace, live, dead),
-                    lambda: self.stepwise.unknown(plan, trace, live, dead),
-                )
-        if not isinstance(program, Job):
+                program = self.compiler.compile(trace, live, dead)
+        if not isinstance(program, Job | JobAtSizes):
             plan.programs[live, dead] = program
             plan.steps.clear()
         return program, hit
@@ -190,17 +194,17 @@ class Cutter:
 
     def _pieces(
         self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
-    ) -> tuple[list[tuple[Piece, Compiled | Job | None]], bool]:
+    ) -> tuple[list[tuple[Piece, Compiled | Job | JobAtSizes | None]], bool]:
         """The pieces of a trace with collectives, each with its program, and whether all programs were there."""
         pieces = plan.steps.get((live, dead))
         if pieces is None:
             records = trace.state.records()
             pieces = plan.steps[live, dead] = pieces_of(plan, records, frozenset(live), frozenset(dead))
-        hit, found = True, list[tuple[Piece, Compiled | Job | None]]()
+        hit, found = True, list[tuple[Piece, Compiled | Job | JobAtSizes | None]]()
         for piece in pieces:
             state, key = piece.part.state, (piece.live, piece.dead)
             own = self.traces.ended(state)
-            program: Compiled | Job | None = own.programs.get(key)
+            program: Compiled | Job | JobAtSizes | None = own.programs.get(key)
             if program is None and not piece.idle:
                 part, known = Trace(state, NAMELESS, [], [], [], trace.begun, trace.mode), False
                 if piece.call is None:
@@ -213,7 +217,7 @@ class Cutter:
 
     def _run_in_pieces(
         self,
-        pieces: list[tuple[Piece, Compiled | Job | None]],
+        pieces: list[tuple[Piece, Compiled | Job | JobAtSizes | None]],
         plan: CutPlan,
         trace: Trace,
         held: list[tuple[int, Value]],
@@ -232,7 +236,7 @@ class Cutter:
                     (slot, values.get(part.origins[slot]) or Value(layout, -1, -1, None, None))
                     for slot, layout in zip(piece.live, piece.layouts, strict=True)
                 ]
-                if isinstance(program, Job):
+                if isinstance(program, Job | JobAtSizes):
                     self._run_meanwhile(program, self.traces.ended(part.state), own, made, piece.dead)
                 elif piece.call is not None:
                     self._take_part(program, next(turns), own, made)
@@ -252,7 +256,7 @@ class Cutter:
         self.inflight.keep_up()
 
     def _run_meanwhile(
-        self, job: Job, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
+        self, job: Job | JobAtSizes, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> None:
         """Run a trace whose program is being compiled: by a quick one or in parts if these are compiled, else op by op.
         If the program could not be compiled, this raises why, with the trace's results computed, as those of the steps

@@ -14,10 +14,10 @@ from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.launching.padding import marked, uploaded
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError
+from lazytpu.ports import Ranges
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.errors import OutOfMemory
-from lazytpu.runtime.padded import Ranges
 from lazytpu.trace.value import Layout, again
 
 

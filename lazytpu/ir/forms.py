@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import TypeAlias
 
@@ -143,6 +144,7 @@ def symbol(name: str) -> Form:
     return Form.of([((name,), 1)])
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Form:
     """The form of a text without spaces. Raises ValueError for one that is malformed."""
     tokens = _TOKEN.findall(text)

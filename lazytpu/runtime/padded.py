@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from math import prod
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,6 @@ POISON = False
 """Whether all padding is overwritten with NaN, the largest integer, or True: for tests. A result that depends on it is
 then wrong for sure, and not just where memory happens to hold something."""
 
-Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
-"""Dimensions that will vary, by number in memory order: the least and the greatest size, None for no limit."""
-
 _counting = threading.Lock()
 
 
@@ -35,7 +32,8 @@ class PaddedBuffer(Buffer):
     """A value of the sizes `shape` (in memory order) whose array `padded` has those of `memory`, each at least as
     large. Its `array` is a copy of the true sizes, made when somebody asks; `nbytes` counts what is there of both.
 
-    `ranges` are the dimensions that somebody said will vary.
+    `ranges` are the dimensions that somebody said will vary, by number in memory order: the least and the greatest
+    size, None for no limit.
     """
 
     __slots__ = ("_exact", "memory", "padded", "ranges", "shape")
@@ -48,7 +46,7 @@ class PaddedBuffer(Buffer):
         shape: tuple[int, ...],
         origin: Origin | None = None,
         outcome: Any = None,
-        ranges: Ranges = MappingProxyType({}),
+        ranges: Mapping[int, tuple[int, int | None]] = MappingProxyType({}),
     ) -> None:
         self._exact: Any = None
         self.nbytes = 0

@@ -18,9 +18,8 @@ from lazytpu.engine.compiling import handing
 from lazytpu.engine.compiling.choice import Costs
 from lazytpu.engine.compiling.costs import Busy, Estimator, quick_module
 from lazytpu.engine.compiling.target import target, untunable
-from lazytpu.engine.launching.binding import Binding, spec
-from lazytpu.engine.launching.compiled import Compiled, Queue, fitting
-from lazytpu.engine.launching.sized import AtSizes
+from lazytpu.engine.launching.binding import Binding
+from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.wording import program_name
@@ -33,10 +32,8 @@ from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
-from lazytpu.runtime.errors import CompileError
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
-from lazytpu.trace.extract import Slots
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record
 from lazytpu.trace.value import again
@@ -107,50 +104,26 @@ class Compiler:
         """The program that computes the slots `live`, and may take the memory of the inputs `dead`."""
         return self.build(self.prepare(trace, live, dead))
 
-    def for_sizes(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> tuple[Compiled, bool] | None:
-        """The program of the bucket that a trace is in, at its sizes, and whether it was there. None for a trace of one
-        size: the first of its kind, or one that `pad-sizes` refuses.
-
-        A step waits for it, whatever it takes: its ops would be compiled for each size."""
+    def sized(self, trace: Trace) -> Sized | None:
+        """The bucket and the sizes of a trace that may have a program for many; None for others."""
         if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
             return None
         with self._preparing:
-            sized = self.templates.find(trace.state, self.slot_names(trace.epoch))
-            if sized is None or live in sized.bucket.refused:
-                return None
-            shared = fitting(sized.bucket.plan, live, dead)
-            known = shared is not None
-            prepared = None if known else self._prepare_bucket(sized, trace, live, dead)
-        if prepared is not None:
-            try:
-                shared = sized.bucket.plan.programs[live, dead] = self.build(prepared)
-            except CompileError as error:  # the program of one size is smaller
-                sized.bucket.refused[live] = str(error)
-        if shared is None:
-            return None
-        layouts = Slots(trace.state.records()).layouts
-        shapes = [spec(layouts[slot])[1] for slot in shared.binding.live]
-        try:
-            return AtSizes.bind(shared, sized.sizes, shapes), known
-        except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
-            sized.bucket.refused[live] = str(error)
-            return None
+            return self.templates.find(trace.state, self.slot_names(trace.epoch))
 
-    def _prepare_bucket(
-        self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
-    ) -> Prepared | None:
-        """As `prepare`, the program of a bucket; None if it is refused."""
+    def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
+        """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        name, number = program_name(records), len(GRAPHS)
         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
-        with no_collection(), self.recompiles.making(number, name, trace, records, live, dead) as making:
-            try:
-                return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
-            except OneSize as error:  # these sizes stay part of the program
-                bucket.refused[live] = str(error)
-                making.entry.notes = (f"no program for many sizes: {error}",)
-                making.entry.source = "refused"
-                return None
+        with self._preparing, no_collection():
+            name, number = program_name(records), len(GRAPHS)
+            with self.recompiles.making(number, name, trace, records, live, dead) as making:
+                try:
+                    return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
+                except OneSize as error:  # these sizes stay part of the program
+                    refused, making.entry.notes = error, (f"no program for many sizes: {error}",)
+                    making.entry.source = "refused"
+        raise refused
 
     def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """Find the trace in the index, or take it through import, passes and lowering. Raises ImportFailure and

@@ -77,6 +77,7 @@ def translate(
     passes are those that pay for this program. The program of a `bucket` has its records at the bound, and is made one
     for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
     """
+
     def import_(identities: bool = False) -> Imported:
         return import_trace(records, live, dead, names, bounds_checks=bounds_check, identities=identities)
 

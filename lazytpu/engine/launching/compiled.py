@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import prod
@@ -94,15 +94,11 @@ class Compiled:
         """The buffers of the results, and the array of the status."""
         binding, program, lineage, inflight = self.binding, self.program, self.lineage, self.queue.inflight
         run = inflight.run(lineage, checks, buffers, alone)
-        layouts = program.layouts
         arguments: list[Any] = []
         if binding.packs:
             packs, upload = binding.packer(numbers), self.queue.packs.upload
             arguments.extend([upload(packs[i]) for i in binding.packs])
-        if layouts is None:
-            arguments.extend([buffers[i].array for i in binding.inputs])
-        else:
-            arguments.extend(arrays_of([buffers[i] for i in binding.inputs], layouts.arguments[len(arguments) :]))
+        self._add_inputs(arguments, buffers)
         memory = program.memory
         MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
         measured = inflight.begin(self.timing)
@@ -111,13 +107,26 @@ class Compiled:
             buffers[i].release()
         outcomes = run.outcomes
         each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
-        if layouts is None:
-            results = list(map(Buffer, arrays, self.nbytes, self.origins, each))
-        else:
-            results = list(map(buffer_of, layouts.results, arrays, self.nbytes, self.origins, each))
+        results = self._results(arrays, each)
         status = arrays[-1]
         inflight.add(run, status, self.timing, measured)
         return results, status
+
+    def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
+        """Add the arrays of inputs to the packs among the arguments."""
+        layouts = self.program.layouts
+        if layouts is None:
+            arguments.extend([buffers[i].array for i in self.binding.inputs])
+        else:
+            wanted = layouts.arguments[len(arguments) :]
+            arguments.extend(arrays_of([buffers[i] for i in self.binding.inputs], wanted))
+
+    def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
+        """The buffers of the results, each with the outcome of what made it."""
+        layouts = self.program.layouts
+        if layouts is None:
+            return list(map(Buffer, arrays, self.nbytes, self.origins, outcomes))
+        return list(map(buffer_of, layouts.results, arrays, self.nbytes, self.origins, outcomes))
 
 
 def fitting(plan: CutPlan, live: tuple[int, ...], dead: tuple[int, ...]) -> Compiled | None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.sizes.uploads import UPLOADS
+from lazytpu.ports import Ranges
 from lazytpu.runtime import client, padded, repadding
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.client import Array
-from lazytpu.runtime.padded import PaddedBuffer, Ranges
+from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.repadding import Memory
 
 UPLOAD = "upload"

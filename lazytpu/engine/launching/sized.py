@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from lazytpu.aten.errors import Check
 from lazytpu.engine.launching.binding import Factors
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.padding import fitted
 from lazytpu.ir.forms import parse
-from lazytpu.runtime.buffer import MEMORY, Buffer
+from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.custom_layout import arrays_of, buffer_of, relayout
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.repadding import Memory
@@ -47,38 +46,23 @@ class AtSizes(Compiled):
             pack, arguments, results, tuple(shapes),
         )  # fmt: skip
 
-    def _launch(
-        self, checks: tuple[Check, ...], buffers: Sequence[Buffer], numbers: list[Any], alone: bool
-    ) -> tuple[list[Buffer], Any]:
-        binding, program, lineage, inflight = self.binding, self.program, self.lineage, self.queue.inflight
-        run = inflight.run(lineage, checks, buffers, alone)
-        upload = self.queue.packs.upload
-        packs = binding.packer(numbers) if binding.packs else ()
-        arguments: list[Any] = [upload(packs[i]) for i in binding.packs]
-        layouts = program.layouts
+    def _add_inputs(self, arguments: list[Any], buffers: Sequence[Buffer]) -> None:
+        layouts = self.program.layouts
         wanted = repeat(None) if layouts is None else layouts.arguments[len(arguments) :]
-        for i, memory, layout in zip(binding.inputs, self.arguments, wanted, strict=False):
+        for i, memory, layout in zip(self.binding.inputs, self.arguments, wanted, strict=False):
             arguments.append(_argument(buffers[i], memory, layout))
-        arguments.append(upload(self.pack))
-        memory = program.memory
-        MEMORY.note_execution(memory.temporaries, memory.outputs, memory.aliased)
-        measured = inflight.begin(self.timing)
-        arrays = program.run(arguments)
-        for i in binding.donated:
-            buffers[i].release()
-        outcomes = run.outcomes
-        each = repeat(outcomes[0]) if len(outcomes) == 1 else map(outcomes.__getitem__, lineage.of)
+        arguments.append(self.queue.packs.upload(self.pack))
+
+    def _results(self, arrays: Sequence[Any], outcomes: Iterable[Any]) -> list[Buffer]:
+        layouts = self.program.layouts
         given = repeat(None) if layouts is None else layouts.results
-        made = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, each, given, strict=False)
-        results = [
+        made = zip(arrays, self.results, self.shapes, self.nbytes, self.origins, outcomes, given, strict=False)
+        return [
             buffer_of(layout, array, nbytes, origin, outcome)
             if padded is None
             else PaddedBuffer(_plain(array, layout), nbytes, padded, shape, origin, outcome)
             for array, padded, shape, nbytes, origin, outcome, layout in made
         ]
-        status = arrays[-1]
-        inflight.add(run, status, self.timing, measured)
-        return results, status
 
 
 def _memory(dims: Sequence[Factors], sizes: Mapping[str, int]) -> Memory | None:

@@ -28,6 +28,9 @@ from lazytpu.trace.trie import Operand, Record, State
 BESIDE = (1, 2, 3)
 "Torch is asked at sizes larger than the samples by these: nothing that is halved or rounded is a form by chance then."
 
+AT_ONCE = 4
+"Chains that begin at one place, where traces of several kinds begin alike."
+
 Sizes = tuple[int, ...]
 
 
@@ -155,7 +158,7 @@ class Chain:
                 state.add(own, child)
             state = child
         if number + 1 < len(self.segments):
-            state.grows = (*state.grows, partial(self.grow, number + 1, known))
+            state.grows = (partial(self.grow, number + 1, known), *state.grows)[:AT_ONCE]
 
     @staticmethod
     def _numbers(segment: Segment, known: Sizes) -> Sizes | None:
@@ -166,10 +169,10 @@ class Chain:
     def _agrees(self, segment: Segment, known: Sizes, inference: Inference) -> bool:
         """Whether torch infers the layouts of a segment from the sizes of the samples to these."""
         if not segment.asked:
-            segment.asked = True
             tops = [high for _, high in segment.within]
             beside = [[*tops[:i], top + more, *tops[i + 1 :]] for i, top in enumerate(tops) for more in BESIDE]
             segment.wrong = not all(self._agrees_at(segment, tuple(sizes), inference) for sizes in beside)
+            segment.asked = True  # now: an interrupt may have come before
         return not segment.wrong and all(self._reaches(segment, i, size, inference) for i, size in enumerate(known))
 
     def _reaches(self, segment: Segment, symbol: int, size: int, inference: Inference) -> bool:

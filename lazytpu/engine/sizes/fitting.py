@@ -159,11 +159,14 @@ def _polynomials(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Itera
 
 
 def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:
-    """Quotients of one symbol, as windows and strides make them."""
+    """Quotients of one symbol, as windows and strides make them: these take elements away, and add few."""
     for name, sizes in columns.items():
         for by in (2, 3, 4) if len(column) == 3 else (2, 3, 4, 8, 16):  # three are too few for large ones
             for add in range(-by, by + 1):
                 whole = (symbol(name) + add) // by
                 first = whole.at({name: int(sizes[0])})
-                yield whole + int(column[0] - first)
+                if column[0] - first <= by:
+                    yield whole + int(column[0] - first)
                 yield whole * -1 + int(column[0] + first)
+                if first and column[0] % first == 0:
+                    yield whole * int(column[0] // first)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
-from lazytpu.engine.sizes.chains import Chain
+from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.edges import Reading, read
 from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.trace.trie import Grow, State
@@ -20,7 +20,6 @@ MOST = 256  # kinds of traces that are remembered
 SKELETONS = 65_536  # of edges
 SAMPLES = 6  # of one kind, the newest
 NEEDED = 3  # two show what varies, and the third that the forms are no coincidence
-AT_ONCE = 4  # chains that begin at one place, where traces of several kinds begin alike
 
 
 @dataclass(eq=False)
@@ -51,10 +50,10 @@ class Growth:
             return
         with self._lock:
             reading = read(states)
-            kind = self._kind(reading)
             try:
+                kind = self._kind(reading)
                 integers = np.array(reading.integers.values, dtype=np.int64)
-            except OverflowError:  # an integer of 64 bits without sign
+            except (OverflowError, TypeError):  # an integer of 64 bits without sign, or an argument without a hash
                 return
             if kind.varying is not None and kind.varying.solved(integers) is not None:
                 return  # torch did not agree there

@@ -75,7 +75,7 @@ def _padded(
     imported: Imported, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way
 ) -> tuple[Imported, Padding, tuple[str, ...]]:
     module, packs = imported.module, len(imported.packer.packs)
-    annotate(module, _notes(bucket, live, bounds_checks, way), bucket.symbols)
+    _annotate(module, bucket, live, bounds_checks, way)
     before = sum(1 for _ in module.walk())
     sized = pad_sizes(module)
     assert sized is not None
@@ -95,30 +95,41 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
+def _annotate(module: ModuleOp, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> None:
+    """Write the notes of a template's programs on that of a bucket. Those of another bucket may have fitted there by
+    chance, as where it has few sizes; then this one has its own. Raises Refused."""
+    notes, key = bucket.forms.notes, (live, bounds_checks, way)
+    if key in notes:
+        try:
+            annotate(module, notes[key], bucket.symbols)
+        except Refused:
+            pass
+        else:
+            return
+    notes[key] = _notes(bucket, live, bounds_checks, way)
+    annotate(module, notes[key], bucket.symbols)
+
+
 def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
-    """The notes of a template's programs, made from the program at a few sizes; where these show no form, at more."""
-    notes = bucket.template.notes
-    key = live, bounds_checks, way
-    if key not in notes:
-        modules: list[ModuleOp] = []
-        at: list[dict[str, int]] = []
+    """The notes of a program, made from it at a few sizes of a bucket; where these show no form, at more."""
+    modules: list[ModuleOp] = []
+    at: list[dict[str, int]] = []
 
-        def import_at(sizes: dict[str, int]) -> ModuleOp:
-            records = bucket.at(sizes)
-            module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
-            if way.decomposed:
-                _decompose(module)
-            return module
+    def import_at(sizes: dict[str, int]) -> ModuleOp:
+        records = bucket.at(sizes)
+        module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
+        if way.decomposed:
+            _decompose(module)
+        return module
 
-        for number, samples in enumerate((bucket.samples(), bucket.more_samples())):
-            _import_at(import_at, samples, modules, at)
-            try:
-                notes[key] = notes_of(modules, at)
-                break
-            except Refused as error:
-                if number or isinstance(error, OtherOps):
-                    raise
-    return notes[key]
+    _import_at(import_at, bucket.samples(), modules, at)
+    try:
+        return notes_of(modules, at)
+    except OtherOps:
+        raise
+    except Refused:
+        _import_at(import_at, bucket.more_samples(), modules, at)
+        return notes_of(modules, at)
 
 
 def _import_at(
@@ -134,7 +145,7 @@ def _import_at(
             continue
         try:
             modules.append(import_at(sizes))
-        except Exception as error:
+        except Exception as error:  # whatever torch raises where an op cannot have these sizes
             if sizes is samples[-1]:
                 raise OneSize(f"at {sizes}, {error}") from error
             continue

@@ -25,7 +25,9 @@ from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
 MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
+SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
+KINDS = 4  # forms of one template, the newest
 
 
 class OneSize(Exception):
@@ -39,7 +41,7 @@ class Bucket:
     ends a trace of them. `plan` has the programs; `refused` says why there can be none, by the live slots."""
 
     template: Template
-    varying: Varying
+    forms: Forms
     symbols: dict[str, Range]
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
@@ -51,7 +53,7 @@ class Bucket:
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""
-        integers = iter(self.varying.at(sizes))
+        integers = iter(self.forms.varying.at(sizes))
         return [put_together(record, integers) for record in self.template.records]
 
     def samples(self) -> list[dict[str, int]]:
@@ -75,7 +77,7 @@ class Bucket:
     @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
-        return f"sizes {self.symbols} {self.varying}"
+        return f"sizes {self.symbols} {self.forms.varying}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,43 +98,66 @@ class Sized:
 
 
 @dataclass(eq=False)
+class Forms:
+    """What varies between traces of a template, or between some of them, and their buckets. `notes` are what
+    `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
+
+    varying: Varying
+    buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
+    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+
+@dataclass(eq=False)
 class Template:
-    """Traces of one skeleton: the `records` of one of them, the integers of some, and the kinds of these."""
+    """Traces of one skeleton: the `records` of one of them, the integers of some, and the kinds of these. There may be
+    no forms of all of them: then there are several."""
 
     records: list[Record]
     kinds: np.ndarray
     samples: list[np.ndarray]
-    varying: Varying | None = None
-    buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
-    notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    "What `lazytpu.engine.sizes.padded` has found of its programs, by live slots and settings."
+    forms: list[Forms] = field(default_factory=list[Forms])
 
-    def sizes_of(self, integers: np.ndarray) -> dict[str, int] | None:
-        """The sizes of a trace with these integers, which may teach the template its forms; None for the first of its
-        kind."""
-        varying = self.varying
-        sizes = None if varying is None else varying.solved(integers)
-        # What two samples show as two symbols may be one and a form of it, such as half: a third one tells.
-        settled = varying is not None and (len(varying.symbols) == 1 or len(self.samples) == SAMPLES)
-        if (sizes is not None and settled) or any((sample == integers).all() for sample in self.samples):
-            return sizes
+    def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
+        """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
+        forms. None for the first of its kind, and where a size is too small."""
+        known = self._known(integers)
+        if known is not None and self._settled(known[0].varying):
+            return self._sized(*known, state)
+        if not any((sample == integers).all() for sample in self.samples):
+            known = self._learned(integers, known)
+        return None if known is None else self._sized(*known, state)
+
+    def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
+        for forms in self.forms:
+            sizes = forms.varying.solved(integers)
+            if sizes is not None:
+                return forms, sizes
+        return None
+
+    def _settled(self, varying: Varying) -> bool:
+        """What two samples show as two symbols may be one and a form of it, such as half: a third one tells."""
+        return len(varying.symbols) == 1 or len(self.samples) == SAMPLES
+
+    def _learned(
+        self, integers: np.ndarray, known: tuple[Forms, dict[str, int]] | None
+    ) -> tuple[Forms, dict[str, int]] | None:
+        """Forms that these integers show, if those that are `known` do not fit them or have more symbols."""
         self.samples = [*self.samples, integers][-SAMPLES:]
-        found = fit(self.samples, self.kinds)
-        if found is None and sizes is None:  # not a form yet: what came first may be another kind
-            found = fit(self.samples[-2:], self.kinds)
-        if found is None or (sizes is not None and varying is not None and len(found.symbols) >= len(varying.symbols)):
-            return sizes
-        self.varying = found
-        self.notes.clear()
-        return found.solved(integers)
+        varying, others = fit(self.samples, self.kinds), list[Forms]()
+        if varying is None and known is None:  # not a form yet: what came first may be another kind
+            varying, others = fit(self.samples[-2:], self.kinds), self.forms
+        sizes = None if varying is None else varying.solved(integers)
+        if varying is None or sizes is None:
+            return known
+        if known is not None and len(varying.symbols) >= len(known[0].varying.symbols):
+            return known
+        self.forms = [Forms(varying), *others][:KINDS]
+        return self.forms[0], sizes
 
-    def bucket(self, sizes: Mapping[str, int], state: State) -> Bucket | None:
-        """The bucket of these sizes; None where one is too small."""
-        varying = self.varying
-        assert varying is not None
+    def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
-            own = _sizes_of(varying, self.kinds, name)
+            own = _sizes_of(forms.varying, self.kinds, name)
             shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
             low, high = _range(size, max(shifts), min(shifts))
             while low <= size and any(form.at({name: low}) < LEAST for form in own):
@@ -140,14 +165,14 @@ class Template:
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
-        key = id(varying), tuple(symbols.items())
-        found = self.buckets.get(key)
+        key = tuple(symbols.items())
+        found = forms.buckets.get(key)
         if found is None:
-            found = Bucket(self, varying, symbols, state)
+            found = Bucket(self, forms, symbols, state)
             records = found.at({name: high for name, (_, high) in symbols.items()})
             found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
-            self.buckets[key] = found
-        return found
+            forms.buckets[key] = found
+        return Sized(found, sizes)
 
 
 def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
@@ -176,9 +201,12 @@ class Templates:
         """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots `named`, which
         are parameters, do not vary: those of another model make another template. The caller lets one thread in."""
         known = self._known.get(state)
-        if known is not None and known.bucket.template.varying is known.bucket.varying:
+        if known is not None:
             return known
         records = state.records()
+        if len(self._skeletons) > SKELETONS:  # templates are known by their numbers
+            self._skeletons.clear()
+            self._templates.clear()
         integers, ids = Integers([], []), list[int]()
         for record in records:
             skeleton = take_apart(record, integers)
@@ -195,16 +223,16 @@ class Templates:
                 del self._templates[next(iter(self._templates))]
             self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
             return None
-        sizes = template.sizes_of(numbers)
-        bucket = None if sizes is None else template.bucket(sizes, state)
-        if bucket is None or sizes is None:
-            return None
-        found = self._known[state] = Sized(bucket, sizes)
+        found = template.bucket_of(numbers, state)
+        if found is not None:
+            self._known[state] = found
         return found
 
     def forget_programs(self) -> None:
         """The next trace of each bucket compiles one."""
         for template in self._templates.values():
-            for bucket in template.buckets.values():
-                bucket.plan.programs.clear()
-                bucket.refused.clear()
+            for forms in template.forms:
+                for bucket in forms.buckets.values():
+                    bucket.plan.programs.clear()
+                    bucket.plan.jobs.clear()
+                    bucket.refused.clear()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lazytpu.engine.sizes.buckets import active, bound, bound_within
-from lazytpu.runtime.padded import Ranges
+from lazytpu.ports import Ranges
 from lazytpu.runtime.repadding import Memory
 
 MOST = 256  # kinds that are remembered

@@ -1,0 +1,81 @@
+"""A program of many sizes is compiled behind the steps that need it, like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import lazytpu
+from lazytpu.runtime import padded
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All padding holds NaN, or the largest integer."""
+    monkeypatch.setattr(padded, "POISON", True)
+    lazytpu.sync()
+    with lazytpu.options(buckets=(16,)), lazytpu.mode("fused"):
+        yield
+        lazytpu.sync()
+
+
+def model(width: int) -> tuple[nn.Module, nn.Module]:
+    host, device = (nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 4)) for _ in range(2))
+    device.load_state_dict(host.state_dict())
+    return host, device.to("tpu")
+
+
+def step(host: nn.Module, device: nn.Module, length: int) -> None:
+    x = torch.randn(length, 4)
+    y = device(x.to("tpu"))
+    loss = (y - y.mean(0)).square().mean()
+    lazytpu.mark_step()
+    expected = host(x)
+    torch.testing.assert_close(y.detach().cpu(), expected.detach())
+    torch.testing.assert_close(loss.detach().cpu(), (expected - expected.mean(0)).square().mean().detach())
+
+
+def test_steps_go_on_until_it_is_there() -> None:
+    host, device = model(13)
+    with lazytpu.options(background_compile=0.0):
+        step(host, device, 9)
+    with lazytpu.options(background_compile=0.001):
+        before = lazytpu.metrics()
+        for length in (10, 12, 11):
+            step(host, device, length)
+        assert lazytpu.metrics()["stepwise"] > before["stepwise"], "the first steps run op by op"
+        made = [each for each in lazytpu.explain() if "one program for sizes" in str(each)]
+        for job in lazytpu.frontend.activation.engine().background.unfinished():
+            job.done.wait()
+        before = lazytpu.metrics()
+        for length in (13, 10, 14):
+            step(host, device, length)
+        after = lazytpu.metrics()
+    assert made
+    assert (after["stepwise"], after["compiles"]) == (before["stepwise"], before["compiles"])
+
+
+def test_one_that_xla_refuses_leaves_that_of_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lazytpu.engine.compiling.compiler import Compiler, Prepared
+    from lazytpu.engine.launching.compiled import Compiled
+    from lazytpu.runtime.errors import CompileError
+
+    build = Compiler.build
+
+    def refusing(self: Compiler, prepared: Prepared) -> Compiled:
+        if prepared.binding.padding is not None:
+            raise CompileError("a program", "it has no room")
+        return build(self, prepared)
+
+    host, device = model(14)
+    step(host, device, 9)
+    engine = lazytpu.frontend.activation.engine()
+    monkeypatch.setattr(Compiler, "build", refusing)
+    monkeypatch.setattr(engine.background, "build", lambda prepared: refusing(engine.compiler, prepared))
+    for patience in (0.0, 60.0):
+        with lazytpu.options(background_compile=patience):
+            for length in (10, 12):
+                step(host, device, length)
