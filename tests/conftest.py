@@ -130,16 +130,22 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     traces that begin with the same ops share them, with the source lines of whichever was first."""
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
+    from lazytpu.frontend.recording import tensors
     from lazytpu.frontend.recording.names import slot_names
-    from lazytpu.frontend.recording.tensors import recorder
     from lazytpu.trace.trie import State
     from lazytpu.wiring import start
 
-    lazytpu.mark_step()
-    monkeypatch.setattr(start().compiler, "recompiles", Recompiles(slot_names))
-    mine = recorder()
-    before, root = mine.root, State(None, None, None, 0, 0, 0)
-    mine.root = mine.state = root
+    def begin_at(roots: tuple[State, State]) -> None:
+        lazytpu.mark_step()
+        mine.root = mine.state = roots[mine.mode == "lazy"]
+        mine.roots = roots
+
+    engine = start()
+    mine = tensors.recorder()
+    before, fresh = mine.roots, (State(None, None, None, 0, 0, 0), State(None, None, None, 0, 0, 0))
+    monkeypatch.setattr(engine.compiler, "recompiles", Recompiles(slot_names))
+    monkeypatch.setattr(tensors, "ROOT", fresh[0])  # those of threads
+    monkeypatch.setattr(tensors, "LAZY_ROOT", fresh[1])
+    begin_at(fresh)
     yield
-    lazytpu.mark_step()
-    mine.root = mine.state = before
+    begin_at(before)
