@@ -173,7 +173,7 @@ class Background:
                 del self._jobs[job]  # nothing becomes of it here
         jobs = self.unfinished()
         if jobs:
-            say(f"waiting for {len(jobs)} programs to be compiled")
+            say(f"waiting for {len(jobs)} program{'s' if len(jobs) > 1 else ''} to be compiled")
         return all(job.done.wait(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic()))) for job in jobs)
 
     def _left(self) -> list[Ticket]:

@@ -16,6 +16,8 @@ from lazytpu.options import options
 QUIET = 3.0  # seconds that a program may take before anything is printed
 INTERVAL = 1.0  # seconds between two updates of the line
 REASON = 120  # letters of the reason, at the end: a terminal that is not as wide cuts them off
+WIDE = 1000  # columns that cut nothing off
+ROOM = 30  # columns for the reason that a terminal has to leave; a narrower one gets a shorter line
 
 
 class Compilation(Protocol):
@@ -72,9 +74,9 @@ class Progress:
     def _update(self) -> None:
         from tqdm import tqdm  # here: most processes never show the line
 
-        with suppress(*UNREAD), tqdm(bar_format="{desc}", leave=False, file=sys.stderr) as line:
+        with suppress(*UNREAD), tqdm(bar_format="{desc}", leave=False, file=sys.stderr, dynamic_ncols=True) as line:
             while jobs := self._left():
-                line.set_description_str(describe(jobs))
+                line.set_description_str(describe(jobs, line.ncols or WIDE))
                 self._stop.wait(INTERVAL)
             return
         self._thread = None  # it could not be written
@@ -88,19 +90,29 @@ class Progress:
             return jobs
 
 
-def describe(jobs: Sequence[Compilation]) -> str:
-    """The line for the programs that are being compiled, the oldest of those first that the script waits for."""
+def describe(jobs: Sequence[Compilation], width: int = WIDE) -> str:
+    """The line for the programs that are being compiled, the oldest of those first that the script waits for. A
+    terminal of `width` columns shows as much of its beginning."""
     first = min(jobs, key=lambda job: job.late)
     left = f", {len(jobs) - 1} more to go" if len(jobs) > 1 else ""
-    return f"lazytpu: {_sentence(first, left)}"
+    line = f"lazytpu: {_sentence(first, left)}"
+    if line.find("(because: ") + ROOM <= width:
+        return line
+    time = f"{first.seconds:.0f} s" if _overdue(first) else f"{first.seconds:.0f} of about {first.expected:.0f} s"
+    return f"lazytpu: compiling {first.what.partition(' (')[0]}, {time}: {first.reason}"
 
 
 def _sentence(job: Compilation, left: str = "") -> str:
     time = f"{job.seconds:.0f} s so far"
-    if job.meanwhile is None and job.seconds < job.expected < inf:
+    if not _overdue(job):
         time = f"about {job.expected:.0f} s, {time}"
     reason = f" (because: {shorten(job.reason, REASON, placeholder=' …')})" if job.reason else ""
     return f"compiling {job.what}, {time}{left}; {_running(job)}{reason}"
+
+
+def _overdue(job: Compilation) -> bool:
+    """Whether the estimate of its time says nothing, or nothing more."""
+    return job.meanwhile is not None or not job.seconds < job.expected < inf
 
 
 def _running(job: Compilation) -> str:

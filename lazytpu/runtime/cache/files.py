@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -38,15 +39,21 @@ class Listed:
 def read(path: Path) -> bytes:
     """All bytes of an entry's file. Raises BadEntry for one that is not a file of this user, and OSError."""
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise BadEntry("it is a symbolic link") from error
         raise
-    with os.fdopen(opened, "rb") as file:
-        if os.fstat(opened).st_uid != os.geteuid():
+    try:
+        status = os.fstat(opened)
+        if status.st_uid != os.geteuid():
             raise BadEntry("it belongs to another user")
-        return file.read()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadEntry("it is no file")
+        with os.fdopen(opened, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(opened)
 
 
 def note_use(path: Path, hits: int) -> None:

@@ -7,6 +7,7 @@ it exceeds the limit, and every `RECOUNT` writes, since a killed process may hav
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,9 @@ def walk(root: Path) -> list[Found]:
                     status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:  # another process has just removed it
                     continue
-                entries.append(Found(status.st_mtime, status.st_size, Path(file.path)))
-    except FileNotFoundError:
+                if stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode):  # all else is not the cache's
+                    entries.append(Found(status.st_mtime, status.st_size, Path(file.path)))
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(entries, key=lambda file: (file.used, file.path.name))
 

@@ -15,6 +15,8 @@ from pathlib import Path
 # Pauses between two looks at a lock that is held, in seconds: from the first, by the factor, to the last.
 FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
 
+_held: set[int] = set()  # the locks that this process has
+
 
 def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: False, note: str = "") -> int | None:
     """Takes the lock that the file `path` stands for; the file is there only while someone has it. It says who, and
@@ -35,6 +37,7 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
                 if _is(path, opened):
                     os.ftruncate(opened, 0)  # that of a dead process said something else
                     os.pwrite(opened, f"process {os.getpid()} on {socket.gethostname()}\n{note}".encode(), 0)
+                    _held.add(opened)
                     return opened
                 # The one who held it has removed the file in between: the next opening makes a new one.
                 os.close(opened)
@@ -51,6 +54,7 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
 
 def release(path: Path, opened: int) -> None:
     """Gives the lock back. Raises OSError when the file cannot be removed; the lock is free all the same."""
+    _held.discard(opened)
     try:
         path.unlink(missing_ok=True)  # while it is locked, so that it is ours
     finally:
@@ -63,7 +67,7 @@ def remove_if_free(path: Path) -> None:
     """Removes a file whose locker is dead. Raises OSError."""
     try:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):  # a folder is not the cache's
         return
     try:
         if try_lock(opened) and _is(path, opened):
@@ -107,3 +111,12 @@ def _is(path: Path, opened: int) -> bool:
         return False
     mine = os.fstat(opened)
     return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _in_child() -> None:
+    """A forked child lets go of its parent's locks: they are free when that dies, although the child lives on."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_in_child)

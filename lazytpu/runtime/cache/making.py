@@ -42,7 +42,7 @@ def listed(root: Path) -> list[Making]:
     `ledger.sweep` removes them."""
     try:
         paths = list((root / LOCKS).iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(filter(None, map(_read, paths)), key=lambda making: making.since)
 
@@ -52,7 +52,7 @@ def _read(path: Path) -> Making | None:
     if name is None:
         return None
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:  # it is made by now
         return None
     with open(opened, encoding="utf-8") as file:

@@ -206,6 +206,13 @@ def test_the_line_is_about_what_the_script_waits_for_and_what_runs_until_then() 
     assert "meanwhile it runs in parts" in describe([first])
 
 
+def test_a_narrow_terminal_gets_a_shorter_line() -> None:
+    line = describe(jobs(12.3, 4.5), 80)
+    assert line == "lazytpu: compiling program 0 train, 12 of about 20 s: argument 1 of `mm` was f32[8]"
+    assert "program 0 train, 31 s: argument 1" in describe(jobs(31.0), 80)
+    assert describe(jobs(12.3), 140) == describe(jobs(12.3))
+
+
 def test_the_line_disappears_when_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(progress.sys, "stderr", terminal)

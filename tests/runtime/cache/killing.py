@@ -73,11 +73,16 @@ def while_writing(root: Path, times: int) -> dict[str, int]:
 
 
 def while_locked(root: Path) -> dict[str, bool]:
-    """A process waits for another one that holds the lock, and is killed."""
-    ready, forever = os.pipe(), 3600
+    """A process waits for another one that holds the lock, and is killed. A child that this one has forked lives on."""
+    ready, alive, forever = os.pipe(), os.pipe(), 3600
+
+    def live_on() -> None:
+        os.close(alive[1])
+        os.read(alive[0], 1)  # as long as the process that runs this
 
     def hold() -> None:
         with Store(root).locked("program", KEYS[0]) as held:
+            forked(live_on)
             os.write(ready[1], b"1" if held else b"0")
             time.sleep(forever)
 

@@ -160,6 +160,25 @@ def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path):
     assert elsewhere.exists()
 
 
+def test_a_pipe_is_not_waited_for(store: Store):
+    file(store).unlink()
+    os.mkfifo(file(store))
+    refused(store, "it is no file")
+
+
+def test_folders_among_the_files_are_passed_over(store: Store):
+    assert store.root is not None
+    (store.root / "entries" / f"{OTHER}.program").mkdir()
+    (store.root / "temporary" / "old").mkdir()
+    (store.root / "locks" / "old").mkdir()
+    other = Store(store.root, limit=1)
+    with pytest.warns(CacheWarning, match="it is no file; it is not used; removing it failed"):
+        assert other.get("program", OTHER) is None
+    assert [listed.key for listed in other.entries()] == [KEY]
+    assert other.verify() == [] and other.making() == []
+    assert other.writable() and other.evict(1) == 1
+
+
 def test_files_of_others_are_not_read(store: Store, monkeypatch: pytest.MonkeyPatch):
     """Whoever could once write into the folder may have left some."""
     mine = os.geteuid()
