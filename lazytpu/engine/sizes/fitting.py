@@ -168,5 +168,5 @@ def _quotients(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterato
                 if column[0] - first <= by:
                     yield whole + int(column[0] - first)
                 yield whole * -1 + int(column[0] + first)
-                if first and column[0] % first == 0:
+                if len(column) > 3 and first and column[0] % first == 0:  # three fit some by chance
                     yield whole * int(column[0] // first)
