@@ -65,6 +65,7 @@ current_node = torch._C._current_autograd_node
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
 MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is called; its `self` is the module
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__  # runs the step of `self`
+SGD_GROUP = "_init_group"  # of torch.optim.SGD: the method by which each step collects what it works on
 breaking_step = _use_grad_for_differentiable  # makes of a step one that breaks dynamo's graphs around itself
 SCALER_STATE = torch.amp.GradScaler._lazy_init_scale_growth_tracker.__code__  # makes the state of `self`
 without_keys = torch._C._ExcludeDispatchKeyGuard

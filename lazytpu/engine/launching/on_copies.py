@@ -7,7 +7,7 @@ costs to read and write the input. Where this goes on, the step gets that progra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lazytpu.aten.errors import Check
@@ -24,20 +24,19 @@ BYTES = 1 << 30
 
 
 class OnCopies:
-    """A program that runs on copies of the inputs `copied`, and otherwise on those of the trace."""
+    """A program that runs once, on these `copies` of inputs, by number, and otherwise on those of the trace. They are
+    made before it is launched, when an interrupt leaves the step pending."""
 
-    def __init__(self, program: Compiled, copied: Sequence[int]):
+    def __init__(self, program: Compiled, copies: Mapping[int, Buffer]):
         self.program = program
         self.binding = program.binding
-        self.copied = copied
+        self.copies = copies
 
     def launch(
         self, buffers: Sequence[Buffer], numbers: list[Any], checks: tuple[Check, ...] | None, alone: bool
     ) -> list[Buffer]:
         """As of a `Compiled`."""
-        given = list(buffers)
-        for i, copy in zip(self.copied, copies_of([buffers[i] for i in self.copied]), strict=True):
-            given[i] = copy
+        given = [self.copies.get(i, buffer) for i, buffer in enumerate(buffers)]
         return self.program.launch(given, numbers, checks, alone)
 
 
@@ -56,5 +55,7 @@ def on_copies(plan: CutPlan, trace: Trace, live: Sequence[int], dead: Sequence[i
     if not taken:
         return None
     nbytes, program, others = min(taken, key=lambda way: way[0])
+    copied = sorted(others)
+    copies = copies_of([trace.buffers[i] for i in copied])
     plan.copied += max(1, nbytes)
-    return OnCopies(program, sorted(others))
+    return OnCopies(program, dict(zip(copied, copies, strict=True)))

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from lazytpu.frontend.torch_private import SGD_GROUP
+
 
 def install() -> None:
     """Wrap the method by which each step of torch.optim.SGD collects what it works on, after its closure has run."""
-    collect = torch.optim.SGD._init_group
+    collect = getattr(torch.optim.SGD, SGD_GROUP)
 
     @functools.wraps(collect)
     def collect_with_momentum(
@@ -30,4 +32,4 @@ def install() -> None:
                     momentum_buffer_list[i] = torch.zeros_like(grad)
         return sparse
 
-    torch.optim.SGD._init_group = collect_with_momentum
+    setattr(torch.optim.SGD, SGD_GROUP, collect_with_momentum)

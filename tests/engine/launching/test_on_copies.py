@@ -118,3 +118,31 @@ def test_copies_are_counted_while_they_live() -> None:
     train("tpu", Best(), 6)
     lazytpu.sync()
     assert MEMORY.live == before
+
+
+def test_an_interrupt_while_copies_are_made_leaves_the_step_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.arange(4.0, device="tpu")
+
+    def step() -> None:
+        for i in range(on_copies.LEAST):
+            weight.mul_(0.5).add_(i)
+
+    for _ in range(2):  # the first one makes the weight
+        step()
+        lazytpu.mark_step()
+    before = weight.clone()
+    expected = before.cpu()
+    step()
+
+    def interrupted(buffers: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(on_copies, "copies_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lazytpu.mark_step()
+    for i in range(on_copies.LEAST):
+        expected.mul_(0.5).add_(i)
+    count = len(lazytpu.graphs())
+    torch.testing.assert_close(weight.cpu(), expected)
+    assert len(lazytpu.graphs()) == count
