@@ -1,4 +1,4 @@
-"""States of the trie that are known but for their sizes, made by compiled expressions: 5 us each, where a record that
+"""States of the trie that are known but for their sizes, made by compiled expressions: 8 us each, where a record that
 is inferred takes 300.
 
 A chain is made of a trace whose forms three samples have shown. It grows where a trace leaves what was recorded before

@@ -24,12 +24,13 @@ NEEDED = 3  # two show what varies, and the third that the forms are no coincide
 
 @dataclass(eq=False)
 class Kind:
-    """Traces of one skeleton: integers of some of them, their forms, and what makes states by these, at one `place`."""
+    """Traces of one skeleton: integers of some of them, their forms, and what makes states by these (`grow`), as
+    children of the state with the number `begins`."""
 
     samples: list[np.ndarray] = field(default_factory=list[np.ndarray])
     varying: Varying | None = None
     grow: Grow | None = None
-    place: State | None = None
+    begins: int = -1
 
 
 class Growth:
@@ -56,7 +57,8 @@ class Growth:
             except (OverflowError, TypeError):  # an integer of 64 bits without sign, or an argument without a hash
                 return
             if kind.varying is not None and kind.varying.solved(integers) is not None:
-                return  # torch did not agree there
+                _begin_at(kind, states)  # torch did not agree here, or it begins elsewhere: modes have their own tries
+                return
             if any((sample == integers).all() for sample in kind.samples):
                 return
             kind.samples = [*kind.samples, integers][-SAMPLES:]
@@ -106,12 +108,24 @@ class Growth:
             while len(self._left) > MOST:
                 del self._left[next(iter(self._left))]
             return
-        if kind.place is not None:
-            kind.place.grows = tuple([grow for grow in kind.place.grows if grow is not kind.grow])
-        place = states[chain.begins] if chain.begins >= 0 else states[0].parent
-        assert place is not None
-        kind.place, kind.grow = place, partial(chain.grow, 0, ())
+        if kind.grow is not None:
+            place = _place(states, kind.begins)
+            place.grows = tuple([grow for grow in place.grows if grow is not kind.grow])
+        kind.grow, kind.begins = partial(chain.grow, 0, ()), chain.begins
+        _begin_at(kind, states)
+
+
+def _begin_at(kind: Kind, states: Sequence[State]) -> None:
+    """Let the chain of a kind begin in the trace with these states."""
+    place = _place(states, kind.begins)
+    if kind.grow is not None and kind.grow not in place.grows:
         place.grows = (kind.grow, *place.grows)[:AT_ONCE]
+
+
+def _place(states: Sequence[State], number: int) -> State:
+    found = states[number] if number >= 0 else states[0].parent
+    assert found is not None
+    return found
 
 
 def _plain(state: State) -> list[State]:

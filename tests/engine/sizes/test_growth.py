@@ -155,6 +155,13 @@ def test_errors_come_as_before() -> None:
             x.mm(x)
 
 
+def test_each_mode_has_its_own() -> None:
+    for mode in ("fused", "lazy"):
+        with lazytpu.mode(mode):
+            made = [recorded(lambda x: x.cos() - x, torch.ones(size, 3))[1].grown for size in (9, 11, 13, 12, 10)]
+        assert made[-1], mode
+
+
 def test_off_makes_none() -> None:
     with lazytpu.options(buckets="off"):
         states = [recorded(lambda x: x.erfinv(), torch.ones(size, 4))[1] for size in (9, 11, 13, 12)]
