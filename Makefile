@@ -51,7 +51,7 @@ help:
 	@echo 'make test         lint, types, and the tests of the gate, about 10 minutes on two cores'
 	@echo 'make tests        the tests alone (SELECT= for those marked long, too)'
 	@echo 'make test-all     all tests, compiled as users compile, and some of the random ones, about 40 minutes'
-	@echo 'make test-release make test-all, and the four that follow, another two hours'
+	@echo 'make test-release make test-all, and the long forms of the random ones, another two hours'
 	@echo 'make random-programs  a thousand random programs through every pass and pipeline, about 5 minutes (N=1000)'
 	@echo 'make interrupts   training loops interrupted at random points, in every mode, about 20 minutes (INTERRUPTS=4000)'
 	@echo 'make random-switches  random programs, and every op, while global switches of torch change, about 15 minutes (SWITCHED=300)'
@@ -88,7 +88,7 @@ test-all: $(TESTED)
 
 # What a release has to pass besides: the long forms of the random tests, one after the other.
 test-release: test-all
-	@$(MAKE) --no-print-directory random-programs random-switches interrupts bad-inputs
+	@$(MAKE) --no-print-directory random-programs random-sizes random-switches interrupts bad-inputs padding-sweep
 
 # Two workers, one thread each: two cores. Commands of the README that tests run, make among them, get no flags of this one.
 tests: $(TESTED)

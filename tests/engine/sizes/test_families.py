@@ -65,6 +65,8 @@ GRADED: dict[str, tuple[Callable[[], nn.Module | None], Callable[..., torch.Tens
     ),
     "rows of a batch in one": (lambda: nn.Linear(6, 3), lambda f, x: f(x.reshape(-1, 6)), normal(4, "n", 6)),
     "maxima of windows": (lambda: None, lambda _, x: functional.max_pool1d(x, 3, 1, 1), normal(2, 3, "n")),
+    "windows that leave a rest": (lambda: None, lambda _, x: functional.avg_pool1d(x, 2), normal(2, 3, "n")),
+    "mean of squares": (lambda: None, lambda _, x: functional.mse_loss(x, torch.ones_like(x)), normal("n", 3)),
     "diagonal": (lambda: None, lambda _, x: (x @ x.T).diagonal(), normal("n", 3)),
     "cholesky": (
         lambda: None, lambda _, x: torch.linalg.cholesky(x @ x.mT + torch.eye(len(x), device=x.device)), normal("n", 3)
@@ -88,7 +90,7 @@ def agree(run: Run, on_device: Run, inputs: Inputs) -> None:
             assert all("one program for sizes" in str(made) for made in list(lazytpu.explain())[before:])
 
 
-LONG = ("gru of a batch that varies", "maxima of windows", "diagonal", "cholesky")
+LONG = ("windows that leave a rest", "gru of a batch that varies", "maxima of windows", "diagonal", "cholesky")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long) if n in LONG else n for n in GRADED])
