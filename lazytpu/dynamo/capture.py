@@ -113,10 +113,10 @@ class _Run(GraphRun):
         self.recomputation = ExitStack()
         self.recomputes = False
 
-    def run(self, *args: Any, **options: Any) -> Any:
+    def run(self, *args: Any) -> Any:
         self.saved = tuple([t for t in args if isinstance(t, torch.Tensor)])
         with self.recomputation:
-            results = super().run(*args, **options)
+            results = super().run(*args)
         if self.new_constants:
             raise NewConstants(self.new_constants)
         return results

@@ -24,13 +24,22 @@ class GraphRun(fx.Interpreter):
     def __init__(self, graph: fx.GraphModule, backward: bool):
         super().__init__(graph)
         self.extra_traceback = False
+        self.nodes = graph.graph
         self.inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self.backward = backward
 
-    def run(self, *args: Any, **options: Any) -> Any:
-        self.arguments = args
+    def run(self, *args: Any) -> Any:
+        """As torch's, without its progress bar: an interrupt in there leaves tqdm's lock taken, and the next run would
+        wait for it for ever."""
+        self.arguments, self.env = args, {}
+        self.args_iter = iter(self.nodes.process_inputs(*args))
+        result = None
         with replaying() as self.replayed:
-            return super().run(*args, **options)
+            for node in self.nodes.nodes:
+                self.env[node] = result = self.run_node(node)
+                for last_used in self.user_to_last_uses.get(node, ()):
+                    del self.env[last_used]
+        return self.nodes.process_outputs(result)  # of the output, the last node
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "call_function":
