@@ -130,6 +130,7 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     traces that begin with the same ops share them, with the source lines of whichever was first."""
     import lazytpu
     from lazytpu.engine.recompiles.history import Recompiles
+    from lazytpu.engine.sizes.templates import Templates
     from lazytpu.frontend.recording import tensors
     from lazytpu.frontend.recording.names import slot_names
     from lazytpu.trace.trie import State
@@ -144,6 +145,7 @@ def fresh_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mine = tensors.recorder()
     before, fresh = mine.roots, (State(None, None, None, 0, 0, 0), State(None, None, None, 0, 0, 0))
     monkeypatch.setattr(engine.compiler, "recompiles", Recompiles(slot_names))
+    monkeypatch.setattr(engine.compiler, "templates", Templates())
     monkeypatch.setattr(tensors, "ROOT", fresh[0])  # those of threads
     monkeypatch.setattr(tensors, "LAZY_ROOT", fresh[1])
     begin_at(fresh)

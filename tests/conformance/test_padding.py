@@ -12,7 +12,10 @@ from tools.conformance import padding, rows, sizes
 from tools.conformance.entries import entries
 from tools.conformance.padding import conduct, scale
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own samples warn
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # torch's own samples warn
+    pytest.mark.usefixtures("fresh_traces"),  # what other sizes showed of the same ops
+]
 
 PADDED = (
     *("addmm", "cat", "cumsum", "diagonal", "gather", "index_add", "linalg.inv", "logcumsumexp", "masked_select"),

@@ -17,13 +17,21 @@ from lazytpu.engine.compiling import costs
 from lazytpu.engine.compiling.background import CompileWarning
 from lazytpu.engine.compiling.choice import Costs, Unknown
 from lazytpu.engine.compiling.estimate import Work
+from lazytpu.engine.launching import on_host
 from lazytpu.runtime.cache.programs import KIND
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.errors import CompileError
 from tests.engine.conftest import Gate
 
 CHOOSES = True
+pytestmark = pytest.mark.usefixtures("fresh_traces")  # after a larger batch, a step is taken for that of a last one
 KEYS = ("steps", "hits", "quick", "stepwise", "compiles")
+
+
+@pytest.fixture(autouse=True)
+def never_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of the same lines with ever other sizes would run there."""
+    monkeypatch.setattr(on_host, "BESIDE", inf)
 
 
 def counted(before: dict[str, Any]) -> dict[str, int]:
