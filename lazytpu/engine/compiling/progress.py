@@ -74,9 +74,13 @@ class Progress:
     def _update(self) -> None:
         from tqdm import tqdm  # here: most processes never show the line
 
-        with suppress(*UNREAD), tqdm(bar_format="{desc}", leave=False, file=sys.stderr, dynamic_ncols=True) as line:
+        form: dict[str, Any] = {"bar_format": "{desc}", "leave": False, "dynamic_ncols": True, "delay": INTERVAL}
+        with suppress(*UNREAD), tqdm(file=sys.stderr, **form) as line:
+            line.delay = 0  # it was for the constructor, which writes as refresh() does
             while jobs := self._left():
-                line.set_description_str(describe(jobs, line.ncols or WIDE))
+                line.set_description_str(describe(jobs, line.ncols or WIDE), refresh=False)
+                with tqdm.get_lock():  # where refresh() takes it, it stays taken if nothing can be written
+                    line.refresh(nolock=True)
                 self._stop.wait(INTERVAL)
             return
         self._thread = None  # it could not be written

@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from tqdm import tqdm
 
 import lazytpu
 from lazytpu.engine.compiling import progress
@@ -245,6 +247,9 @@ def test_a_standard_error_that_cannot_be_written_fails_nothing(monkeypatch: pyte
             say("a line")
             because(0, "train", "it is new")
             until(lambda: not any(t.name == "lazytpu progress" for t in threading.enumerate()))
+    lock: Any = tqdm.get_lock()
+    assert all(each.acquire(False) for each in lock.locks), "other bars of the process would wait for ever"
+    lock.release()
 
 
 def test_without_a_terminal_it_says_nothing_or_with_debug_a_line_a_program(
