@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from lazytpu import interrupts
+from lazytpu.collection import rest_at_exit
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.ops.library import replace_kernel
@@ -72,6 +73,7 @@ def _register_first_use() -> None:
 
 def _start(start_engine: Callable[[], object]) -> None:
     interrupts.install()
+    rest_at_exit()  # first: what is registered to be called at the end is called in reverse
     start_engine()
     from lazytpu.frontend.libraries import without_dynamo, without_sympy
     from lazytpu.frontend.ops import transformer

@@ -1,0 +1,68 @@
+"""When Python's garbage collector rests at the end of the process, and when it must not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazytpu.collection import await_end
+from tests import zygote
+
+
+class Plain:
+    pass
+
+
+class Ends:
+    def __del__(self) -> None:
+        pass
+
+
+class Inherits(Ends):
+    pass
+
+
+def test_plain_objects_and_the_standard_streams_await_nothing() -> None:
+    streams = [sys.__stdin__, sys.__stdout__, sys.__stderr__]
+    layers: list[Any] = [getattr(stream, "buffer", None) for stream in streams]
+    assert not await_end([Plain(), {}, (number for number in range(3)), *streams, *layers])
+
+
+@pytest.mark.parametrize("kind", [Ends, Inherits])
+def test_an_object_with_a_finalizer_awaits_its_end(kind: type) -> None:
+    assert await_end([Plain(), kind()])
+
+
+@pytest.mark.parametrize("mode", ["w", "wb"])
+def test_an_open_file_awaits_its_end(tmp_path: Path, mode: str) -> None:
+    with open(tmp_path / "file", mode) as file:
+        assert await_end([file])
+    assert not await_end([file])
+
+
+SCRIPT = """
+import gc, atexit, sys
+import torch
+atexit.register(lambda: print("frozen", gc.get_freeze_count() > 100_000))  # before the device: it is called after
+print((torch.ones(3, device="tpu") + 1).sum().item())
+class Cycle:
+    def __init__(self):
+        self.itself = self
+kept = Cycle()
+"""
+
+
+def test_a_process_ends_without_looking_for_garbage() -> None:
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT])
+    assert (done.returncode, done.stdout) == (0, "6.0\nfrozen True\n"), done.stderr
+
+
+def test_what_awaits_its_end_comes_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    more = f"kept.file = open({str(path)!r}, 'w'); kept.file.write('all of it')\n"
+    done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
+    assert (done.returncode, done.stdout) == (0, "6.0\nfrozen False\n"), done.stderr
+    assert path.read_text() == "all of it"
