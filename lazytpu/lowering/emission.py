@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from xdsl.ir import Attribute
@@ -24,6 +24,9 @@ _ELEMENTS: dict[str, Callable[[], ir.Type]] = {
     "c64": lambda: ir.ComplexType.get(ir.F32Type.get()),
     "c128": lambda: ir.ComplexType.get(ir.F64Type.get()),
 }
+
+Words: TypeAlias = "tuple[ir.Value, ir.Value]"
+"""Two ui32 tensors: the high and low halves of 64 bits."""
 
 # The elementwise StableHLO op of each kind of reduction or scatter; maximum and minimum propagate NaN.
 COMBINERS = {
@@ -54,6 +57,8 @@ class Emission:
         self._attributes: dict[Any, Any] = {}
         self._functions: dict[Any, str] = {}
         self._symbols: set[str] = {"main"}
+        self.keys: dict[int, Words] = {}
+        "The keys of streams of random bits that are derived together, by the id of the op (lowering/random.py)."
 
     # Types and attributes
 

@@ -119,6 +119,7 @@ def _emit_function(e: Emission, function: FuncOp, name: str) -> None:
     entry = target.body.blocks.append(*inputs, arg_locs=[_argument_location(a) for a in arguments])
     values = Values(zip(block.args, entry.arguments, strict=True))
     with ir.InsertionPoint(entry):
+        random.derive_keys(e, block, values)
         emit_block(e, block, values)
         func.ReturnOp([values[v] for v in terminator.arguments])
 

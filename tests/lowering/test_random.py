@@ -95,3 +95,39 @@ def test_one_function_for_each_shape():
     assert text.count("func.func private @random_bits_ui32_4(") == 1
     assert text.count("call @random_bits_ui32_4(") == 2
     assert text.count("func.func private") == 2
+
+
+def test_streams_have_their_own_keys_however_these_are_computed():
+    """Together as a slice of evenly spaced numbers, or of numbers and arguments in any order, or one by one."""
+    pack = np.array([7, 1, 2**63 + 9, 2, 11, 3, 13, 4], np.uint64)
+
+    def evenly(b, pack, other):
+        return [b.random_bits(b.number(pack, i), b.number(pack, i + 1), (3,)) for i in (0, 2, 4, 6)]
+
+    def in_any_order(b, pack, other):
+        return [
+            b.random_bits(b.number(pack, 6), other, (3,)),
+            b.random_bits(b.number(pack, 2), b.number(pack, 5), (3,)),
+        ]
+
+    def alone(b, pack, other):
+        return b.random_bits(b.number(pack, 0), other, (3,))
+
+    other = np.uint64(17)
+    asked = [(7, 1), (2**63 + 9, 2), (11, 3), (13, 4)]
+    for draw, streams in ((evenly, asked), (in_any_order, [(13, 17), (2**63 + 9, 3)]), (alone, [(7, 17)])):
+        for got, (seed, offset) in zip(compiled(draw, pack, other), streams, strict=True):
+            high, low = reference(seed, offset, (3,))
+            np.testing.assert_array_equal(got, high ^ low)
+
+
+def test_keys_of_all_streams_take_the_ops_of_one():
+    def text(count):
+        def draw(b, pack):
+            return [b.random_bits(b.number(pack, 2 * i), b.number(pack, 2 * i + 1), (3,)) for i in range(count)]
+
+        return stablehlo_text(emit(module_of(draw, ("ui64", (16,)))))
+
+    assert text(2).count("stablehlo.xor") == text(8).count("stablehlo.xor")
+    assert "@random_key(" in text(1)
+    assert "@random_key(" not in text(2)
