@@ -238,11 +238,12 @@ def memory() -> MemoryReport:
 
 def explain() -> Explanation:
     """Why programs were compiled: for each the reason code, what differs from the nearest earlier program, a diff, and
-    what to do; and the graph breaks of torch.compile. `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints
-    the reasons as they happen."""
+    what to do; which small traces ran on the host instead; and the graph breaks of torch.compile.
+    `print(lazytpu.explain())` after any step; LAZYTPU_DEBUG=1 prints the reasons as they happen."""
     from lazytpu.dynamo.breaks import graph_breaks
 
-    return wiring.start().compiler.recompiles.explanation(graph_breaks())
+    engine = wiring.start()
+    return engine.compiler.recompiles.explanation(graph_breaks(), tuple(engine.cutter.on_host.log))
 
 
 def graphs() -> list[ProgramGraph]:

@@ -46,6 +46,7 @@ class Options:
         "memory_limit",
         "mode",
         "nan_check",
+        "on_host",
         "on_recompile",
         "platform",
         "recompile_budget",
@@ -77,6 +78,9 @@ class Options:
     """Seconds that a step in fused mode waits for a program (LAZYTPU_BACKGROUND_COMPILE) before it runs op by op, if
     that is sooner, while the compilation continues; 0 compiles the whole program before its first use, without a
     thread."""
+    on_host: bool
+    """In fused mode, compute traces of few elements on the host instead of compiling them (LAZYTPU_ON_HOST), while they
+    are short or vary; `lazytpu.explain()` lists them. Off, everything that runs is a program, or an op of one."""
     compile_after_exit: float
     """Seconds that a helper process goes on compiling for the cache on disk when this one has ended
     (LAZYTPU_COMPILE_AFTER_EXIT); 0 ends it with this one. It holds for programs that are compiled from then on."""

@@ -25,6 +25,7 @@ class Values(TypedDict, total=False):
     cpu_fallback: bool
     nan_check: bool
     background_compile: float
+    on_host: bool
     compile_after_exit: float
     clusters: str
     platform: str | None
@@ -130,6 +131,14 @@ _ALL = (
         "how long a step of fused mode waits for a program before it runs op by op, if that is sooner; 0 compiles the "
         "whole program before its first use, without a thread",
         readers.seconds,
+    ),
+    Setting(
+        "on_host",
+        True,
+        "0 or 1",
+        "in fused mode, compute traces of few elements on the host instead of compiling them, while they are short or "
+        "vary; lazytpu.explain() lists them",
+        readers.flag,
     ),
     Setting(
         "compile_after_exit",

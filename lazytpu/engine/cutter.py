@@ -85,7 +85,8 @@ class Cutter:
             if plan.collective:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
-                if trace.mode == "fused" and options.background_compile and self.on_host.run(plan, trace, held):
+                hosted = options.on_host and trace.mode == "fused" and options.background_compile
+                if hosted and self.on_host.run(plan, trace, held):
                     metrics.on_host, hit = metrics.on_host + 1, True
                 elif (copying := on_copies(plan, trace, live, dead)) is not None:
                     program, hit = copying, True

@@ -1,16 +1,17 @@
-"""Traces of few elements, run on the host as long as that is cheaper than to compile them.
+"""Traces of few elements, run on the host as long as that is cheaper than to compile them (`options.on_host`).
 
 Short ones: a script has such traces between its steps: the sum of its losses, whether one is NaN, how many labels a
 batch has, a `cat` of results that grows, each size once. Each would be a program, 30 to 60 ms, that may never run
 again. torch's own kernels for the CPU compute it in 0.1 ms. Only ops whose results are rounded once, or not at all, run
-this way, and with denormal numbers flushed as the device does, so that the bits are those of the program. What a trace
-has taken on the host is added up, waiting for its inputs included; when a program would have cost less, it gets one,
-and keeps it.
+this way, and with denormal numbers flushed as the device does, so that the bits are those of the program.
 
 Those that vary: an episode has as many steps as it has, a solver chooses its own, a batch is sampled so that a tensor
 occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
 which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
-One that comes again and again gets its program in the end. As with the quick tier, results are equal to rounding.
+As with the quick tier, results are equal to rounding.
+
+A trace that comes again and again gets its program in the end. What ran here is in `lazytpu.explain()`; the first of
+those that vary is told on a terminal.
 
 A process whose traces are all short, as one that tries out ops, always gets programs.
 """
@@ -28,10 +29,11 @@ from typing import cast
 import torch
 
 from lazytpu.aten.host_arrays import copied, to_numpy
-from lazytpu.engine.compiling.choice import TINY
+from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.launching.families import Families
 from lazytpu.engine.launching.host_records import computable, compute, exact, small
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.recompiles.host_runs import HostLog, HostRuns, program_made
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
@@ -49,35 +51,30 @@ HOST = "the host"
 "What `Origin.program` is of results."
 ELEMENTS = 1024
 "Of one value of a short trace."
-SECONDS = TINY
-"What a short trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
 ELEMENTS_VARYING = 262_144
 "Of one value of a trace that varies: a layer of 512 x 512."
 RUNS = 100
 FEW = 16_384
-"""How often the same trace of those that vary may run on the host, if no value has more than `FEW` elements; others run
-less often. XLA takes some 500 times as long for an op. It is a count, and no time, so that the next run of a script
-needs the programs that this one made."""
+"""How often the same trace may run on the host, if no value has more than `FEW` elements; others run less often. XLA
+takes some 500 times as long for an op. It is a count, and no time, so that the next run of a script needs the programs
+that this one made."""
 
 
 @dataclass(slots=True, eq=False)
 class HostWay:
-    """How a trace runs on the host: its records, and the global switches they depend on. One of those that vary has so
-    many `runs` left; a short one has none, and counts the `seconds` that it has taken."""
+    """How a trace runs on the host: its records, and the global switches they depend on. It has so many `runs` left,
+    and then has its program. It is short, or one of those that vary; `counted` is where the log counts it, once it
+    ran."""
 
     records: list[Record]
     layouts: dict[int, Layout]
     settings: frozenset[tuple[str, str]]
-    runs: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def over(self) -> bool:
-        """Whether it should have a program."""
-        return self.seconds > SECONDS if self.runs is None else self.runs <= 0
+    runs: int
+    varies: bool
+    counted: HostRuns | None = None
 
 
-REFUSED = HostWay([], {}, frozenset(), runs=0)
+REFUSED = HostWay([], {}, frozenset(), runs=0, varies=False)
 
 
 class OnHost:
@@ -88,18 +85,25 @@ class OnHost:
         self.inflight = inflight
         self.undisturbed = undisturbed
         self.families = Families()
+        self.log = HostLog()
         self.largest = 0
+        self._told = False
 
     def run(self, plan: CutPlan, trace: Trace, held: Sequence[tuple[int, Value]]) -> bool:
         """Give the values `held`, all that are alive of a trace, their buffers. False when it should have a program:
         then nothing has happened."""
         self.largest = max(self.largest, trace.state.depth)
         way = self._way(plan, trace)
-        if way is None or way.over or torch.is_autocast_enabled("cpu"):
+        if way is None or torch.is_autocast_enabled("cpu"):
+            return False
+        if way.runs <= 0:
+            if way.counted is not None:
+                program_made(way.counted, way.records)
+                plan.host = REFUSED
             return False
         if not way.settings <= {(DEFAULT_DTYPE, str(torch.get_default_dtype()))}:
             return False
-        if way.runs is not None and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
+        if way.varies and torch.are_deterministic_algorithms_enabled():  # the same bits in each run
             return False
         metrics = self.inflight.metrics
         start, waited = time.thread_time(), metrics.wait_ms
@@ -116,10 +120,23 @@ class OnHost:
             return False
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
-        if way.runs is not None:
-            way.runs -= 1
-        way.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
+        way.runs -= 1
+        counted = way.counted or self._counted(way)
+        counted.runs += 1
+        counted.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return True
+
+    def _counted(self, way: HostWay) -> HostRuns:
+        """Where the runs of a trace are counted that ran for the first time."""
+        way.counted = self.log.begins(way.records, varies=way.varies)
+        if way.varies and not self._told:
+            self._told = True
+            say(
+                f"traces of {way.counted.name} vary, as one of {len(way.records):,} ops from {way.counted.begins}: "
+                "further ones run on the host, by torch's kernels for the CPU, and compile nothing; LAZYTPU_ON_HOST=0 "
+                "compiles them, lazytpu.explain() lists them"
+            )
+        return way.counted
 
     def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
         if self.largest < BESIDE or plan.known or plan.checks or plan.collective or options.dump:
@@ -133,7 +150,7 @@ class OnHost:
         if len(records) <= RECORDS:
             layouts = Slots(records).layouts
             if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts, ELEMENTS):
-                return HostWay(records, layouts, _settings(records))
+                return HostWay(records, layouts, _settings(records), RUNS, varies=False)
         if not self.families.vary(records):
             return REFUSED
         layouts = Slots(records).layouts
@@ -143,7 +160,7 @@ class OnHost:
         largest = max(prod(layout.shape) for layout in layouts.values())
         # The host is as precise as it gets.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest))
+        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest), varies=True)
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.reasons import Reason, sentence
 from lazytpu.engine.recompiles.wording import place
 
@@ -91,7 +92,13 @@ _FROM = {
 class Explanation(Sequence[Made]):
     """All programs that were made, oldest first; `print(lazytpu.explain())` shows them with their reasons."""
 
-    def __init__(self, programs: Sequence[Made], forgotten: int, graph_breaks: Sequence[Any] = ()):
+    def __init__(
+        self,
+        programs: Sequence[Made],
+        forgotten: int,
+        graph_breaks: Sequence[Any] = (),
+        on_host: Sequence[HostRuns] = (),
+    ):
         self.programs = tuple(programs)
         "What was made, oldest first."
         self.counts = dict(Counter(made.code for made in self.programs))
@@ -102,6 +109,8 @@ class Explanation(Sequence[Made]):
         "Older programs that are no longer listed."
         self.graph_breaks = tuple(graph_breaks)
         "Where code under torch.compile is not one record, or one program (`lazytpu.dynamo.breaks.GraphBreak`)."
+        self.on_host = tuple(on_host)
+        "Small traces that ran on the host in place of a program (`options.on_host`)."
 
     def __getitem__(self, index: int) -> Made:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.programs[index]
@@ -113,13 +122,13 @@ class Explanation(Sequence[Made]):
         return iter(self.programs)
 
     def __str__(self) -> str:
-        breaks = list(map(str, self.graph_breaks))
+        others = [*map(str, self.on_host), *map(str, self.graph_breaks)]
         if not self.programs:
-            return "\n".join(["no program was made yet", *breaks])
+            return "\n".join(["no program was made yet", *others])
         counts = ", ".join(f"{code} {count}" for code, count in sorted(self.counts.items(), key=lambda c: -c[1]))
         head = f"{len(self.programs):,} programs, {self.compiles:,} compiled by XLA: {counts}"
         if self.forgotten:
             head += f" ({self.forgotten:,} older ones are no longer listed)"
-        return "\n".join([head, *map(str, self.programs), *breaks])
+        return "\n".join([head, *map(str, self.programs), *others])
 
     __repr__ = __str__

@@ -14,6 +14,7 @@ from typing import Any
 from lazytpu.engine.compiling.environment import settings
 from lazytpu.engine.recompiles import policy, reasons
 from lazytpu.engine.recompiles.explanation import Explanation, Made
+from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
 from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting
 from lazytpu.inspection import debug
@@ -62,10 +63,10 @@ class Recompiles:
         self._sites: dict[str, set[int]] = {}  # mode -> hashes of ops and lines that ran in it
         self._lock = threading.RLock()
 
-    def explanation(self, graph_breaks: Sequence[Any] = ()) -> Explanation:
-        """The programs so far with their reasons, and the graph breaks given."""
+    def explanation(self, graph_breaks: Sequence[Any] = (), on_host: Sequence[HostRuns] = ()) -> Explanation:
+        """The programs so far with their reasons, and the graph breaks and runs on the host given."""
         with self._lock:
-            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks)
+            return Explanation(tuple(self._listed), self._count - len(self._listed), graph_breaks, on_host)
 
     @contextmanager
     def making(

@@ -11,7 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import lazytpu
+from lazytpu import wiring
 from lazytpu.engine.launching import families, on_host
+from lazytpu.engine.recompiles.host_runs import HostLog
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +111,43 @@ def test_an_index_out_of_range_is_told_with_its_line() -> None:
     with pytest.raises(IndexError, match=r"test_families\.py"):
         chain(3, table[index].repeat(1, 1)[:2]).cpu()
     assert chain(1, table[:2]).cpu().shape == (2, 2)
+
+
+@pytest.fixture
+def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process in which nothing ran on the host."""
+    runner = wiring.start().cutter.on_host
+    monkeypatch.setattr(runner, "log", HostLog())
+    monkeypatch.setattr(runner, "families", families.Families())
+    monkeypatch.setattr(runner, "_told", False)
+
+
+@pytest.mark.usefixtures("fresh_log")
+def test_what_ran_on_the_host_is_explained_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(on_host, "RUNS", 2)
+    x = torch.rand(3, 3)
+    with lazytpu.options(debug=1):
+        for n in (20, 21, 22, 22, 22):
+            chain(n, x.to("tpu")).cpu()
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "vary" in line]
+    assert "traces of chain vary" in told
+    assert "LAZYTPU_ON_HOST=0" in told
+    (listed,) = lazytpu.explain().on_host
+    assert (listed.name, listed.varies, listed.traces, listed.programs, listed.runs) == ("chain", True, 2, 1, 3)
+    assert (listed.fewest, listed.most) == (42, 44)
+    assert "test_families.py:" in listed.begins
+    text = str(lazytpu.explain())
+    assert "on the host: chain, 2 traces of 42 to 44 ops from `mm` at " in text
+    assert "ran 3 times" in text
+    assert "saved about 0.2 s of compiling; 1 came so often that they got programs; on_host = 0" in text
+
+
+@pytest.mark.usefixtures("fresh_log")
+def test_a_setting_compiles_them() -> None:
+    x = torch.rand(3, 3)
+    with lazytpu.options(on_host=False):
+        counts = [counted(lambda n=n: chain(n, x.to("tpu")).cpu())[1:] for n in (30, 31, 32)]
+    assert counts == [(0, 1)] * 3
+    assert not lazytpu.explain().on_host

@@ -167,15 +167,27 @@ def test_results_that_grow_compile_nothing() -> None:
     same_bits(grown, expected)
 
 
-def test_what_ran_long_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_ran_often_enough_gets_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.rand(13)
+    monkeypatch.setattr(on_host, "RUNS", 1)
     first = counted(lambda: x.to("tpu") * 1.25)
-    monkeypatch.setattr(on_host, "SECONDS", 0.0)
     second = counted(lambda: x.to("tpu") * 1.25)
     third = counted(lambda: x.to("tpu") * 1.25)
     assert (first[1:], second[1:], third[1:]) == ((1, 0), (0, 1), (0, 0))
     same_bits(first[0], second[0])
     same_bits(first[0], third[0])
+
+
+def test_it_is_explained_and_a_setting_compiles_it() -> None:
+    x = torch.rand(15)
+    with lazytpu.options(on_host=False):
+        assert counted(lambda: x.to("tpu") * 1.25)[1:] == (0, 1)
+    for _ in range(2):
+        assert counted(lambda: x.to("tpu") / 1.25)[1:] == (1, 0)
+    *_, listed = lazytpu.explain().on_host
+    assert (listed.varies, listed.traces, listed.runs, listed.fewest) == (False, 1, 2, 1)
+    assert "`div` at " in listed.begins
+    assert "because: short, with the same bits" in str(listed)
 
 
 @pytest.mark.parametrize("mode", ["lazy", "strict", "debug"])
