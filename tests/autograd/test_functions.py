@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.func import grad, vmap
 
 from tests.autograd.agreement import agree, filled, numbers
+
+# torch scripts a part of itself for derivatives in forward mode, once in a process.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 
 class Exp(torch.autograd.Function):
