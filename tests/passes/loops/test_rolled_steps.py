@@ -178,5 +178,6 @@ def test_a_long_inner_optimisation_is_rolled_by_default() -> None:
 
 @pytest.mark.long
 def test_a_solver_of_240_steps() -> None:
-    notes = notes_of(ode, 240)
+    with lazytpu.mode("lazy"):  # fused mode cuts where solvers of fewer steps have ended before
+        notes = notes_of(ode, 240)
     assert len(notes) == 2
