@@ -11,6 +11,9 @@ from torch.nn import functional as F
 
 import lazytpu
 from lazytpu.passes.loops import roll_loops
+from lazytpu.passes.target import Target
+from lazytpu.rehearsal.rehearse import rehearse
+from lazytpu.rehearsal.tpu_report import translated
 
 Step = Callable[[str, int], list[Tensor]]
 
@@ -181,3 +184,22 @@ def test_a_solver_of_240_steps() -> None:
     with lazytpu.mode("lazy"):  # fused mode cuts where solvers of fewer steps have ended before
         notes = notes_of(ode, 240)
     assert len(notes) == 2
+
+
+@pytest.mark.parametrize("target", ["cpu", "v6e"])
+def test_a_model_of_twelve_layers_stays_as_it_is(target: str) -> None:
+    """Each layer has its own weights and states, which a loop would have to stack in every step."""
+    layers = [nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True) for _ in range(12)]
+    model = nn.Sequential(*layers).to("tpu")
+    optimizer, x = torch.optim.AdamW(model.parameters()), torch.randn(2, 5, 8).to("tpu")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    programs = rehearse(step, "cpu" if target == "cpu" else "tpu")
+    assert sum(len(program.records) for program in programs) > 500
+    passes = [done for program in programs for done in translated(program, Target.parse(target)).passes]
+    assert "roll-loops" in [done.name for done in passes]
+    assert not [note for done in passes for note in done.notes]
