@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +158,16 @@ def load(key: str, *, name: str | None = None, device: int = 0, compiled: bool =
     TRAFFIC.note(hit=not compiled)
     named, members = name or loaded.name, loaded.members
     return Program(loaded.executable, loaded.signature, name=named, device=device, key=key, members=members)
+
+
+def unpacked(payload: bytes, about: Mapping[str, Any], key: str, name: str, device: int = 0) -> Program:
+    """A program that another process has compiled for this one, from what would be its entry on disk.
+
+    Raises LoadError.
+    """
+    executable = client.deserialize(payload, device=device, options=OPTIONS)
+    TRAFFIC.note(hit=False)
+    return Program(executable, from_json(about["signature"]), name=name, device=device, key=key)
 
 
 def _load(key: str, device: int = 0) -> _Loaded | None:

@@ -65,12 +65,12 @@ class Worker:
 
         while True:
             header, module = self.requests.get()
-            answer = self._answer(header, module)
+            answer, payload = self._answer(header, module)
             with suppress(OSError):  # the parent has ended, and the next process finds the program
-                wire.send(self.connection, {"number": header["number"], **answer})
+                wire.send(self.connection, {"number": header["number"], **answer}, payload)
             self.requests.task_done()
 
-    def _answer(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
+    def _answer(self, header: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
         from lazytpu.options import options
         from lazytpu.runtime.cache import programs
         from lazytpu.runtime.client import mlir_context
@@ -86,12 +86,13 @@ class Worker:
             with mlir_context():
                 module = ir.Module.parse(data)
                 name, functions = header["name"], header["functions"]
-                taken = provide(module, header["key"], name=name, functions=functions, about=about)
-            return {"outcome": "stored", "milliseconds": taken}
+                made = provide(module, header["key"], name=name, functions=functions, about=about)
+            outcome = "stored" if made.entry is None else "sent"
+            return {"outcome": outcome, "milliseconds": made.milliseconds, "entry": made.entry}, made.payload
         except CompileError as error:
-            return {"outcome": "refused", "reason": error.reason}
+            return {"outcome": "refused", "reason": error.reason}, b""
         except Exception as error:  # noqa: BLE001  (whatever it is, the parent can still compile)
-            return {"outcome": "unfit", "reason": str(error) or repr(error)}
+            return {"outcome": "unfit", "reason": str(error) or repr(error)}, b""
 
 
 def serve(connection: socket.socket, worker: Worker, idle: float = IDLE) -> float:

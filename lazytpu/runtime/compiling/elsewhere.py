@@ -29,7 +29,7 @@ from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import Obtained
 from lazytpu.runtime.cache.store import store
 from lazytpu.runtime.compiling.helper import Helper
-from lazytpu.runtime.errors import compile_error
+from lazytpu.runtime.errors import LoadError, compile_error
 from lazytpu.runtime.mlir import ir
 
 LOSSES = 2
@@ -68,7 +68,7 @@ class Ticket:
         return self._settled.wait(timeout)
 
     def result(self) -> Obtained:
-        """The program, loaded from the cache once the helper is done.
+        """The program, loaded from the cache, or from what was sent, once the helper is done.
 
         Raises CompileError when XLA refused the module, and HelperLost.
         """
@@ -76,6 +76,14 @@ class Ticket:
         answer = self._answer
         if answer["outcome"] == "refused":
             raise compile_error(self.name, answer["reason"])
+        if answer["outcome"] == "sent":
+            try:
+                sent = programs.unpacked(answer["payload"], answer["entry"], self.key, self.name, self.device)
+            except LoadError as error:
+                raise HelperLost(
+                    f"{self.name} was compiled in the helper process, but does not load: {error}"
+                ) from error
+            return Obtained(sent, True, answer["milliseconds"])
         if answer["outcome"] != "stored":
             raise HelperLost(f"{self.name} was not compiled in the helper process: {answer['reason']}")
         taken, start = answer["milliseconds"], time.perf_counter()

@@ -26,7 +26,8 @@ _ALONE = {"JAX_PLATFORMS": "cpu", "LAZYTPU_PLATFORM": "cpu"}
 
 
 class Helper:
-    """One process. `heard` is called on a thread with every answer, and with None once it has ended.
+    """One process. `heard` is called on a thread with every answer, its payload included, and with None once it has
+    ended.
 
     It inherits the environment, and so XLA's flags and the number of cores, but neither files nor the terminal; when
     this process ends, whichever way, the kernel closes the connection, and that tells it.
@@ -94,6 +95,6 @@ class Helper:
                 message = wire.receive(self.connection)
             except OSError:  # closed here
                 message = None
-            self.heard(self, None if message is None else message[0])
+            self.heard(self, None if message is None else {**message[0], "payload": message[1]})
             if message is None:
                 return

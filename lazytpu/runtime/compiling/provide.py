@@ -1,14 +1,17 @@
-"""What the helper does with one module: compile it into the cache on disk, where the process that asked finds it."""
+"""What the helper does with one module: compile it into the cache on disk, where the process that asked finds it. One
+that the cache does not take, as it is larger than `options.cache_limit`, is sent."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lazytpu.runtime import client, host_functions, topologies
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.store import store
+from lazytpu.runtime.compiling import wire
 from lazytpu.runtime.mlir import count_ops, ir
 from lazytpu.runtime.module_options import options_of
 from lazytpu.runtime.signature import signature
@@ -18,13 +21,23 @@ class Unfit(RuntimeError):
     """This process cannot make the program that was asked for; the one that asks has to do it itself."""
 
 
-def provide(module: ir.Module, key: str, *, name: str, functions: list[str], about: Mapping[str, Any]) -> float | None:
-    """Put the program of a module under its key on disk; how many milliseconds compiling took, None when it was there.
-    While another process compiles it, that one is waited for. `functions` are those of the process that the program
-    calls, and `about` goes into the list of what is in the making.
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A program, on disk or as the `payload` and `entry` that would be there. Compiling took so many `milliseconds`,
+    None when it was there."""
+
+    milliseconds: float | None
+    payload: bytes = b""
+    entry: Mapping[str, Any] | None = None
+
+
+def provide(module: ir.Module, key: str, *, name: str, functions: list[str], about: Mapping[str, Any]) -> Provided:
+    """Put the program of a module under its key on disk. While another process compiles it, that one is waited for.
+    `functions` are those of the process that the program calls, and `about` goes into the list of what is in the
+    making.
 
     Raises CompileError when XLA refuses the module, and Unfit: here the program would have another key, as in another
-    environment, or it cannot be stored.
+    environment, or it has no form to be stored in.
     """
     if not host_functions.available(functions):
         raise Unfit(f"it calls {', '.join(functions)}, and the process that compiles has not all of them")
@@ -34,14 +47,18 @@ def provide(module: ir.Module, key: str, *, name: str, functions: list[str], abo
     described = {"name": name, "ops": count_ops(module), **about}
     with store().locked(programs.KIND, key, described):
         if store().has(programs.KIND, key):
-            return None
+            return Provided(None)
         start = time.perf_counter()
         payload = _compiled(module, name)
         elapsed = 1e3 * (time.perf_counter() - start)
         entry = programs.describe(name, signature(module), functions, elapsed)
-        if payload is None or not store().put(programs.KIND, key, payload, entry):
-            raise Unfit(f"it could not be written to {store().root}")
-        return elapsed
+        if payload is None:
+            raise Unfit(f"programs of {client.platform()} cannot be stored")
+        if store().put(programs.KIND, key, payload, entry):
+            return Provided(elapsed)
+        if len(payload) > wire.LARGEST:
+            raise Unfit(f"it could not be written to {store().root}, and is too large to be sent")
+        return Provided(elapsed, payload, entry)
 
 
 def _compiled(module: ir.Module, name: str) -> bytes | None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _LENGTHS = struct.Struct("<II")
+LARGEST = 2**32 - 1
+"Bytes of a payload."
 
 Message = tuple[dict[str, Any], bytes]
 

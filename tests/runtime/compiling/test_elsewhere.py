@@ -78,6 +78,20 @@ def test_a_program_is_as_one_compiled_here():
     assert store().making() == [] and store().verify() == []
 
 
+def test_a_program_that_is_larger_than_the_cache_is_sent():
+    module = chain(41)
+    misses = TRAFFIC.misses
+    with options(cache_limit=2000):
+        obtained = give(module).result()
+    assert obtained.compiled and obtained.milliseconds > 0
+    assert not store().has(programs.KIND, program_key(module))
+    assert TRAFFIC.misses == misses + 1
+    x = client.to_device(np.linspace(0, 1, 64, dtype=np.float32))
+    (expected,) = Program.compile(module).run([x])
+    (got,) = obtained.program.run([x])
+    assert np.array_equal(client.to_host(got), client.to_host(expected))
+
+
 def test_one_helper_compiles_in_order(helpers: Any):
     tickets = [give(chain(n), f"chain of {n}") for n in (60, 5)]
     first = helpers.current
