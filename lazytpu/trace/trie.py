@@ -219,7 +219,8 @@ class CutPlan:
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
     splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A
     trace with a `collective` is run in pieces, and these are its steps. `copied` are the bytes of inputs that were
-    copied for a program that takes them."""
+    copied for a program that takes them. `sized` is set while some of its programs are for many sizes (see
+    lazytpu/engine/compiling/hot_sizes.py)."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -229,6 +230,7 @@ class CutPlan:
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     host: Any = None
     copied: int = 0
+    sized: Any = None
     checks: bool = False
     collective: bool = False
 

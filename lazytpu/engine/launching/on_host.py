@@ -11,6 +11,8 @@ Those that vary: an episode has as many steps as it has, a solver chooses its ow
 occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
 which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
 One that comes again and again gets its program in the end. As with the quick tier, results are equal to rounding.
+Those that vary in sizes alone share the program of a bucket: they run by it where it is there, and here until all of
+its sizes together have come often enough for it.
 
 A process whose traces are all short, as one that tries out ops, always gets programs.
 """
@@ -32,6 +34,7 @@ from lazytpu.engine.compiling.choice import TINY
 from lazytpu.engine.launching.families import Families
 from lazytpu.engine.launching.host_records import computable, compute, exact, small
 from lazytpu.engine.launching.inflight import Inflight
+from lazytpu.engine.sizes.templates import Bucket, Sized
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
@@ -60,33 +63,50 @@ less often. XLA takes some 500 times as long for an op. It is a count, and no ti
 needs the programs that this one made."""
 
 
+@dataclass(slots=True)
+class Runs:
+    """How often traces may still run on the host."""
+
+    left: int
+
+
 @dataclass(slots=True, eq=False)
 class HostWay:
-    """How a trace runs on the host: its records, and the global switches they depend on. One of those that vary has so
-    many `runs` left; a short one has none, and counts the `seconds` that it has taken."""
+    """How a trace runs on the host: its records, and the global switches they depend on. One of those that vary has
+    `runs`, which it shares with all of its `bucket`, if it is in one; a short one has none, and counts the `seconds`
+    that it has taken."""
 
     records: list[Record]
     layouts: dict[int, Layout]
     settings: frozenset[tuple[str, str]]
-    runs: int | None = None
+    runs: Runs | None = None
+    bucket: Bucket | None = None
     seconds: float = 0.0
 
     @property
     def over(self) -> bool:
-        """Whether it should have a program."""
-        return self.seconds > SECONDS if self.runs is None else self.runs <= 0
+        """Whether it should have a program, or there is one that serves it."""
+        if self.bucket is not None and self.bucket.plan.known:
+            return True
+        return self.seconds > SECONDS if self.runs is None else self.runs.left <= 0
 
 
-REFUSED = HostWay([], {}, frozenset(), runs=0)
+REFUSED = HostWay([], {}, frozenset(), Runs(0))
 
 
 class OnHost:
     """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
-    modes of the user."""
+    modes of the user, and `sized` finds the bucket of a trace."""
 
-    def __init__(self, inflight: Inflight, undisturbed: Callable[[], AbstractContextManager[None]]):
+    def __init__(
+        self,
+        inflight: Inflight,
+        undisturbed: Callable[[], AbstractContextManager[None]],
+        sized: Callable[[Trace], Sized | None],
+    ):
         self.inflight = inflight
         self.undisturbed = undisturbed
+        self.sized = sized
         self.families = Families()
         self.largest = 0
 
@@ -117,7 +137,7 @@ class OnHost:
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
         if way.runs is not None:
-            way.runs -= 1
+            way.runs.left -= 1
         way.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
         return True
 
@@ -125,11 +145,12 @@ class OnHost:
         if self.largest < BESIDE or plan.known or plan.checks or plan.collective or options.dump:
             return None
         if plan.host is None:
-            plan.host = self._found(trace.state.records())
+            plan.host = self._found(trace)
         return cast("HostWay", plan.host)
 
-    def _found(self, records: list[Record]) -> HostWay:
+    def _found(self, trace: Trace) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""
+        records = trace.state.records()
         if len(records) <= RECORDS:
             layouts = Slots(records).layouts
             if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts, ELEMENTS):
@@ -143,7 +164,14 @@ class OnHost:
         largest = max(prod(layout.shape) for layout in layouts.values())
         # The host is as precise as it gets.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest))
+        runs = Runs(RUNS * FEW // max(FEW, largest))
+        sized = self.sized(trace)
+        if sized is None or sized.bucket.refused:
+            return HostWay(records, layouts, settings, runs)
+        bucket = sized.bucket
+        if bucket.on_host is None:
+            bucket.on_host = runs
+        return HostWay(records, layouts, settings, bucket.on_host, bucket)
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""

@@ -59,6 +59,14 @@ def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     return PaddedBuffer(client.to_device(held), held.nbytes, memory, array.shape, origin, ranges=ranges)
 
 
+def upload_exactly(buffer: Any) -> None:
+    """If a buffer is data of the host that was padded: let further data of its sizes come without padding."""
+    if isinstance(buffer, PaddedBuffer) and buffer.origin is not None and buffer.origin.op == UPLOAD:
+        held = buffer.existing
+        if held is not None:
+            UPLOADS.leave(held.dtype, buffer.shape)
+
+
 def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
     """A buffer of the same value that says which dimensions will vary, by number in memory order, as `buffer` itself
     does from then on if it is padded."""

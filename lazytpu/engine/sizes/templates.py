@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -46,6 +47,8 @@ class Bucket:
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+    on_host: Any = None
+    "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
     def records(self) -> list[Record]:
         """The records at the greatest sizes."""
@@ -88,6 +91,11 @@ class Sized:
     sizes: dict[str, int]
 
     @property
+    def waste(self) -> float:
+        """The part of a value with all sizes that is padding."""
+        return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items())
+
+    @property
     def text(self) -> str:
         """The sizes, for `lazytpu.explain()`."""
         parts: list[str] = []
@@ -119,7 +127,7 @@ class Template:
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
-        forms. None for the first of its kind, and where a size is too small."""
+        forms. None for the first of its kind, where a size is too small, and where a bucket has no other."""
         known = self._known(integers)
         if known is not None and self._settled(known[0].varying):
             return self._sized(*known, state)
@@ -165,6 +173,8 @@ class Template:
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
+        if all(low == high for low, high in symbols.values()):  # its exact program serves as many
+            return None
         key = tuple(symbols.items())
         found = forms.buckets.get(key)
         if found is None:

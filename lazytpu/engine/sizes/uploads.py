@@ -17,10 +17,12 @@ MOST = 256  # kinds that are remembered
 
 
 class Uploads:
-    """The kinds of data that come in many sizes: by dtype the sizes of the dimensions, None for each that varies."""
+    """The kinds of data that come in many sizes: by dtype the sizes of the dimensions, None for each that varies. Those
+    `left` come as they are."""
 
     def __init__(self) -> None:
         self._kinds: dict[Any, list[tuple[int | None, ...]]] = {}
+        self._left: set[tuple[Any, tuple[int, ...]]] = set()
 
     def memory(self, dtype: Any, shape: Sequence[int], ranges: Ranges) -> Memory | None:
         """The sizes in memory for data of these true sizes; None for what is to be as it is."""
@@ -28,6 +30,8 @@ class Uploads:
             return None
         if ranges:
             return tuple([bound_within(s, *ranges[d]) if d in ranges else s for d, s in enumerate(shape)])
+        if (dtype, tuple(shape)) in self._left:
+            return None
         for kind in self._kinds.get(dtype, ()):
             if len(kind) == len(shape) and all(k is None or k == s for k, s in zip(kind, shape, strict=True)):
                 memory = tuple([s if k is not None else bound(s) for k, s in zip(kind, shape, strict=True)])
@@ -43,9 +47,16 @@ class Uploads:
         if kind not in kinds:
             self._kinds[dtype] = [kind, *kinds][:MOST]
 
+    def leave(self, dtype: Any, shape: Sequence[int]) -> None:
+        """Data of these true sizes is wanted without padding: they have programs of their own."""
+        if len(self._left) >= MOST:
+            self._left.clear()
+        self._left.add((dtype, tuple(shape)))
+
     def forget(self) -> None:
         """Pad nothing that is not said to vary."""
         self._kinds.clear()
+        self._left.clear()
 
 
 UPLOADS = Uploads()
