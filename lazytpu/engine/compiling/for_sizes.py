@@ -76,7 +76,9 @@ class ForSizes:
         """Called at each cut of a trace that has programs for many sizes, before one is chosen. Where such programs
         may not serve, they are forgotten. Where their sizes have come often, the exact program is compiled, and takes
         their place when it is there."""
-        heat: Heat = plan.sized
+        heat: Heat | None = plan.sized
+        if heat is None:  # another thread has looked
+            return
         if not buckets.active():
             _forget(plan)
         elif heat.job is not None:
@@ -89,8 +91,9 @@ class ForSizes:
     def instead(self, reason: str, plan: CutPlan, trace: Trace, live: Slot, dead: Slot) -> Compiled:
         """The exact program of a trace, compiled here, as that of its bucket is refused for this `reason` from now
         on."""
-        heat: Heat = plan.sized
-        heat.sized.bucket.refused[live] = reason
+        sized = self.compiler.sized(trace)
+        if sized is not None:
+            sized.bucket.refused[live] = reason
         _forget(plan)
         program = plan.programs[live, dead] = self.compiler.compile(trace, live, dead)
         return program
