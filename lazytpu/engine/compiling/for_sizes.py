@@ -83,7 +83,7 @@ class ForSizes:
             _forget(plan)
         elif heat.job is not None:
             if heat.job.done.is_set():
-                self._replace(plan, heat, heat.job.compiled, trace, live, dead)
+                self._replace(plan, heat, heat.job.compiled, trace)
         elif not heat.over and isinstance(program := plan.programs.get((live, dead)), AtSizes) and heat.ran(program):
             if trace.mode == "fused" and options.background_compile:
                 self._compile_exactly(plan, heat, program, trace, live, dead)
@@ -102,25 +102,27 @@ class ForSizes:
         self, plan: CutPlan, heat: Heat, program: AtSizes, trace: Trace, live: Slot, dead: Slot
     ) -> None:
         because = hot_size(heat.text, trace.state.records()[0].line)
-        heat.over = True
+        heat.wanted, heat.over = (live, dead), True  # other threads need not begin it, too
         try:
             prepared = self.compiler.prepare(trace, live, dead, because)
+            if prepared.ready is None:
+                heat.job = self.background.behind(prepared, program)
+            else:
+                self._replace(plan, heat, prepared.ready, trace)
         except Exception as error:  # noqa: BLE001  (whatever it is: the step has a program, and needs no other)
             say(f"there is no exact program of sizes that come often: {error}")
-            return
-        if prepared.ready is not None:
-            self._replace(plan, heat, prepared.ready, trace, live, dead)
-        else:
-            heat.job = self.background.behind(prepared, program)
+        except BaseException:  # an interrupt: the step comes again
+            heat.over = False
+            raise
 
     @staticmethod
-    def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None, trace: Trace, live: Slot, dead: Slot) -> None:
+    def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None, trace: Trace) -> None:
         """From now on a trace has its exact program, unless it is none."""
         heat.job = None
         if exact is None or isinstance(exact, AtSizes):  # XLA refused it, or the process ends
             return
         _forget(plan)
-        plan.programs[live, dead] = exact
+        plan.programs[heat.wanted] = exact
         for buffer in trace.buffers:
             upload_exactly(buffer)
 

@@ -21,12 +21,14 @@ MASKS = 0.05
 @dataclass(slots=True)
 class Heat:
     """What the traces that end at one state have lost by programs of their bucket: the milliseconds `lost` in so many
-    `runs`. When that is what their own program is `worth`, a `job` compiles it. `over`: there will be none."""
+    `runs`. When that is what their own program is `worth`, a `job` compiles the one that is `wanted`, of those live
+    slots and dead inputs. `over`: no other is begun."""
 
     sized: Sized
     worth: float
     runs: int = 0
     lost: float = 0.0
+    wanted: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     job: Job | None = None
     over: bool = False
 

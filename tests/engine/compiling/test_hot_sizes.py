@@ -125,7 +125,26 @@ def test_an_interrupt_while_it_is_prepared_leaves_the_step_pending(monkeypatch: 
     monkeypatch.setattr(Compiler, "prepare", prepare)
     torch.testing.assert_close(given.cpu(), (x / x.sum(0)).cumsum(0))
     finished()
-    assert padded(run(11))
+    assert not padded(run(11)), "it was begun again"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_it_serves_only_cuts_that_want_what_it_computes() -> None:
+    def two(size: int, kept: bool) -> list[torch.Tensor]:
+        x = torch.rand(size, 3)
+        y = x.to("tpu")
+        total = y.sum(0)
+        results = [y / total, total] if kept else [y / total]
+        del total, y
+        lazytpu.mark_step()
+        for given, expected in zip(results, (x / x.sum(0), x.sum(0)), strict=False):
+            torch.testing.assert_close(given.cpu(), expected)
+        return results
+
+    for size in (9, 11, 11):
+        two(size, kept=False)
+    finished()
+    assert [padded(two(11, kept)[0]) for kept in (True, False)] == [True, False]
 
 
 @contextmanager
