@@ -13,7 +13,6 @@ from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.launching.compiled import Compiled, fitting
-from lazytpu.engine.launching.padding import upload_exactly
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.recompiles.reasons import hot_size
 from lazytpu.engine.sizes import buckets
@@ -83,7 +82,7 @@ class ForSizes:
             _forget(plan)
         elif heat.job is not None:
             if heat.job.done.is_set():
-                self._replace(plan, heat, heat.job.compiled, trace)
+                self._replace(plan, heat, heat.job.compiled)
         elif not heat.over and isinstance(program := plan.programs.get((live, dead)), AtSizes) and heat.ran(program):
             if trace.mode == "fused" and options.background_compile:
                 self._compile_exactly(plan, heat, program, trace, live, dead)
@@ -108,7 +107,7 @@ class ForSizes:
             if prepared.ready is None:
                 heat.job = self.background.behind(prepared, program)
             else:
-                self._replace(plan, heat, prepared.ready, trace)
+                self._replace(plan, heat, prepared.ready)
         except Exception as error:  # noqa: BLE001  (whatever it is: the step has a program, and needs no other)
             say(f"there is no exact program of sizes that come often: {error}")
         except BaseException:  # an interrupt: the step comes again
@@ -116,15 +115,13 @@ class ForSizes:
             raise
 
     @staticmethod
-    def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None, trace: Trace) -> None:
+    def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None) -> None:
         """From now on a trace has its exact program, unless it is none."""
         heat.job = None
         if exact is None or isinstance(exact, AtSizes):  # XLA refused it, or the process ends
             return
         _forget(plan)
         plan.programs[heat.wanted] = exact
-        for buffer in trace.buffers:
-            upload_exactly(buffer)
 
     def _shared(
         self, sized: Sized, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,10 @@ def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     origin = Origin(UPLOAD, line, None)
     if memory is None:
         return Buffer(client.to_device(held), held.nbytes, origin)
-    return PaddedBuffer(client.to_device(held), held.nbytes, memory, array.shape, origin, ranges=ranges)
-
-
-def upload_exactly(buffer: Any) -> None:
-    """If a buffer is data of the host that was padded: let further data of its sizes come without padding."""
-    if isinstance(buffer, PaddedBuffer) and buffer.origin is not None and buffer.origin.op == UPLOAD:
-        held = buffer.existing
-        if held is not None:
-            UPLOADS.leave(held.dtype, buffer.shape)
+    buffer = PaddedBuffer(client.to_device(held), held.nbytes, memory, array.shape, origin, ranges=ranges)
+    if not ranges:
+        buffer.in_vain = partial(UPLOADS.leave, array.dtype, array.shape)
+    return buffer
 
 
 def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:
