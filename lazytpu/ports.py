@@ -116,6 +116,10 @@ class Inference(Protocol):
     def agrees(self, records: Sequence[Record], first: int) -> bool:
         """Whether torch infers the layouts of the results that records of a trace have, from the number `first` on."""
 
+    @abstractmethod
+    def at(self, record: Record) -> bool:
+        """Whether the user's program is now at the line of a record. One of a backward pass may be at any."""
+
 
 class EnginePort(Protocol):
     """What the frontend calls. A recorder takes the methods about traces as callbacks."""

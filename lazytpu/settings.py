@@ -215,7 +215,7 @@ _ALL = (
     ),
     Setting(
         "buckets",
-        "off",
+        "auto",
         "off, auto, or sizes such as 64,128,256",
         "the bounds of programs that are made for many sizes: four to each power of two (auto), or these; off makes a "
         "program for each size",

@@ -18,6 +18,7 @@ from torch.autograd.graph import increment_version
 from lazytpu.dynamo.breaks import note_one_by_one
 from lazytpu.dynamo.capture import capture, is_number
 from lazytpu.dynamo.captures import Captures
+from lazytpu.dynamo.elsewhere import elsewhere
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.placeholders import NewConstants, NotOneRecord
 from lazytpu.dynamo.results import Capture, View, view_of, viewed
@@ -31,6 +32,7 @@ from lazytpu.frontend.recording.lines import call_site
 from lazytpu.frontend.recording.required_cuts import CutRequired, check_required_cuts
 from lazytpu.frontend.recording.tensors import recorder, value_of, wrap
 from lazytpu.frontend.torch_private import HigherOrderOperator, empty_tensor, is_transformed, without_modes
+from lazytpu.options import options
 from lazytpu.trace.cuts import THREAD
 from lazytpu.trace.recorder import PendingElsewhere, Recorder
 from lazytpu.trace.trie import State
@@ -59,6 +61,7 @@ class CompiledGraph:
         self.states = random_states(graph)
         self.one_by_one = False
         self.captures = Captures.of(self.name)
+        self.elsewhere: tuple[Any, Sequence[Capture]] | None = None  # of the first structure that was met
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         inputs = [*args, *self.constants.values()]
@@ -119,13 +122,25 @@ class CompiledGraph:
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
+        others = () if r.eager or options.buckets == "off" else self._elsewhere(args, structure, captured)
         parent = r.state
         _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
-        state = splice(r, key, args, captured, self.kind == "forward", self.tuned)
+        state = splice(r, key, args, captured, self.kind == "forward", self.tuned, others)
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs
+
+    def _elsewhere(self, args: list[Any], structure: Any, captured: Capture) -> Sequence[Capture]:
+        """The captures at other sizes. Those of the first call's show how all vary."""
+
+        def capturing(others: list[Any]) -> Capture:
+            return capture(self.graph, others, self.constants, self.states, self.kind == "backward")
+
+        if self.elsewhere is None:
+            self.elsewhere = structure, elsewhere(self.graph, args, captured, capturing)
+        of, others = self.elsewhere
+        return others if of == structure else ()
 
     def _failed(self, r: Recorder, error: BaseException, args: list[Any], drawn: list[tuple[int, int]]) -> None:
         """Prepare another attempt after an error, or raise it. The recorder was rolled back and is not locked."""

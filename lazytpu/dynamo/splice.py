@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -101,11 +101,17 @@ def _whole(layout: Layout, view: View | None) -> tuple[int, ...] | None:
 
 
 def splice(
-    r: Recorder, key: tuple[Any, ...], args: Sequence[Any], capture: Capture, differentiated: bool, tuned: bool
+    r: Recorder,
+    key: tuple[Any, ...],
+    args: Sequence[Any],
+    capture: Capture,
+    differentiated: bool,
+    tuned: bool,
+    others: Sequence[Capture] = (),
 ) -> State:
     """The state after the graph's records, which joins the trie under `key`. The arguments are admitted already, and
     the graph's numbers appended. `differentiated` says whether a backward graph belongs to it, and `tuned`
-    whether passes are chosen for its program.
+    whether passes are chosen for its program. `others` are captures of the graph at other sizes.
 
     Raises CutRequired when a step begins with the graph.
     """
@@ -121,15 +127,28 @@ def splice(
     slots |= {slot: value.slot for slot, value in capture.uploads.items()}
     renumber = _Renumbering(slots, parent.numbers)
     flags = {"in_backward": backward_id() != -1, "in_step": in_step, "in_graph": differentiated, "tuned": tuned}
-    records = [replace(renumber.record(record, ranks), **flags) for record in capture.records]
-    admitted = tuple([_admitted(r, slot) for slot in range(parent.slots, first)])
-    records[0] = replace(records[0], admitted=(*admitted, *records[0].admitted))
-    state = State(parent, tuple(records), plan, first + plan.slots, len(r.buffers), len(r.numbers))
+    admitted = [_admitted(r, slot) for slot in range(parent.slots, first)]
+
+    def records(of: Capture, layouts: Mapping[int, Layout]) -> tuple[Record, ...]:
+        spliced = [replace(renumber.record(record, ranks), **flags) for record in of.records]
+        inputs = tuple([(slot, layouts.get(slot, kind), empty) for slot, kind, empty in admitted])
+        spliced[0] = replace(spliced[0], admitted=(*inputs, *spliced[0].admitted))
+        return tuple(spliced)
+
+    state = State(parent, records(capture, {}), plan, first + plan.slots, len(r.buffers), len(r.numbers))
+    at = [{slots[slot]: kind for slot, kind in _admitted_by(other).items()} for other in others]
+    state.elsewhere = [records(other, layouts) for other, layouts in zip(others, at, strict=True)]
     if fused:
         watch(state)
         note_idle(state)
     parent.add(ambient.keyed(key, ambient.SWITCHES), state)
     return state
+
+
+def _admitted_by(capture: Capture) -> dict[int, Layout]:
+    """The layouts of the arguments of a capture, by their slots in it."""
+    admitted = {slot: kind for record in capture.records for slot, kind, _ in record.admitted}
+    return {slot: admitted[slot] for slot in capture.inputs if slot in admitted}
 
 
 def _slot_of(tensor: torch.Tensor) -> int:

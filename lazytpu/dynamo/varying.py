@@ -1,5 +1,6 @@
-"""What Dynamo makes symbolic, or traces again, and is a program for each value all the same: it is said once for a
-function, in `lazytpu.explain()`, and where the user asked for varying sizes also as a warning.
+"""What Dynamo makes symbolic, or traces again, and is a program for each value all the same, as sizes are without
+buckets: it is said once for a function, in `lazytpu.explain()`, and where the user asked for varying sizes also as a
+warning.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from lazytpu.dynamo.breaks import note
 from lazytpu.dynamo.node_lines import function_of
 from lazytpu.frontend.recording.lines import SourceLine
 from lazytpu.frontend.torch_private import assumes_static_sizes, readable_source, specialized_floats
+from lazytpu.options import options
 
 
 class SizeWarning(UserWarning):
-    """A function compiled for sizes that vary is compiled again for each."""
+    """A function compiled for sizes that vary is compiled again for each, as `options.buckets` is off."""
 
 
 _sizes_told: set[SourceLine] = set()  # bounded by the program's source, as the next
@@ -44,14 +46,14 @@ class VaryingSizes:
         sizes = tuple([int(args[index].shape[dim]) for index, dim, _ in self.places])
         if not self.seen:
             self.seen = sizes
-        if sizes == self.seen or self.line in _sizes_told:
+        if sizes == self.seen or self.line in _sizes_told or options.buckets != "off":
             return
         _sizes_told.add(self.line)
         places = zip(self.places, self.seen, sizes, strict=True)
         changed = ", ".join(f"{name} was {a} and is {b}" for (_, _, name), a, b in places if a != b)
         text = (
             f"{self.line.function} is traced once for all sizes, but each size is a program of its own: {changed}. Few "
-            "sizes need nothing; for many, pad to a few of them, or leave the last batch out (drop_last=True)"
+            'sizes need nothing; for many, set lazytpu.options.buckets to "auto", or pad to a few of them'
         )
         note("sizes that vary", text, self.line)
         if self.asked:

@@ -20,6 +20,7 @@ from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.on_copies import OnCopies, on_copies
 from lazytpu.engine.launching.on_host import OnHost
 from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, groups_of, pieces_of
+from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
 from lazytpu.engine.memory.alive import MemoryReport
 from lazytpu.engine.memory.out_of_memory import OutOfMemoryError, of_cut
@@ -27,10 +28,13 @@ from lazytpu.engine.metrics import Metrics
 from lazytpu.interrupts import Interrupted
 from lazytpu.options import options
 from lazytpu.runtime.buffer import MEMORY, ConstantBuffer
+from lazytpu.runtime.errors import OutOfMemory
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import EMPTY, Value, again
+
+JOBS = (Job, JobAtSizes)
 
 
 class Cutter:
@@ -51,7 +55,7 @@ class Cutter:
         self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs, compiler.leave)
         self.for_sizes = ForSizes(compiler, self.background)
-        self.on_host = OnHost(self.inflight, undisturbed)
+        self.on_host = OnHost(self.inflight, undisturbed, compiler.sized)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line
@@ -79,9 +83,13 @@ class Cutter:
         )
         metrics = self.metrics
         needed = live or (plan.checks and options.bounds_check)
-        program: Any = plan.programs.get((live, dead)) if needed else None
-        hit = program is not None
+        program: Any = None
         try:
+            if plan.sized is not None:
+                self.for_sizes.look_at(plan, trace, live, dead)
+            if needed:
+                program = plan.programs.get((live, dead))
+            hit = program is not None
             if plan.collective:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
@@ -98,10 +106,20 @@ class Cutter:
             if program is not None:
                 if plan.collective:
                     self._run_in_pieces(program, plan, trace, held)
-                elif isinstance(program, Job | JobAtSizes):
+                elif isinstance(program, JOBS):
                     self._run_meanwhile(program, plan, trace, held, dead)
                 else:
-                    self._run(program, trace, held)
+                    try:
+                        self._run(program, trace, held)
+                    except OutOfMemory as error:
+                        if not isinstance(program, AtSizes) or error.lost != ():
+                            raise
+                        full = error.reason
+                    else:
+                        full = None
+                    if full is not None:  # its sizes may need less
+                        program = self.for_sizes.instead(full, plan, trace, live, dead)
+                        self._run(program, trace, held)
             if program is not None or hit:
                 metrics.ran(hit, 1e3 * (time.perf_counter() - start))
         except Interrupted:
@@ -137,6 +155,8 @@ class Cutter:
         start = time.perf_counter()
         try:
             plan = self.traces.ended(trace.state)
+            if plan.sized is not None:
+                self.for_sizes.look_at(plan, trace, (slot,), ())
             program = fitting(plan, (slot,), ())
             hit = program is not None
             if program is None:
@@ -166,7 +186,7 @@ class Cutter:
             def prepare() -> Prepared:
                 return self.compiler.prepare(trace, live, dead)
 
-            found = self.for_sizes.program(trace, live, dead, patience, unknown)
+            found = self.for_sizes.program(plan, trace, live, dead, patience, unknown)
             if found is not None:
                 program, hit = found
             elif patience:

@@ -9,7 +9,7 @@ Both are valid until the value is overwritten.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -28,15 +28,20 @@ then wrong for sure, and not just where memory happens to hold something."""
 _counting = threading.Lock()
 
 
+def _nothing() -> None:
+    pass
+
+
 class PaddedBuffer(Buffer):
     """A value of the sizes `shape` (in memory order) whose array `padded` has those of `memory`, each at least as
     large. Its `array` is a copy of the true sizes, made when somebody asks; `nbytes` counts what is there of both.
 
     `ranges` are the dimensions that somebody said will vary, by number in memory order: the least and the greatest
-    size, None for no limit.
+    size, None for no limit. `in_vain` is called where data of the host that was padded is made an array of the true
+    sizes.
     """
 
-    __slots__ = ("_exact", "memory", "padded", "ranges", "shape")
+    __slots__ = ("_exact", "in_vain", "memory", "padded", "ranges", "shape")
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class PaddedBuffer(Buffer):
         self.memory = memory
         self.shape = shape
         self.ranges = ranges
+        self.in_vain: Callable[[], None] = _nothing
         self.padded = poisoned(padded, memory, shape) if POISON else padded
 
     @property
@@ -69,6 +75,7 @@ class PaddedBuffer(Buffer):
         if padded.shape == self.shape:
             return padded
         if self.outcome is None:  # data of the host, which waits for nothing: a program of each size would cost more
+            self.in_vain()
             MEMORY.note_execution(0, self.true_nbytes, 0)
             made = client.to_device(self.fetch())
         else:

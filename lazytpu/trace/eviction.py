@@ -47,6 +47,7 @@ class Traces:
                 state.plan.programs.clear()
                 state.plan.jobs.clear()
                 state.plan.steps.clear()
+                state.plan.sized = None
 
     def _evict(self, keep: State) -> None:
         """Remove traces, oldest first, until a quarter of the limit is free. The path to `keep` stays."""

@@ -95,7 +95,8 @@ class State:
     made, and `in_backward` whether a backward pass made one. `copies` are the keys here that read views at varying
     offsets, and `boxed` the slots of such tensors up to here (see lazytpu/frontend/recording/offsets.py). `checks` says
     whether a record up to here has no result, `collective` whether one is a collective. `constants` says for the slots
-    that were read here how each is computed from constants, None if it is not (see constants.py).
+    that were read here how each is computed from constants, None if it is not (see constants.py). `elsewhere` are the
+    records of the edge at other sizes, if those are known of a compiled graph.
 
     `expected` is the child that the last trace took. A loop takes it again, so recording compares its `key`, the edge
     that leads to it, before it looks in `next`: a comparison costs half as much as a look-up, which has to hash.
@@ -111,6 +112,7 @@ class State:
         "copies",
         "depth",
         "edges",
+        "elsewhere",
         "ends",
         "expected",
         "grown",
@@ -169,6 +171,7 @@ class State:
         self.checks: bool = (parent is not None and parent.checks) or any(r.checks for r in self.recorded)
         self.collective: bool = (parent is not None and parent.collective) or any(r.collective for r in self.recorded)
         self.constants: Mapping[int, Any] = NOTHING
+        self.elsewhere: Sequence[tuple[Record, ...]] = ()
         self.grows: Sequence[Grow] = ()
         self.grown = False
 
@@ -219,7 +222,8 @@ class CutPlan:
     `jobs` are the programs being compiled, and `steps`, by the same keys, the ways to run without them. `reads` are the
     splits of the trace by host reads (see reads.py), and `host` is how it runs on the host, once that was asked. A
     trace with a `collective` is run in pieces, and these are its steps. `copied` are the bytes of inputs that were
-    copied for a program that takes them."""
+    copied for a program that takes them. `sized` is set while some of its programs are for many sizes (see
+    lazytpu/engine/compiling/hot_sizes.py)."""
 
     inputs: tuple[int, ...]
     results: tuple[int, ...]
@@ -229,6 +233,7 @@ class CutPlan:
     reads: dict[tuple[int, int, int], Any] = field(default_factory=dict[Any, Any])
     host: Any = None
     copied: int = 0
+    sized: Any = None
     checks: bool = False
     collective: bool = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,10 +13,17 @@ from lazytpu.dynamo.breaks import graph_breaks
 from lazytpu.dynamo.varying import SizeWarning
 
 
+@pytest.fixture
+def a_program_for_each_size() -> Iterator[None]:
+    with lazytpu.options(buckets="off"):
+        yield
+
+
 def sines(x: torch.Tensor) -> torch.Tensor:
     return x.sin() + x.shape[0]
 
 
+@pytest.mark.usefixtures("a_program_for_each_size")
 def test_dynamic_sizes_warn_once_with_names_and_a_remedy() -> None:
     compiled = torch.compile(sines, dynamic=True)
     compiled(torch.ones(3, device="tpu"))
@@ -30,6 +38,7 @@ def test_dynamic_sizes_warn_once_with_names_and_a_remedy() -> None:
     assert "sizes that vary at" in str(lazytpu.explain())
 
 
+@pytest.mark.usefixtures("a_program_for_each_size")
 def test_marked_sizes_warn() -> None:
     compiled = torch.compile(lambda x: x.cos())
     for size in (4, 6):
@@ -42,6 +51,7 @@ def test_marked_sizes_warn() -> None:
             compiled(x)
 
 
+@pytest.mark.usefixtures("a_program_for_each_size")
 def test_sizes_that_nobody_asked_for_are_explained_without_a_warning() -> None:
     compiled = torch.compile(lambda x: x.tan())
     with warnings.catch_warnings():
@@ -49,6 +59,27 @@ def test_sizes_that_nobody_asked_for_are_explained_without_a_warning() -> None:
         for size in (3, 4, 5):
             compiled(torch.ones(size, device="tpu"))
     assert "was 4 and is 5" in graph_breaks()[-1].reason
+
+
+@pytest.mark.usefixtures("fresh_traces")
+@pytest.mark.parametrize("ask", ["dynamic=True", "mark_dynamic", "two sizes"])
+def test_with_buckets_sizes_share_programs_and_nobody_is_warned(ask: str) -> None:
+    def rows(x: torch.Tensor) -> torch.Tensor:
+        return (x.softmax(0) * x.shape[0]).cumsum(0)
+
+    compiled = torch.compile(rows, dynamic=True if ask == "dynamic=True" else None)
+    before = len(lazytpu.explain())
+    with warnings.catch_warnings(), lazytpu.options(buckets=(16, 24)):
+        warnings.simplefilter("error", SizeWarning)
+        for size in (9, 11, 12, 16, 20, 23, 13):
+            x = torch.rand(size, 4)
+            on_device = x.to("tpu")
+            if ask == "mark_dynamic":
+                torch._dynamo.mark_dynamic(on_device, 0)
+            torch.testing.assert_close(compiled(on_device).cpu(), rows(x))
+    made = list(lazytpu.explain())[before:]
+    assert len(made) == (2 if ask != "two sizes" else 3)
+    assert ["one program for sizes" in str(each) for each in made] == [ask != "two sizes", True, True][: len(made)]
 
 
 def test_floats_that_an_op_wants_fixed_are_named() -> None:

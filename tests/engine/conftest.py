@@ -19,6 +19,16 @@ def nothing_is_compiled_yet(empty_cache: Path) -> None:
     """These tests count compilations, or hold them up: the programs of other tests must not serve."""
 
 
+@pytest.fixture(autouse=True)
+def no_sizes_were_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces of other tests that differ in sizes alone make no template with those of this one."""
+    from lazytpu.engine.sizes.templates import Templates
+    from lazytpu.engine.sizes.uploads import UPLOADS
+
+    monkeypatch.setattr(wiring.start().compiler, "templates", Templates())
+    UPLOADS.forget()
+
+
 class Gate:
     """Stands before the compiler of the background: what is compiled there waits until the gate is opened, and fails
     with `error` if there is one. `asked` are the numbers of recorded ops of the programs that came."""

@@ -27,6 +27,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam-loop": lambda parameters: torch.optim.Adam(parameters, lr=1e-3, foreach=False),
     "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, lr=1e-3),
 }
+MOST = 200  # rows of a batch that varies
 LATEST = 0.006  # seconds from the start of a step to its interrupt: a step takes about 3 ms
 
 
@@ -72,7 +73,7 @@ def same(a: torch.Tensor | None, b: torch.Tensor) -> bool:
     return a is not None and torch.allclose(a.double(), b.double(), rtol=1e-5, atol=1e-7)
 
 
-def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.Signals) -> None:
+def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.Signals, sizes: bool) -> None:
     chance = random.Random(seed)
     torch.manual_seed(seed)
     lazytpu.set_mode(mode)
@@ -88,8 +89,10 @@ def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.
         twin = copy.deepcopy(model)
         twin_optimizer = OPTIMIZERS[optimizer_name](twin.parameters())
         twin_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        train(twin, twin_optimizer, x)
-        after = contents(twin, twin_optimizer)
+        if sizes:  # most are new where the interrupt comes
+            x = torch.linspace(-1, 1, 6 * (size := chance.randint(2, MOST))).reshape(size, 6).to("tpu")
+        else:
+            train(twin, twin_optimizer, x)
         try:
             interrupter.ring_after(chance.uniform(0.0002, LATEST))
             train(model, optimizer, x)
@@ -101,6 +104,9 @@ def storm(count: int, seed: int, mode: str, optimizer_name: str, signum: signal.
         except KeyboardInterrupt:
             interrupted += 1
         torch.set_grad_enabled(True)
+        if sizes:
+            train(twin, twin_optimizer, x)
+        after = contents(twin, twin_optimizer)
         for name, value in contents(model, optimizer).items():
             if not same(before.get(name), value) and not same(after.get(name), value):
                 sys.exit(f"{name} has neither its old nor its new value:\n{before[name]}\n{after[name]}\n{value}")
@@ -118,5 +124,7 @@ if __name__ == "__main__":
     parser.add_argument("--mode", default="fused")
     parser.add_argument("--optimizer", default="sgd", choices=OPTIMIZERS)
     parser.add_argument("--signal", default="SIGALRM", choices=["SIGALRM", "SIGINT"])
+    parser.add_argument("--sizes", action="store_true", help="batches of many sizes")
     given = parser.parse_args()
-    storm(given.count, given.seed, given.mode, given.optimizer, signal.Signals[given.signal])
+    with lazytpu.options(buckets=(64, 128, MOST) if given.sizes else "off"):
+        storm(given.count, given.seed, given.mode, given.optimizer, signal.Signals[given.signal], given.sizes)

@@ -136,6 +136,19 @@ class Background:
             self._on_thread(job, self._first)
         return job
 
+    def behind(self, prepared: Prepared, meanwhile: Compiled) -> Job:
+        """The job of a program for steps that go on with another one, which does as well: no cut waits for it. Its
+        `compiled` is the other one if XLA refuses it, and None at the end of the process."""
+        job = Job(prepared, Choice("whole", 0.0), 0.0)
+        job.meanwhile, job.late = meanwhile, True
+        job.usable.set()
+        if self._closed:
+            self._finish(job)
+        else:
+            self._jobs[job] = None
+            self._on_thread(job, self._second)
+        return job
+
     def _wake(self, job: Job) -> None:
         """Compile the whole of a program that a second step runs in another form."""
         with self._waking:
@@ -246,7 +259,7 @@ def _nothing(prepared: Prepared) -> None:
 
 
 def _tell(job: Job, error: BaseException) -> None:
-    how = "less optimisation" if job.way == "quick" else "its parts"
+    how = {"quick": "less optimisation", "parts": "its parts"}.get(job.way, "that for many sizes")
     try:
         warnings.warn(
             f"{job.what} goes on with {how}, as XLA could not compile it: {error}", CompileWarning, stacklevel=1

@@ -22,6 +22,7 @@ from lazytpu.engine.launching.binding import Binding
 from lazytpu.engine.launching.compiled import Compiled, Queue
 from lazytpu.engine.metrics import Metrics
 from lazytpu.engine.recompiles.history import Making, Recompiles
+from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.templates import OneSize, Sized, Templates
@@ -115,9 +116,10 @@ class Compiler:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
+        told = partial(for_many_sizes, several=len(bucket.template.samples) > 2)
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
-            with self.recompiles.making(number, name, trace, records, live, dead) as making:
+            with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
                 try:
                     return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                 except OneSize as error:  # these sizes stay part of the program
@@ -125,13 +127,20 @@ class Compiler:
                     making.entry.source = "refused"
         raise refused
 
-    def prepare(self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
-        """Find the trace in the index, or take it through import, passes and lowering. Raises ImportFailure and
-        PassError, and RecompileError when there were too many recompiles already."""
+    def prepare(
+        self, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...], because: Reason | None = None
+    ) -> Prepared:
+        """Find the trace in the index, or take it through import, passes and lowering. `because` says why, if it is not
+        that no earlier program serves. Raises ImportFailure and PassError, and RecompileError when there were too many
+        recompiles already."""
+
+        def told(reason: Reason) -> Reason:
+            return because or reason
+
         with self._preparing, no_collection():
             records = trace.state.records()
             name, number = program_name(records), len(GRAPHS)
-            with self.recompiles.making(number, name, trace, records, live, dead) as making:
+            with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
                 return self._prepare(trace, live, dead, records, name, number, making)
 
     def _prepare(

@@ -1,4 +1,5 @@
-"""Programs for many sizes: the one of a trace's bucket, and how its step goes on until that is compiled."""
+"""Programs for many sizes: the one of a trace's bucket, how its step goes on until that is compiled, and the exact one
+of sizes that come often."""
 
 from __future__ import annotations
 
@@ -8,13 +9,18 @@ from dataclasses import dataclass
 from lazytpu.engine.compiling.background import Background
 from lazytpu.engine.compiling.choice import Unknown
 from lazytpu.engine.compiling.compiler import Compiler, Prepared
+from lazytpu.engine.compiling.hot_sizes import RECORD, Heat
 from lazytpu.engine.compiling.jobs import Job
+from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.sized import AtSizes
+from lazytpu.engine.recompiles.reasons import hot_size
+from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.templates import OneSize, Sized
+from lazytpu.options import options
 from lazytpu.runtime.errors import CompileError
-from lazytpu.trace.extract import Slots
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.trie import CutPlan
 
 Slot = tuple[int, ...]
 
@@ -37,10 +43,10 @@ class ForSizes:
         self.background = background
 
     def program(
-        self, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]
+        self, plan: CutPlan, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]
     ) -> tuple[Compiled | JobAtSizes, bool] | None:
-        """The program of the bucket that a trace is in, at its sizes, or a job, and whether it was there already. None
-        for a trace of one size: the first of its kind, or one that `pad-sizes` or XLA refuses.
+        """The program of the bucket that a trace with this plan is in, at its sizes, or a job, and whether it was there
+        already. None for a trace of one size: the first of its kind, or one that `pad-sizes` or XLA refuses.
 
         The other arguments are those of `Background.program`; with no `patience` the program is compiled here.
         """
@@ -52,7 +58,11 @@ class ForSizes:
             shared, hit = self._shared(sized, trace, live, dead, patience, unknown)
             if not isinstance(shared, Job):
                 bucket.plan.programs[live, dead] = shared
-                return self._bound(shared, sized, trace), hit
+                bound = self._bound(shared, sized, trace)
+                if plan.sized is None:
+                    seconds = self.compiler.estimator.seconds(RECORD * trace.state.depth, 1.0)
+                    plan.sized = Heat(sized, 1e3 * seconds)
+                return bound, hit
             if shared.error is None:
                 meanwhile = None if shared.meanwhile is None else self._bound(shared.meanwhile, sized, trace)
                 return JobAtSizes(meanwhile, shared.way), False
@@ -60,6 +70,58 @@ class ForSizes:
         except (OneSize, CompileError) as error:  # the program of one size may be another matter
             bucket.refused[live] = str(error)
         return None
+
+    def look_at(self, plan: CutPlan, trace: Trace, live: Slot, dead: Slot) -> None:
+        """Called at each cut of a trace that has programs for many sizes, before one is chosen. Where such programs
+        may not serve, they are forgotten. Where their sizes have come often, the exact program is compiled, and takes
+        their place when it is there."""
+        heat: Heat | None = plan.sized
+        if heat is None:  # another thread has looked
+            return
+        if not buckets.active():
+            _forget(plan)
+        elif heat.job is not None:
+            if heat.job.done.is_set():
+                self._replace(plan, heat, heat.job.compiled)
+        elif not heat.over and isinstance(program := plan.programs.get((live, dead)), AtSizes) and heat.ran(program):
+            if trace.mode == "fused" and options.background_compile:
+                self._compile_exactly(plan, heat, program, trace, live, dead)
+
+    def instead(self, reason: str, plan: CutPlan, trace: Trace, live: Slot, dead: Slot) -> Compiled:
+        """The exact program of a trace, compiled here, as that of its bucket is refused for this `reason` from now
+        on."""
+        sized = self.compiler.sized(trace)
+        if sized is not None:
+            sized.bucket.refused[live] = reason
+        _forget(plan)
+        program = plan.programs[live, dead] = self.compiler.compile(trace, live, dead)
+        return program
+
+    def _compile_exactly(
+        self, plan: CutPlan, heat: Heat, program: AtSizes, trace: Trace, live: Slot, dead: Slot
+    ) -> None:
+        because = hot_size(heat.text, trace.state.records()[0].line)
+        heat.wanted, heat.over = (live, dead), True  # other threads need not begin it, too
+        try:
+            prepared = self.compiler.prepare(trace, live, dead, because)
+            if prepared.ready is None:
+                heat.job = self.background.behind(prepared, program)
+            else:
+                self._replace(plan, heat, prepared.ready)
+        except Exception as error:  # noqa: BLE001  (whatever it is: the step has a program, and needs no other)
+            say(f"there is no exact program of sizes that come often: {error}")
+        except BaseException:  # an interrupt: the step comes again
+            heat.over = False
+            raise
+
+    @staticmethod
+    def _replace(plan: CutPlan, heat: Heat, exact: Compiled | None) -> None:
+        """From now on a trace has its exact program, unless it is none."""
+        heat.job = None
+        if exact is None or isinstance(exact, AtSizes):  # XLA refused it, or the process ends
+            return
+        _forget(plan)
+        plan.programs[heat.wanted] = exact
 
     def _shared(
         self, sized: Sized, trace: Trace, live: Slot, dead: Slot, patience: float, unknown: Callable[[], Unknown]
@@ -79,9 +141,15 @@ class ForSizes:
 
     def _bound(self, shared: Compiled, sized: Sized, trace: Trace) -> AtSizes:
         """A program of a bucket at the sizes of a trace. Raises OneSize."""
-        layouts = Slots(trace.state.records()).layouts
-        shapes = [layouts[slot].memory_shape for slot in shared.binding.live]
         try:
-            return AtSizes.bind(shared, sized.sizes, shapes)
+            return AtSizes.bind(shared, sized.sizes, trace.state.records())
         except ValueError as error:  # a form fitted by chance what is not one: a miss, never a wrong result
             raise OneSize(str(error)) from error
+
+
+def _forget(plan: CutPlan) -> None:
+    """Forget the programs for many sizes of a trace; its bucket keeps them."""
+    for key, program in list(plan.programs.items()):
+        if isinstance(program, AtSizes):
+            plan.programs.pop(key, None)
+    plan.sized = None

@@ -8,7 +8,8 @@ this way, and with denormal numbers flushed as the device does, so that the bits
 Those that vary: an episode has as many steps as it has, a solver chooses its own, a batch is sampled so that a tensor
 occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
 which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
-As with the quick tier, results are equal to rounding.
+As with the quick tier, results are equal to rounding. Those that vary in sizes alone share the program of a bucket:
+they run by it where it is there, and here until all of its sizes together have come often enough for it.
 
 A trace that comes again and again gets its program in the end. What ran here is in `lazytpu.explain()`; the first of
 those that vary is told on a terminal.
@@ -34,6 +35,7 @@ from lazytpu.engine.launching.families import Families
 from lazytpu.engine.launching.host_records import computable, compute, exact, small
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.recompiles.host_runs import HostLog, HostRuns, program_made
+from lazytpu.engine.sizes.templates import Bucket, Sized
 from lazytpu.options import options
 from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
@@ -60,30 +62,49 @@ takes some 500 times as long for an op. It is a count, and no time, so that the 
 that this one made."""
 
 
+@dataclass(slots=True)
+class Runs:
+    """How often traces may still run on the host."""
+
+    left: int
+
+
 @dataclass(slots=True, eq=False)
 class HostWay:
     """How a trace runs on the host: its records, and the global switches they depend on. It has so many `runs` left,
-    and then has its program. It is short, or one of those that vary; `counted` is where the log counts it, once it
-    ran."""
+    and then has its program; one of those that vary shares them with all of its `bucket`, if it is in one. It is short,
+    or one of those that vary; `counted` is where the log counts it, once it ran."""
 
     records: list[Record]
     layouts: dict[int, Layout]
     settings: frozenset[tuple[str, str]]
-    runs: int
+    runs: Runs
     varies: bool
+    bucket: Bucket | None = None
     counted: HostRuns | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether it should have a program, or there is one that serves it."""
+        return self.runs.left <= 0 or (self.bucket is not None and self.bucket.plan.known)
 
-REFUSED = HostWay([], {}, frozenset(), runs=0, varies=False)
+
+REFUSED = HostWay([], {}, frozenset(), Runs(0), varies=False)
 
 
 class OnHost:
     """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
-    modes of the user."""
+    modes of the user, and `sized` finds the bucket of a trace."""
 
-    def __init__(self, inflight: Inflight, undisturbed: Callable[[], AbstractContextManager[None]]):
+    def __init__(
+        self,
+        inflight: Inflight,
+        undisturbed: Callable[[], AbstractContextManager[None]],
+        sized: Callable[[Trace], Sized | None],
+    ):
         self.inflight = inflight
         self.undisturbed = undisturbed
+        self.sized = sized
         self.families = Families()
         self.log = HostLog()
         self.largest = 0
@@ -96,7 +117,7 @@ class OnHost:
         way = self._way(plan, trace)
         if way is None or torch.is_autocast_enabled("cpu"):
             return False
-        if way.runs <= 0:
+        if way.over:
             if way.counted is not None:
                 program_made(way.counted, way.records)
                 plan.host = REFUSED
@@ -120,7 +141,7 @@ class OnHost:
             return False
         for (_, value), buffer in zip(held, buffers, strict=True):
             value.buffer = buffer
-        way.runs -= 1
+        way.runs.left -= 1
         counted = way.counted or self._counted(way)
         counted.runs += 1
         counted.seconds += time.thread_time() - start + 1e-3 * (metrics.wait_ms - waited)
@@ -142,15 +163,16 @@ class OnHost:
         if self.largest < BESIDE or plan.known or plan.checks or plan.collective or options.dump:
             return None
         if plan.host is None:
-            plan.host = self._found(trace.state.records())
+            plan.host = self._found(trace)
         return cast("HostWay", plan.host)
 
-    def _found(self, records: list[Record]) -> HostWay:
+    def _found(self, trace: Trace) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""
+        records = trace.state.records()
         if len(records) <= RECORDS:
             layouts = Slots(records).layouts
             if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts, ELEMENTS):
-                return HostWay(records, layouts, _settings(records), RUNS, varies=False)
+                return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
         if not self.families.vary(records):
             return REFUSED
         layouts = Slots(records).layouts
@@ -160,7 +182,14 @@ class OnHost:
         largest = max(prod(layout.shape) for layout in layouts.values())
         # The host is as precise as it gets.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest), varies=True)
+        runs = Runs(RUNS * FEW // max(FEW, largest))
+        sized = self.sized(trace)
+        if sized is None or sized.bucket.refused:
+            return HostWay(records, layouts, settings, runs, varies=True)
+        bucket = sized.bucket
+        if bucket.on_host is None:
+            bucket.on_host = runs
+        return HostWay(records, layouts, settings, bucket.on_host, varies=True, bucket=bucket)
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,10 @@ def uploaded(array: np.ndarray[Any, Any], ranges: Ranges, line: Any) -> Buffer:
     origin = Origin(UPLOAD, line, None)
     if memory is None:
         return Buffer(client.to_device(held), held.nbytes, origin)
-    return PaddedBuffer(client.to_device(held), held.nbytes, memory, array.shape, origin, ranges=ranges)
+    buffer = PaddedBuffer(client.to_device(held), held.nbytes, memory, array.shape, origin, ranges=ranges)
+    if not ranges:
+        buffer.in_vain = partial(UPLOADS.leave, array.dtype, array.shape)
+    return buffer
 
 
 def marked(buffer: Buffer, ranges: Ranges) -> PaddedBuffer:

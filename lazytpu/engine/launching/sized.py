@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from lazytpu.engine.errors.origins import origins
 from lazytpu.engine.launching.binding import Factors
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.padding import fitted
@@ -17,6 +18,8 @@ from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.custom_layout import arrays_of, buffer_of, relayout
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.repadding import Memory
+from lazytpu.trace.extract import Slots
+from lazytpu.trace.trie import Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,19 +33,24 @@ class AtSizes(Compiled):
     shapes: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
-    def bind(cls, shared: Compiled, sizes: Mapping[str, int], shapes: Sequence[tuple[int, ...]]) -> AtSizes:
-        """A bucket's program at these sizes of its symbols; `shapes` are those of the results, in memory order, as
-        torch knows them. Raises ValueError if the program gives results of other sizes."""
+    def bind(cls, shared: Compiled, sizes: Mapping[str, int], records: Sequence[Record]) -> AtSizes:
+        """A bucket's program at the sizes of its symbols that a trace of these records has. The lines that errors name
+        are those of the trace. Raises ValueError if the program gives results of other sizes than torch expects."""
         padding = shared.binding.padding
         assert padding is not None
         pack = np.array([sizes[name] for name in padding.symbols], np.int32)
         arguments = tuple([_memory(dims, sizes) for dims in padding.arguments])
         results = tuple([_memory(dims, sizes) for dims in padding.results])
+        layouts = Slots(records).layouts
+        shapes = [layouts[slot].memory_shape for slot in shared.binding.live]
         for dims, shape in zip(padding.results, shapes, strict=True):
             if _true(dims, sizes) != shape:
                 raise ValueError(f"a result has the sizes {_true(dims, sizes)}; torch expects {shape}")
+        checks = tuple([replace(check, line=records[check.record].line) for check in shared.binding.checks])
+        binding = replace(shared.binding, checks=checks)
+        made_by = origins(records, binding.live, shared.origins[0].program or "") if shared.origins else ()
         return cls(
-            shared.program, shared.binding, shared.nbytes, shared.origins, shared.lineage, shared.queue, shared.timing,
+            shared.program, binding, shared.nbytes, made_by, shared.lineage, shared.queue, shared.timing,
             pack, arguments, results, tuple(shapes),
         )  # fmt: skip
 

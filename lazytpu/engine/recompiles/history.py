@@ -16,7 +16,7 @@ from lazytpu.engine.recompiles import policy, reasons
 from lazytpu.engine.recompiles.explanation import Explanation, Made
 from lazytpu.engine.recompiles.host_runs import HostRuns
 from lazytpu.engine.recompiles.nearest import Near, TraceSketch, nearest
-from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting
+from lazytpu.engine.recompiles.reasons import Growth, New, Old, ProgramSetting, Reason
 from lazytpu.inspection import debug
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import Record, State
@@ -50,6 +50,10 @@ class EarlierProgram:
     is_first: bool
 
 
+def _as_found(reason: Reason) -> Reason:
+    return reason
+
+
 class Recompiles:
     """Explains each program that is made, and counts those of one step for the budget."""
 
@@ -77,10 +81,12 @@ class Recompiles:
         records: Sequence[Record],
         live: tuple[int, ...],
         dead: tuple[int, ...],
+        told: Callable[[Reason], Reason] = _as_found,
     ) -> Iterator[Making]:
         """Around making program `number` for a trace: finds the reason first, so that it is told while XLA is at work.
 
-        The programs of single ops that a trace is run by meanwhile have no reason of their own, and are not listed.
+        `told` makes of the reason for an exact program that of what is made instead of it. The programs of single ops
+        that a trace is run by meanwhile have no reason of their own, and are not listed.
         Raises RecompileError, or RecompileWarning where warnings are errors, when the budget is passed; nothing has
         happened then.
         """
@@ -88,13 +94,19 @@ class Recompiles:
         making = Making(entry)
         if trace.epoch:
             with self._lock:
-                self._explain(making, trace, records, live, dead)
+                self._explain(making, trace, records, live, dead, told)
             debug.because(number, name, entry.text)
         with making:
             yield making
 
     def _explain(
-        self, making: Making, trace: Trace, records: Sequence[Record], live: tuple[int, ...], dead: tuple[int, ...]
+        self,
+        making: Making,
+        trace: Trace,
+        records: Sequence[Record],
+        live: tuple[int, ...],
+        dead: tuple[int, ...],
+        told: Callable[[Reason], Reason],
     ) -> None:
         entry, sketch = making.entry, TraceSketch.of(records)
         setting = ProgramSetting(trace.mode, tuple(settings()))
@@ -118,6 +130,7 @@ class Recompiles:
             )
             reason, family = reasons.reason(old, new, self._ops), known.family
             entry.nearest = known.number
+        reason = told(reason)
         entry.explain(reason, family.recompiles + (entry.nearest is not None and not reason.expected))
         self._count += 1
         self._listed.append(entry)

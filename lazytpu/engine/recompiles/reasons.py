@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lazytpu.engine.recompiles import hints, wording
@@ -26,6 +26,7 @@ CODES: Mapping[str, str] = {
     "mode": "the same ops, cut differently in another mode",
     "options": "a setting that changes programs",
     "dropped": "the program had been there, and was dropped to bound memory",
+    "hot-size": "a size that came often by a program for many sizes gets its own",
 }
 "Every reason code and its meaning."
 
@@ -105,6 +106,22 @@ def first(new: New, other_mode: str | None) -> Reason:
         return Reason("mode", what + new.setting.mode, _EACH_MODE, line=record.line, expected=True)
     what = f"no earlier program is like it ({len(new.records):,} ops from {wording.at(record)})"
     return Reason("first", what, "none needed: a new computation is compiled once", line=record.line, expected=True)
+
+
+def hot_size(what: str, line: Any) -> Reason:
+    """The reason of the exact program of sizes that came often; `what` says which, and how often."""
+    fix = "none needed: it is compiled in the background, once padding has cost as much as that"
+    return Reason("hot-size", what, fix, line=line, expected=True)
+
+
+def for_many_sizes(reason: Reason, several: bool) -> Reason:
+    """The reason of a program that serves many sizes, where an exact one has this `reason`. Where `several` sizes came
+    before, a smaller one is no last batch."""
+    if reason.code != "shape":
+        return reason
+    if several and reason.hint == hints.LAST_BATCH.name:
+        reason = replace(reason, hint=hints.VARYING.name, note=hints.VARYING.note)
+    return replace(reason, fix="none needed: it serves all sizes of its bucket")
 
 
 def reason(old: Old, new: New, seen_ops: set[Any]) -> Reason:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import torch
+
 from lazytpu.engine.compiling.target import target
 from lazytpu.options import options
 
@@ -11,8 +13,10 @@ LANES = 128  # elements of the last dimension that a TPU works on at once: an ar
 
 
 def active() -> bool:
-    """Whether programs may be made for more than one size."""
-    return options.buckets != "off"
+    """Whether programs may be made for more than one size: not while the user wants the same bits in each run
+    (`torch.use_deterministic_algorithms`), since sums over padding are grouped in another way, and which sizes have
+    programs of their own depends on what came before."""
+    return options.buckets != "off" and not torch.are_deterministic_algorithms_enabled()
 
 
 def bound(size: int) -> int:

@@ -143,7 +143,9 @@ class Chain:
                 return
             known = *known, *[into.values[at] for at in segment.found]
         numbers = self._numbers(segment, known)
-        if numbers is None or segment.head(numbers) != key or not self._agrees(segment, known, inference):
+        if numbers is None or segment.head(numbers) != key or not inference.at(segment.twins[0].recorded[0]):
+            return  # lines are those of the user's that errors name
+        if not self._agrees(segment, known, inference):
             return
         try:
             edges = segment.edges(numbers, inference)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.chains import AT_ONCE, Chain
 from lazytpu.engine.sizes.edges import Reading, read
 from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.options import options
 from lazytpu.trace.trie import Grow, State
 
 MOST = 256  # kinds of traces that are remembered
@@ -24,8 +24,8 @@ NEEDED = 3  # two show what varies, and the third that the forms are no coincide
 
 @dataclass(eq=False)
 class Kind:
-    """Traces of one skeleton: integers of some of them, their forms, and what makes states by these (`grow`), as
-    children of the state with the number `begins`."""
+    """Traces of one skeleton at the same lines: integers of some of them, their forms, and what makes states by these
+    (`grow`), as children of the state with the number `begins`."""
 
     samples: list[np.ndarray] = field(default_factory=list[np.ndarray])
     varying: Varying | None = None
@@ -44,7 +44,7 @@ class Growth:
 
     def learn(self, state: State) -> None:
         """A trace has ended at `state` for the first time."""
-        if not buckets.active() or state.grown:
+        if options.buckets == "off" or state.grown:
             return
         states = _plain(state)
         if not states or states[-1].key is None:
@@ -52,7 +52,7 @@ class Growth:
         with self._lock:
             reading = read(states)
             try:
-                kind = self._kind(reading)
+                kind = self._kind(reading, states)
                 integers = np.array(reading.integers.values, dtype=np.int64)
             except (OverflowError, TypeError):  # an integer of 64 bits without sign, or an argument without a hash
                 return
@@ -75,12 +75,14 @@ class Growth:
             found = self._left.get(reading.skeletons, ())
             return tuple([partial(chain.grow_on_left, reading.integers.values) for chain in found])
 
-    def _kind(self, reading: Reading) -> Kind:
+    def _kind(self, reading: Reading, states: Sequence[State]) -> Kind:
         if len(self._skeletons) > SKELETONS:
             self._skeletons.clear()
             self._kinds.clear()
-        numbers = self._skeletons
-        key = tuple([numbers.setdefault(skeleton, len(numbers)) for skeleton in reading.skeletons])
+        numbers, records = self._skeletons, (state.recorded[0] for state in states)
+        lines = [None if record.in_backward else record.line for record in records]
+        each = zip(reading.skeletons, lines, strict=True)
+        key = tuple([numbers.setdefault(skeleton, len(numbers)) for skeleton in each])
         kind = self._kinds.get(key)
         if kind is None:
             while len(self._kinds) >= MOST:

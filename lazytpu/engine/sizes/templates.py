@@ -8,9 +8,10 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
 from lazytpu.ir.forms import Form, Range, symbol
-from lazytpu.trace.extract import Slots
+from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
@@ -46,6 +47,8 @@ class Bucket:
     state: State
     plan: CutPlan = field(default_factory=lambda: CutPlan((), ()))
     refused: dict[tuple[int, ...], str] = field(default_factory=dict[tuple[int, ...], str])
+    on_host: Any = None
+    "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
     def records(self) -> list[Record]:
         """The records at the greatest sizes."""
@@ -88,6 +91,11 @@ class Sized:
     sizes: dict[str, int]
 
     @property
+    def waste(self) -> float:
+        """The part of a value with all sizes that is padding."""
+        return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items())
+
+    @property
     def text(self) -> str:
         """The sizes, for `lazytpu.explain()`."""
         parts: list[str] = []
@@ -119,13 +127,25 @@ class Template:
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
-        forms. None for the first of its kind, and where a size is too small."""
+        forms. None for the first of its kind, unless that shows them, where a size is too small, and where a bucket
+        has no other."""
         known = self._known(integers)
         if known is not None and self._settled(known[0].varying):
             return self._sized(*known, state)
         if not any((sample == integers).all() for sample in self.samples):
             known = self._learned(integers, known)
         return None if known is None else self._sized(*known, state)
+
+    def show(self, state: State) -> None:
+        """Learn forms from what compiled graphs of the trace that ends at `state` are at other sizes."""
+        for records in elsewhere(state):
+            integers = Integers([], [])
+            skeletons = [take_apart(record, integers) for record in records]
+            if skeletons == [take_apart(record, Integers([], [])) for record in self.records]:
+                self.samples.append(np.array(integers.values, dtype=np.int64))
+        varying = fit(self.samples, self.kinds) if len(self.samples) > 1 else None
+        if varying is not None and varying.symbols:
+            self.forms = [Forms(varying)]
 
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
         for forms in self.forms:
@@ -165,6 +185,8 @@ class Template:
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
+        if all(low == high for low, high in symbols.values()):  # its exact program serves as many
+            return None
         key = tuple(symbols.items())
         found = forms.buckets.get(key)
         if found is None:
@@ -187,6 +209,36 @@ def _range(size: int, most: int, least: int) -> Range:
     sizes = range(LEAST, size)
     low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most))
     return max(low, LEAST - least), bound - most
+
+
+def elsewhere(state: State) -> Iterator[list[Record]]:
+    """The records of a trace that ends at `state`, at other sizes: none if it has no compiled graph of which they are
+    known, or another record has to do with what varies."""
+    edges: list[State] = []
+    step: State | None = state
+    while step is not None:
+        edges.append(step)
+        step = step.parent
+    edges.reverse()
+    if not any(edge.elsewhere for edge in edges):
+        return
+    here = Slots(state.records()).layouts
+    for number in range(min([len(edge.elsewhere) for edge in edges if edge.elsewhere], default=0)):
+        records = [r for edge in edges for r in (edge.elsewhere[number] if edge.elsewhere else edge.recorded)]
+        there = Slots(records).layouts
+        varied = {slot for slot, layout in here.items() if there[slot].key != layout.key}
+        fixed = (record for edge in edges if not edge.elsewhere for record in edge.recorded)
+        if varied.isdisjoint(slot for record in fixed for slot in _slots(record)):
+            yield records
+
+
+def _slots(record: Record) -> Iterator[int]:
+    """What a record reads or makes."""
+    for value in record.arguments.values():
+        yield from (operand.slot for operand in operands(value))
+    yield from record.out_slots
+    for slots in record.written.values():
+        yield from slots
 
 
 class Templates:
@@ -221,8 +273,8 @@ class Templates:
         if template is None:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
-            self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
-            return None
+            template = self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
+            template.show(state)
         found = template.bucket_of(numbers, state)
         if found is not None:
             self._known[state] = found

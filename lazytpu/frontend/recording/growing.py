@@ -10,6 +10,7 @@ import torch
 
 from lazytpu.frontend import activation
 from lazytpu.frontend.inference.infer import infer
+from lazytpu.frontend.recording.lines import user_line
 from lazytpu.frontend.recording.tensors import empty, layout
 from lazytpu.options import options
 from lazytpu.ports import Inference
@@ -51,6 +52,9 @@ class _Inference(Inference):
             return all(_inferred(record, layouts) == _keys(record.outs) for record in records[first:])
         except Exception:  # noqa: BLE001  (torch refuses these sizes, in one of many ways: recording meets it again)
             return False
+
+    def at(self, record: Record) -> bool:
+        return record.in_backward or record.line == user_line()
 
 
 INFERENCE = _Inference()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -79,3 +80,38 @@ def test_one_that_xla_refuses_leaves_that_of_the_size(monkeypatch: pytest.Monkey
         with lazytpu.options(background_compile=patience):
             for length in (10, 12):
                 step(host, device, length)
+
+
+def bits(lengths: tuple[int, ...]) -> list[torch.Tensor]:
+    """Sums over rows of so many."""
+    rows = [torch.rand(length, 5, generator=torch.Generator().manual_seed(length)).to("tpu") for length in lengths]
+    return [((each * 3).softmax(0) - each.mean(0)).sum(0).cpu() for each in rows]
+
+
+@pytest.mark.usefixtures("fresh_traces")
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_modes_without_traces_are_exact(mode: str) -> None:
+    lengths = (9, 10, 12, 15)
+    with lazytpu.mode(mode):
+        before = len(lazytpu.explain())
+        given = bits(lengths)
+        assert not any("one program for sizes" in str(each) for each in list(lazytpu.explain())[before:])
+        with lazytpu.options(buckets="off"):
+            assert all(map(torch.equal, given, bits(lengths)))
+
+
+@pytest.mark.usefixtures("fresh_traces")
+def test_op_by_op_is_exact() -> None:
+    lengths = (9, 10, 12, 15)
+    engine = lazytpu.frontend.activation.engine()
+    with lazytpu.options(background_compile=0.001), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.background, "build", lambda prepared: opened.wait(60) and build(prepared))
+        build, opened = engine.compiler.build, threading.Event()
+        before = lazytpu.metrics()["stepwise"]
+        given = bits(lengths)
+        assert lazytpu.metrics()["stepwise"] >= before + len(lengths)
+        opened.set()
+        for job in engine.background.unfinished():
+            assert job.done.wait(60)
+    with lazytpu.mode("strict"), lazytpu.options(buckets="off"):
+        assert all(map(torch.equal, given, bits(lengths)))

@@ -328,6 +328,24 @@ def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not np.array(client.to_host(buffer_of(y).padded))[3:].any()
 
 
+def test_uploads_come_as_they_are_once_a_program_wanted_that() -> None:
+    def upload(*shape: int) -> Buffer:
+        return value_of(torch.ones(shape).to("tpu")).buffer
+
+    with lazytpu.options(buckets="auto"):
+        full, last = upload(100, 3), upload(17, 3)  # batches of the first epoch
+        assert (type(full), type(last)) == (Buffer, Buffer)
+        fitted(last, (20, 3))
+        assert isinstance(upload(17, 3), PaddedBuffer)
+        assert type(upload(100, 3)) is Buffer
+        another = upload(101, 3)
+        assert isinstance(another, PaddedBuffer)
+        assert another.array.shape == (101, 3)
+        assert type(upload(101, 3)) is Buffer
+        fitted(upload(101, 3), (112, 3))
+        assert isinstance(upload(101, 3), PaddedBuffer)
+
+
 def test_uploads_are_padded_once_a_program_wanted_it() -> None:
     with lazytpu.options(buckets="auto"):
         first = torch.ones(4, 13).to("tpu")
@@ -338,4 +356,5 @@ def test_uploads_are_padded_once_a_program_wanted_it() -> None:
         assert_close(second.cpu(), torch.arange(36.0).reshape(4, 9))
         assert type(value_of(torch.ones(5, 9).to("tpu")).buffer) is Buffer
         assert type(value_of(torch.ones(4, 9, dtype=torch.int64).to("tpu")).buffer) is Buffer
-    assert type(value_of(torch.ones(4, 9).to("tpu")).buffer) is Buffer
+    with lazytpu.options(buckets="off"):
+        assert type(value_of(torch.ones(4, 9).to("tpu")).buffer) is Buffer

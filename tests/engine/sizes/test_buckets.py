@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import lazytpu
 from lazytpu.engine.sizes.buckets import active, bound, bound_within
 
 
 def test_off_has_none():
-    assert not active()
-    assert [bound(n) for n in (0, 1, 5, 129)] == [0, 1, 5, 129]
+    with lazytpu.options(buckets="off"):
+        assert not active()
+        assert [bound(n) for n in (0, 1, 5, 129)] == [0, 1, 5, 129]
+
+
+def test_the_same_bits_in_each_run_need_exact_sizes():
+    torch.use_deterministic_algorithms(True)
+    try:
+        with lazytpu.options(buckets="auto"):
+            assert not active()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_auto_has_four_to_each_power_of_two():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -108,6 +109,7 @@ def test_values_and_gradients_are_those_of_the_cpu() -> None:
                 torch.testing.assert_close(same.grad.cpu(), parameter.grad)
 
 
+@pytest.mark.usefixtures("fresh_traces")  # states keep the lines of the first that came there, and so do kinds
 def test_a_size_that_comes_later_in_the_trace() -> None:
     made = list[bool]()
     for n, m in ((9, 5), (11, 6), (13, 8), (12, 7), (16, 9), (10, 12)):
@@ -153,6 +155,31 @@ def test_errors_come_as_before() -> None:
         x = torch.ones(size, 4).to("tpu")
         with pytest.raises(RuntimeError, match="mat1 and mat2"):
             x.mm(x)
+
+
+@pytest.mark.usefixtures("fresh_traces")
+def test_errors_name_the_line_of_the_trace() -> None:
+    def looked_up(size: int, at: int) -> Tensor:
+        table, index = torch.ones(size, 3).to("tpu"), torch.tensor([at, 0]).to("tpu")
+        lazytpu.mark_step()
+        return functional.embedding(index, table)
+
+    for size in (9, 11, 13, 12):
+        assert looked_up(size, 2).sum().item() == 6.0
+    table, index = torch.ones(10, 3).to("tpu"), torch.tensor([10, 0]).to("tpu")
+    lazytpu.mark_step()
+    elsewhere = functional.embedding(index, table)
+    here = elsewhere_line()
+    assert not recorder().state.grown
+    with pytest.raises(IndexError, match=rf"test_growth\.py:{here - 1}\b"):
+        elsewhere.cpu()
+    with pytest.raises(IndexError, match=rf"test_growth\.py:{looked_up.__code__.co_firstlineno + 3}\b"):
+        looked_up(14, 14).cpu()
+
+
+def elsewhere_line() -> int:
+    """The line that calls this."""
+    return sys._getframe(1).f_lineno
 
 
 def test_each_mode_has_its_own() -> None:

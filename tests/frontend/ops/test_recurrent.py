@@ -26,10 +26,11 @@ def test_a_layer_is_one_record_each_way_and_its_program_does_not_grow_with_time(
     for steps in (3, 40):
         x = torch.ones(steps, 1, 2, device="tpu")
         before = records()
-        output, _ = layer(x, states)
-        gradients = torch.autograd.grad(output, [*layer.parameters()], torch.ones_like(output))
-        assert records() - before == 3, "ones"
-        assert gradients[0].shape == (12, 2)
+        with lazytpu.options(buckets="off"):  # both texts are those of exact programs
+            output, _ = layer(x, states)
+            gradients = torch.autograd.grad(output, [*layer.parameters()], torch.ones_like(output))
+            assert records() - before == 3, "ones"
+            assert gradients[0].shape == (12, 2)
         texts.append(lazytpu.graphs()[-1].text())
     assert len(texts[0].splitlines()) == len(texts[1].splitlines())
     assert texts[1].count("lazytpu.while") == 2
