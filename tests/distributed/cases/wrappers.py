@@ -8,13 +8,26 @@ import shutil
 import tempfile
 from typing import Any, cast
 
+import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffload,
+    CPUOffloadPolicy,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    StateDictType,
+    fully_shard,
+)
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -30,6 +43,34 @@ def fsdp1() -> None:
     losses = _train(model, _part())
     with FullyShardedDataParallel.summon_full_params(model):
         _check(model, losses)
+
+
+def fsdp1_state_dicts() -> None:
+    """Of all parameters on the CPU, of rank 0 alone, as scripts save them; training goes on, tied parameters too."""
+    whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    is_first = dist.get_rank() == 0
+    for use_orig_params in (False, True):
+        torch.manual_seed(0)
+        inner = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.Linear(5, 5))
+        inner[1].weight = inner[0].weight
+        wanted = {name: value.clone() for name, value in inner.state_dict().items()}
+        model = FullyShardedDataParallel(inner, device_id=torch.device("tpu"), use_orig_params=use_orig_params)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(2):
+            with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
+                torch.testing.assert_close(dict(model.state_dict()), wanted if is_first else {})
+            optimizer.zero_grad()
+            model(torch.ones(2, 5, device="tpu")).sum().backward()
+            optimizer.step()
+            with FullyShardedDataParallel.summon_full_params(model):
+                wanted = {name: value.cpu() for name, value in inner.state_dict().items()}
+        with FullyShardedDataParallel.summon_full_params(model, offload_to_cpu=True):
+            assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+        assert {parameter.device.type for parameter in model.parameters()} == {"tpu"}
+    with pytest.raises(NotImplementedError, match="CPUOffloadPolicy"):
+        FullyShardedDataParallel(
+            torch.nn.Linear(2, 2), device_id=torch.device("tpu"), cpu_offload=CPUOffload(offload_params=True)
+        )
 
 
 def fsdp1_by_local_rank() -> None:
@@ -52,6 +93,17 @@ def fsdp2_offloaded() -> None:
     dist.all_reduce(mine)
     torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
     assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def fsdp2_made_on_meta() -> None:
+    """Parameters that have no memory until they are sharded."""
+    with torch.device("meta"):
+        model = _model()
+    fully_shard(model)
+    model.to_empty(device="tpu")
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, _model().state_dict() if dist.get_rank() == 0 else {}, options=options)
+    _check(model, _train(model, _part()))
 
 
 def sharded_optimizer() -> None:
