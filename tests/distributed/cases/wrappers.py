@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import shutil
 import tempfile
@@ -104,6 +105,31 @@ def fsdp2_made_on_meta() -> None:
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(model, _model().state_dict() if dist.get_rank() == 0 else {}, options=options)
     _check(model, _train(model, _part()))
+
+
+def synchronized_batch_norm() -> None:
+    """Statistics of all ranks, which have parts of unequal sizes, as in one process; a half-precision input, too."""
+    rank, sizes = dist.get_rank(), [5, 3]
+    data = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(2)) * 3 + 1
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+        alone = torch.nn.BatchNorm1d(4)
+        mine = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone)).to("tpu")
+        whole = data.clone().requires_grad_()
+        part = data.split(sizes)[rank].to("tpu", dtype).requires_grad_()
+        for _ in range(2):
+            wanted, got = alone(whole), mine(part)
+            wanted.pow(3).sum().backward()
+            got.pow(3).sum().backward()
+        assert whole.grad is not None and part.grad is not None and got.dtype == dtype
+        close = functools.partial(torch.testing.assert_close, rtol=tolerance, atol=20 * tolerance, check_dtype=False)
+        close(got.cpu(), wanted.split(sizes)[rank])
+        close(part.grad.cpu(), whole.grad.split(sizes)[rank])
+        for got_state, wanted_state in zip(mine.buffers(), alone.buffers(), strict=True):
+            close(got_state.cpu(), wanted_state)
+        for parameter, wanted_parameter in zip(mine.parameters(), alone.parameters(), strict=True):
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            close(parameter.grad.cpu(), wanted_parameter.grad)
 
 
 def sharded_optimizer() -> None:
