@@ -85,15 +85,15 @@ def fsdp1_by_local_rank() -> None:
 
 
 def fsdp2_offloaded() -> None:
-    """Parameters, gradients and the optimizer on the CPU; its collectives there go over gloo."""
-    model = _model()
-    fully_shard(model, mesh=init_device_mesh("tpu", (2,)), offload_policy=CPUOffloadPolicy(pin_memory=False))
-    losses = _train(model, _part())
+    """Parameters, gradients and the optimizer on the CPU, pinned or not; its collectives there go over gloo."""
     expected = _train(_model(), _data())
-    mine = torch.tensor(losses)
-    dist.all_reduce(mine)
-    torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
-    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+    for pinned in (True, False):
+        model = _model()
+        fully_shard(model, mesh=init_device_mesh("tpu", (2,)), offload_policy=CPUOffloadPolicy(pin_memory=pinned))
+        mine = torch.tensor(_train(model, _part()))
+        dist.all_reduce(mine)
+        torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
+        assert all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def fsdp2_made_on_meta() -> None:
