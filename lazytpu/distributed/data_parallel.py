@@ -8,16 +8,15 @@ plain memory, which is as good here: copies to the device take a snapshot at onc
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from lazytpu.frontend.device import pinned
 from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.recording.tensors import extent
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
-_pinned: WeakValueDictionary[int, torch.Tensor] = WeakValueDictionary()  # by their ids
 _installed = False
 
 
@@ -32,21 +31,13 @@ def _empty_strided(
 ) -> torch.Tensor:
     """aten::empty_strided on the CPU."""
     made = torch.empty(extent(tuple(size), tuple(stride)), dtype=dtype, device="cpu").as_strided(size, stride)
-    if pin_memory:
-        _pinned[id(made)] = made
-    return made
-
-
-def _is_pinned(tensor: torch.Tensor, device: torch.device | None = None) -> bool:
-    """aten::is_pinned on the CPU."""
-    return _pinned.get(id(tensor)) is tensor
+    return pinned.mark(made) if pin_memory else made
 
 
 def _pin() -> None:
     if not _libraries:
         library = torch.library.Library("aten", "IMPL")
         replace_kernel(library, "empty_strided", _empty_strided, "CPU")
-        replace_kernel(library, "is_pinned", _is_pinned, "CPU")
         _libraries.append(library)
 
 

@@ -19,16 +19,24 @@ from lazytpu.distributed.point_to_point import PointToPoint
 from lazytpu.distributed.work import recorded
 from lazytpu.distributed.world import World, flush
 from lazytpu.frontend.recording.tensors import is_natural, value_of
+from lazytpu.trace.value import EMPTY
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements as one that covers its storage, row-major: itself, if it does."""
+    """The tensor's elements as one that covers its storage, row-major: itself, if it does.
+
+    Memory that nothing has written is written first. It would be a constant of the collective's program, on this rank
+    alone, and XLA computes an all_reduce of a constant without the other ranks.
+    """
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
-    if tensor.is_contiguous() and is_natural(tensor, value_of(tensor).layout):
+    value = value_of(tensor)
+    if value.buffer is EMPTY:
+        return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+    if tensor.is_contiguous() and is_natural(tensor, value.layout):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 

@@ -49,6 +49,7 @@ class World(Agreement):
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._made: Counter[str] = Counter()
+        self._lives = 0  # of the default group
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
         self._wanted: dict[str, tuple[int, float]] = {}  # by group: the number, and when a busy rank is cut
@@ -99,10 +100,16 @@ class World(Agreement):
         """How many collectives of a group this process has launched, or is about to."""
         return self._posted[group]
 
-    def name_of(self, group: str) -> str:
-        """The name of a new group, equal on all its members: a process may destroy its groups and make them again."""
-        self._made[group] += 1
-        return group if self._made[group] == 1 else f"{group}.{self._made[group]}"
+    def name_of(self, group: str, is_default: bool) -> str:
+        """The name of a new group, equal on all its members: a process may destroy its groups and make them again.
+
+        All processes make the default group, and so count how often. Other groups may have had other members then.
+        """
+        if is_default:
+            self._lives += 1
+        name = group if self._lives == 1 else f"{group}.{self._lives}"
+        self._made[name] += 1
+        return name if self._made[name] == 1 else f"{name}-{self._made[name]}"
 
     # -- what the helper tells
 

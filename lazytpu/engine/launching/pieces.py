@@ -123,6 +123,7 @@ def _call(record: Record, known: Slots) -> Call:
     arguments = dict(record.arguments)
     operand, group, members = arguments.pop("self"), arguments.pop("group"), arguments.pop("members")
     assert isinstance(operand, Operand)
+    assert operand.slot not in known.empty, "empty memory would be a constant of this rank's program"
     layout = known.layouts[operand.slot]
     shape, dtype = (layout.shape, layout.dtype) if operand.view is None else (operand.view[0], operand.view[3])
     how = ", ".join(str(value) if isinstance(value, str) else f"{name} {value}" for name, value in arguments.items())

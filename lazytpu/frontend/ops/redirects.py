@@ -8,7 +8,7 @@ import torch
 
 import lazytpu.frontend.inference.convolution
 import lazytpu.frontend.inference.recurrent  # noqa: F401 (their meta functions register)
-from lazytpu.frontend.ops import attention, transformer
+from lazytpu.frontend.ops import attention, synchronized_norm, transformer
 from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
@@ -59,6 +59,7 @@ def native_batch_norm(
 KERNELS: dict[str, Any] = {
     **attention.KERNELS,
     **transformer.KERNELS,
+    **synchronized_norm.KERNELS,
     "convolution_overrideable": convolution,
     "convolution_backward_overrideable": convolution_backward,
     "native_batch_norm": native_batch_norm,

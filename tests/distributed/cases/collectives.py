@@ -131,6 +131,22 @@ def broadcast() -> None:
     assert flags.tolist() == [True, False, True]
 
 
+def never_written() -> None:
+    """Memory that nothing has written, as the ranks that receive have it: no constant of the collective's program."""
+    is_root = dist.get_rank() == 0
+    for dtype in (torch.uint8, torch.float32, torch.complex64):
+        source = _sample(0, dtype, 5)
+        mine = source.to("tpu") if is_root else torch.empty(5, dtype=dtype, device="tpu")
+        dist.broadcast(mine, 0)
+        _check(mine, source)
+    summed = torch.ones(3, device="tpu") if is_root else torch.empty(3, device="tpu")
+    dist.all_reduce(summed)
+    _check(summed, torch.ones(3))
+    texts: list[Any] = ["a text" if is_root else None]
+    dist.broadcast_object_list(texts, 0, device=torch.device("tpu"))
+    assert texts == ["a text"]
+
+
 def all_gather() -> None:
     for dtype in (torch.float32, torch.bool, torch.int64, torch.complex64, torch.bfloat16):
         samples = _samples(dtype, 2, 3)

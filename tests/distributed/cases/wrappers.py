@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import shutil
 import tempfile
 from typing import Any, cast
 
+import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffload,
+    CPUOffloadPolicy,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    StateDictType,
+    fully_shard,
+)
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -32,6 +46,34 @@ def fsdp1() -> None:
         _check(model, losses)
 
 
+def fsdp1_state_dicts() -> None:
+    """Of all parameters on the CPU, of rank 0 alone, as scripts save them; training goes on, tied parameters too."""
+    whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    is_first = dist.get_rank() == 0
+    for use_orig_params in (False, True):
+        torch.manual_seed(0)
+        inner = torch.nn.Sequential(torch.nn.Linear(5, 5), torch.nn.Linear(5, 5))
+        inner[1].weight = inner[0].weight
+        wanted = {name: value.clone() for name, value in inner.state_dict().items()}
+        model = FullyShardedDataParallel(inner, device_id=torch.device("tpu"), use_orig_params=use_orig_params)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(2):
+            with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
+                torch.testing.assert_close(dict(model.state_dict()), wanted if is_first else {})
+            optimizer.zero_grad()
+            model(torch.ones(2, 5, device="tpu")).sum().backward()
+            optimizer.step()
+            with FullyShardedDataParallel.summon_full_params(model):
+                wanted = {name: value.cpu() for name, value in inner.state_dict().items()}
+        with FullyShardedDataParallel.summon_full_params(model, offload_to_cpu=True):
+            assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+        assert {parameter.device.type for parameter in model.parameters()} == {"tpu"}
+    with pytest.raises(NotImplementedError, match="CPUOffloadPolicy"):
+        FullyShardedDataParallel(
+            torch.nn.Linear(2, 2), device_id=torch.device("tpu"), cpu_offload=CPUOffload(offload_params=True)
+        )
+
+
 def fsdp1_by_local_rank() -> None:
     """The device of a rank by its number, which scripts for CUDA give, of modules that are there and that are not."""
     device = torch.device("tpu", int(os.environ["LOCAL_RANK"]))
@@ -43,15 +85,51 @@ def fsdp1_by_local_rank() -> None:
 
 
 def fsdp2_offloaded() -> None:
-    """Parameters, gradients and the optimizer on the CPU; its collectives there go over gloo."""
-    model = _model()
-    fully_shard(model, mesh=init_device_mesh("tpu", (2,)), offload_policy=CPUOffloadPolicy(pin_memory=False))
-    losses = _train(model, _part())
+    """Parameters, gradients and the optimizer on the CPU, pinned or not; its collectives there go over gloo."""
     expected = _train(_model(), _data())
-    mine = torch.tensor(losses)
-    dist.all_reduce(mine)
-    torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
-    assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+    for pinned in (True, False):
+        model = _model()
+        fully_shard(model, mesh=init_device_mesh("tpu", (2,)), offload_policy=CPUOffloadPolicy(pin_memory=pinned))
+        mine = torch.tensor(_train(model, _part()))
+        dist.all_reduce(mine)
+        torch.testing.assert_close((mine / 2).tolist(), expected, rtol=1e-4, atol=1e-4)
+        assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def fsdp2_made_on_meta() -> None:
+    """Parameters that have no memory until they are sharded."""
+    with torch.device("meta"):
+        model = _model()
+    fully_shard(model)
+    model.to_empty(device="tpu")
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, _model().state_dict() if dist.get_rank() == 0 else {}, options=options)
+    _check(model, _train(model, _part()))
+
+
+def synchronized_batch_norm() -> None:
+    """Statistics of all ranks, which have parts of unequal sizes, as in one process; a half-precision input, too."""
+    rank, sizes = dist.get_rank(), [5, 3]
+    data = torch.randn(8, 4, 3, generator=torch.Generator().manual_seed(2)) * 3 + 1
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+        alone = torch.nn.BatchNorm1d(4)
+        mine = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(alone)).to("tpu")
+        whole = data.clone().requires_grad_()
+        part = data.split(sizes)[rank].to("tpu", dtype).requires_grad_()
+        for _ in range(2):
+            wanted, got = alone(whole), mine(part)
+            wanted.pow(3).sum().backward()
+            got.pow(3).sum().backward()
+        assert whole.grad is not None and part.grad is not None and got.dtype == dtype
+        close = functools.partial(torch.testing.assert_close, rtol=tolerance, atol=20 * tolerance, check_dtype=False)
+        close(got.cpu(), wanted.split(sizes)[rank])
+        close(part.grad.cpu(), whole.grad.split(sizes)[rank])
+        for got_state, wanted_state in zip(mine.buffers(), alone.buffers(), strict=True):
+            close(got_state.cpu(), wanted_state)
+        for parameter, wanted_parameter in zip(mine.parameters(), alone.parameters(), strict=True):
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad)
+            close(parameter.grad.cpu(), wanted_parameter.grad)
 
 
 def sharded_optimizer() -> None:

@@ -19,3 +19,11 @@ def test_data_loader() -> None:
     data = TensorDataset(torch.arange(32.0).reshape(16, 2), torch.arange(16))
     rows = [(x.to("tpu", non_blocking=True), y) for x, y in DataLoader(data, batch_size=4, pin_memory=True)]
     assert torch.equal(torch.cat([x.cpu() for x, _ in rows]), data.tensors[0])
+
+
+def test_pinned_memory_says_so() -> None:
+    x = torch.arange(6.0)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and pinned.view(2, 3)[1].is_pinned() and not x.is_pinned()
+    assert pinned.pin_memory() is pinned
+    assert not pinned.clone().is_pinned()
