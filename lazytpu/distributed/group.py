@@ -14,46 +14,14 @@ import torch
 import torch.distributed as dist
 
 from lazytpu.distributed import reductions
+from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
+from lazytpu.distributed.unequal import UnequalParts
 from lazytpu.distributed.work import recorded
 from lazytpu.distributed.world import World, flush
-from lazytpu.frontend.recording.tensors import is_natural, value_of
-from lazytpu.trace.value import EMPTY
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements as one that covers its storage, row-major: itself, if it does.
-
-    Memory that nothing has written is written first. It would be a constant of the collective's program, on this rank
-    alone, and XLA computes an all_reduce of a constant without the other ranks.
-    """
-    tensor = tensor.detach()
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    value = value_of(tensor)
-    if value.buffer is EMPTY:
-        return torch.zeros_like(tensor, memory_format=torch.contiguous_format)
-    if tensor.is_contiguous() and is_natural(tensor, value.layout):
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def put(target: torch.Tensor, made: torch.Tensor) -> None:
-    """Write what a collective made into a tensor of as many elements. If the tensor covers its storage, that takes over
-    the value; nothing is copied."""
-    target = target.detach()
-    if target.is_complex() and not made.is_complex():
-        target = torch.view_as_real(target)
-    value = value_of(made)
-    if is_natural(target, value_of(target).layout) and is_natural(made, value.layout):
-        if value.layout is value_of(target).layout:
-            storage: Any = target.untyped_storage()
-            storage._value = value
-            return
-    target.copy_(made.reshape(target.shape))
 
 
 def _on_device(tensors: Any) -> bool:
@@ -78,7 +46,7 @@ def collective(method: F) -> F:
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(PointToPoint, dist.ProcessGroup):
+class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 

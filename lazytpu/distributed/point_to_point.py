@@ -47,29 +47,6 @@ class PointToPoint:
         copies = _host_copies(tensors)
         return self._later(on_wait(self.host.recv_anysource(copies, tag), partial(_fill, tensors, copies)))
 
-    def exchange(
-        self, output: torch.Tensor, input: torch.Tensor, output_sizes: list[int], input_sizes: list[int]
-    ) -> Any:
-        """`all_to_all_single` with split sizes."""
-        flush()
-        sent, copies = input.detach().cpu().contiguous(), _host_copies([output])
-        work = self.host.alltoall_base(copies[0], sent, output_sizes, input_sizes)
-        return self._later(on_wait(work, partial(_fill, [output], copies, sent)))
-
-    def exchange_lists(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
-        """`all_to_all`: tensor i goes to member i, of any shape."""
-        flush()
-        sent, copies = [each.detach().cpu().contiguous() for each in inputs], _host_copies(outputs)
-        flat_in, flat_out = (torch.cat([each.reshape(-1) for each in part]) for part in (sent, copies))
-        sizes = [[each.numel() for each in part] for part in (copies, sent)]
-        work = self.host.alltoall_base(flat_out, flat_in, *sizes)
-
-        def fill() -> None:
-            received = flat_out.split(sizes[0])
-            _fill(outputs, [part.reshape(o.shape) for part, o in zip(received, outputs, strict=True)], flat_in)
-
-        return self._later(on_wait(work, fill))
-
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all members are here, and have launched what they recorded."""
         flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -199,19 +199,19 @@ class Cutter:
         return program, hit
 
     def _run(self, program: Compiled | OnCopies, trace: Trace, held: list[tuple[int, Value]]) -> None:
+        buffers = self._launch(program, trace)
+        if len(held) != len(buffers):
+            buffers = _of_slots(program, buffers, [slot for slot, _ in held])
+        for (_, value), buffer in zip(held, buffers):  # without `strict`, which costs 0.4 us
+            value.buffer = buffer
+        self.inflight.keep_up()
+
+    def _launch(self, program: Compiled | OnCopies, trace: Trace) -> list[Any]:
         checks, alone = program.binding.checks, trace.mode in ("strict", "debug")
         if checks and alone:  # all lines that have this op share its record
             line = self.user_line()
             checks = tuple([replace(check, line=line) for check in checks])
-        buffers = program.launch(trace.buffers, trace.numbers, checks, alone)
-        if len(held) == len(buffers):
-            for (_, value), buffer in zip(held, buffers):  # without `strict`, which costs 0.4 us
-                value.buffer = buffer
-        else:  # it computes more than is alive
-            by_slot = dict(zip(program.binding.live, buffers, strict=True))
-            for slot, value in held:
-                value.buffer = by_slot[slot]
-        self.inflight.keep_up()
+        return program.launch(trace.buffers, trace.numbers, checks, alone)
 
     def _pieces(
         self, plan: CutPlan, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]
@@ -220,7 +220,7 @@ class Cutter:
         pieces = plan.steps.get((live, dead))
         if pieces is None:
             records = trace.state.records()
-            pieces = plan.steps[live, dead] = pieces_of(plan, records, frozenset(live), frozenset(dead))
+            pieces = plan.steps[live, dead] = pieces_of(plan, records, live, dead)
         hit, found = True, list[tuple[Piece, Compiled | Job | JobAtSizes | None]]()
         for piece in pieces:
             state, key = piece.part.state, (piece.live, piece.dead)
@@ -245,7 +245,6 @@ class Cutter:
     ) -> None:
         """Run a trace with collectives. Each of these waits for the other processes to be at the same one."""
         turns = iter(self.agreement.post([piece.call for piece, _ in pieces if piece.call is not None]))
-        values = dict(held)
         buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
         for piece, program in pieces:
             part = piece.part
@@ -253,28 +252,42 @@ class Cutter:
                 inputs = [buffers[slot] for slot in part.inputs]
                 numbers = [trace.numbers[i] for i in part.numbers]
                 own = Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun, trace.mode)
-                made = [
-                    (slot, values.get(part.origins[slot]) or Value(layout, -1, -1, None, None))
-                    for slot, layout in zip(piece.live, piece.layouts, strict=True)
-                ]
-                if isinstance(program, Job | JobAtSizes):
-                    self._run_meanwhile(program, self.traces.ended(part.state), own, made, piece.dead)
-                elif piece.call is not None:
-                    self._take_part(program, next(turns), own, made)
-                else:
-                    self._run(program, own, made)
-                buffers.update((part.origins[slot], value.buffer) for slot, value in made)
+                turn = None if piece.call is None else next(turns)
+                buffers.update(zip(piece.made, self._run_piece(piece, program, own, held, turn), strict=True))
             for slot in piece.done_with:
-                buffers.pop(slot, None)
+                del buffers[slot]
 
-    def _take_part(self, program: Compiled, turn: Turn, trace: Trace, made: list[tuple[int, Value]]) -> None:
-        """Run a collective together with the other processes."""
-        turn.wait()
-        buffers, status = program.launch_watched(trace.buffers, trace.numbers)
-        for (_, value), buffer in zip(made, buffers, strict=True):
-            value.buffer = buffer
-        turn.launched(status)
+    def _run_piece(
+        self,
+        piece: Piece,
+        program: Compiled | Job | JobAtSizes,
+        trace: Trace,
+        held: list[tuple[int, Value]],
+        turn: Turn | None,
+    ) -> list[Any]:
+        """Run one piece, as a `trace` of its own: the buffers of its results. It has a `turn` if it is a collective.
+        `held` are the live values of the whole trace."""
+        if isinstance(program, Job | JobAtSizes):
+            values = [Value(layout, -1, -1, None, None) for layout in piece.layouts]
+            for place, i in piece.given:
+                values[i] = held[place][1]
+            made = list(zip(piece.live, values, strict=True))
+            self._run_meanwhile(program, self.traces.ended(piece.part.state), trace, made, piece.dead)
+            return [value.buffer for value in values]
+        status = None
+        if turn is None:
+            buffers = self._launch(program, trace)
+            if len(piece.live) != len(buffers):
+                buffers = _of_slots(program, buffers, piece.live)
+        else:
+            turn.wait()
+            buffers, status = program.launch_watched(trace.buffers, trace.numbers)
+        for place, i in piece.given:
+            held[place][1].buffer = buffers[i]
+        if turn is not None:
+            turn.launched(status)
         self.inflight.keep_up()
+        return buffers
 
     def _run_meanwhile(
         self, job: Job | JobAtSizes, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
@@ -299,3 +312,9 @@ class Cutter:
         ran = program.program if isinstance(program, OnCopies) else program
         ran = ran if isinstance(ran, Compiled) else None
         return of_cut(error, trace, held, self.compiler.slot_names(trace.epoch), self.memory(), ran)
+
+
+def _of_slots(program: Compiled | OnCopies, buffers: Sequence[Any], slots: Sequence[int]) -> list[Any]:
+    """The buffers of these slots, from those of a program that computes more."""
+    by_slot = dict(zip(program.binding.live, buffers, strict=True))
+    return [by_slot[slot] for slot in slots]

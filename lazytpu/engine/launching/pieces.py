@@ -64,20 +64,23 @@ class Alone(Agreement):
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a trace that runs as one program. `live` are its slots that are needed later, of these `layouts`, and
-    `dead` its inputs that nothing needs after it; `done_with` are slots of the whole trace, made by a piece: what the
-    trace takes is held until its end. `call` is set if it is a collective, which runs whether its result is needed or
-    not. `idle` says that there is nothing to run."""
+    `dead` its inputs that nothing needs after it. In the whole trace, `made` are the slots of `live`, and `done_with`
+    results of pieces that nothing needs after this one: what the trace takes is held until its end. `given` has pairs
+    of indices: of a live slot of the trace, and where that is in `live`. `call` is set if it is a collective, which
+    runs whether its result is needed or not. `idle` says that there is nothing to run."""
 
     part: Extracted
     live: tuple[int, ...]
     layouts: tuple[Layout, ...]
     dead: tuple[int, ...]
+    made: tuple[int, ...]
     done_with: tuple[int, ...]
+    given: tuple[tuple[int, int], ...]
     call: Call | None
     idle: bool
 
 
-def pieces_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], dead: frozenset[int]) -> list[Piece]:
+def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dead: Sequence[int]) -> list[Piece]:
     """The pieces of a trace when the slots `live` are its results and its inputs `dead` may be overwritten."""
     known = Slots(records)
     chosen: list[list[int]] = [[]]
@@ -89,22 +92,28 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: frozenset[int], de
     indices = [part for part in chosen if part]
     parts = [extract(records, part, known) for part in indices]
     last = {slot: i for i, part in enumerate(parts) for slot in part.origins}
-    kept = live | {slot for i, slot in enumerate(plan.inputs) if i not in dead}
+    kept = {*live, *(slot for i, slot in enumerate(plan.inputs) if i not in dead)}
+    places = {slot: i for i, slot in enumerate(live)}
     pieces: list[Piece] = []
+    results: set[int] = set()
     for i, (part, within) in enumerate(zip(parts, indices, strict=True)):
         ending = {slot for slot in part.origins if last[slot] == i and slot not in kept}
         inside = set(within)
-        made = [new for new, old in enumerate(part.origins) if known.makers.get(old) in inside]
+        computed = [new for new, old in enumerate(part.origins) if known.makers.get(old) in inside]
         first = records[within[0]]
         call = _call(first, known) if first.collective else None
-        needed = tuple([new for new in made if call is not None or part.origins[new] not in ending])
+        needed = tuple([new for new in computed if call is not None or part.origins[new] not in ending])
+        made = tuple([part.origins[new] for new in needed])
+        results.update(made)
         pieces.append(
             Piece(
                 part,
                 needed,
                 tuple([known.layouts[part.origins[new]] for new in needed]),
                 tuple([k for k, slot in enumerate(part.inputs) if slot in ending]),
-                tuple([slot for slot in ending if slot in known.makers]),
+                made,
+                tuple(ending & results),
+                tuple([(places[slot], i) for i, slot in enumerate(made) if slot in places]),
                 call,
                 not needed and not any(records[k].checks for k in within),
             )

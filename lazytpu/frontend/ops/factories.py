@@ -31,7 +31,7 @@ def _types(op: OpOverload) -> list[str]:
 
 def factory_kernel(op: OpOverload, make: OpOverload) -> Callable[..., torch.Tensor]:
     """The kernel of the out= overload `op`, which computes what `make` returns."""
-    store = out_kernel(op, lambda result: result)
+    store = out_kernel(op, lambda result: result, torch.Tensor.copy_)
     keeps_shape = str(op).startswith(_KEEP_SHAPE)
 
     def kernel(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch._ops import OpOverload
 from torch.autograd.graph import increment_version
 
@@ -67,16 +68,18 @@ def callable_of(op: OpOverload) -> Callable[..., Any]:
 def _writing(op: OpOverload) -> Callable[..., Any]:
     functional = activation.engine().functional(op)
     if functional is not None:
-        return out_kernel(op, _terminating(functional))
+        return out_kernel(op, _without_dispatch(functional), kernel(torch.ops.aten.copy_.default).call)
     make = factory(op)
     return kernel(op).call if make is None else factory_kernel(op, make)
 
 
-def _terminating(functional: OpOverload) -> Callable[..., Any]:
-    """`functional`, recorded where torch's composite kernel may call the out= overload (huber_loss_backward does)."""
+def _without_dispatch(functional: OpOverload) -> Callable[..., Any]:
+    """What records `functional`, where torch would come to the same 3 us later, and where its composite kernel may call
+    the out= overload (huber_loss_backward does). Others may have a kernel by hand, which torch calls."""
     name = functional.name()
+    structured = has_kernel(name, "CompositeExplicitAutogradNonFunctional") and torch.Tag.pointwise in functional.tags
     composite = has_kernel(name, "CompositeExplicitAutograd") and not has_kernel(name, "PrivateUse1")
-    return callable_of(functional) if composite else functional
+    return callable_of(functional) if structured or composite else functional
 
 
 def _defaults(op: OpOverload) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
-from lazytpu.frontend.recording.tensors import extent
+from lazytpu.frontend.recording.tensors import extent, value_of
 
 aten = torch.ops.aten
 
@@ -24,27 +24,46 @@ def out_names(op: OpOverload) -> list[str]:
     return [a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write]
 
 
-def out_kernel(op: OpOverload, functional: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of the out= overload `op`, which computes what `functional` returns."""
+def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of the out= overload `op`, which computes what `functional` returns. `copy` records a copy to its
+    first argument."""
     names = out_names(op)
     takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
+    row_major = op._schema.name in _ROW_MAJOR
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(name) for name in names]
         for target in targets:
             if isinstance(target, torch.Tensor):
                 _check(op, target, (*args, *kwargs.values()))
-        pairs = _pairs(targets, functional(*args, **kwargs))
+        results = functional(*args, **kwargs)
+        if len(names) == 1 and _fits(targets[0], results):
+            copy(targets[0], results)
+            return targets[0]
+        pairs = _pairs(targets, results)
         if any(target.dtype is not result.dtype for target, result in pairs):
             _ask(op, args, kwargs, dict(zip(names, targets, strict=True)))
             if takes_dtype and kwargs.get("dtype") is None:  # sums compute in the dtype of the out tensor
                 pairs = _pairs(targets, functional(*args, **kwargs, dtype=targets[0].dtype))
-        row_major = op._schema.name in _ROW_MAJOR
         for target, result in pairs:
             _store(target, result.contiguous() if row_major else result)
         return tuple(targets) if len(targets) > 1 else targets[0]
 
     return kernel
+
+
+def _fits(target: Any, result: Any) -> bool:
+    """Whether the result only has to be copied to a part of a tensor: DistributedDataParallel writes each gradient to
+    its place in a bucket."""
+    return (
+        isinstance(result, torch.Tensor)
+        and isinstance(target, torch.Tensor)
+        and result.dtype is target.dtype
+        and result.shape == target.shape
+        and target.is_contiguous()
+        and target.shape != value_of(target).layout.shape
+        and not (target.is_conj() or target.is_neg() or result.is_conj() or result.is_neg() or target.numel() == 0)
+    )
 
 
 def _pairs(targets: Any, results: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -86,7 +105,7 @@ def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> 
     for value in arguments:
         for source in value if isinstance(value, list | tuple) else [value]:
             if isinstance(source, torch.Tensor):
-                if source.device != target.device and source.dim() > 0:
+                if source.dim() > 0 and source.device != target.device:
                     raise RuntimeError(
                         "Expected all tensors to be on the same device, but found at least two devices, "
                         f"{source.device} and {target.device}! (out= of {op})"

@@ -1,0 +1,64 @@
+"""`out=` overloads that write to a part of a tensor, as DistributedDataParallel does for each gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+
+
+def results(device: str, write: Any) -> Any:
+    """What `write(x, bucket)` leaves in the bucket, and its warnings and errors."""
+    x = torch.arange(1.0, 7.0, device=device).reshape(2, 3)
+    bucket = torch.zeros(20, device=device)
+    try:
+        write(x, bucket)
+    except RuntimeError as error:
+        return str(error).partition("(out=")[0]
+    return bucket.cpu()
+
+
+WRITES = {
+    "part": lambda x, b: torch.mul(x, 0.5, out=b[4:10].view(2, 3)),
+    "number tensor": lambda x, b: torch.mul(x, torch.tensor(0.5, dtype=torch.float64), out=b[4:10].view(2, 3)),
+    "whole": lambda x, b: torch.mul(b.new_ones(20), 3, out=b),
+    "two": lambda x, b: [torch.mul(x, k, out=b[6 * k : 6 * k + 6].view(2, 3)) for k in (0, 1)],
+    "strided": lambda x, b: torch.mul(x[0], 2, out=b[::2][:3]),
+    "other dtype": lambda x, b: torch.mul(x.int(), 2, out=b[4:10].view(2, 3)),
+    "operand": lambda x, b: torch.add(b[:6], 1, out=b[:6]),
+    "overlap": lambda x, b: torch.add(b[:6], 1, out=b[3:9]),
+    "sum": lambda x, b: torch.sum(x, 0, out=b[2:5]),
+    "empty": lambda x, b: torch.mul(x[:0], 2, out=b[:0].view(0, 3)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("mode", ["fused", "strict"])
+def test_a_part_of_a_tensor_is_written_as_on_the_cpu(name: str, mode: str) -> None:
+    with lazytpu.options(mode=mode):
+        made, expected = (results(device, WRITES[name]) for device in ("tpu", "cpu"))
+    assert type(made) is type(expected)
+    assert made == expected if isinstance(made, str) else torch.equal(made, expected)
+
+
+def test_a_conjugated_part_is_written() -> None:
+    made: list[torch.Tensor] = []
+    for device in ("tpu", "cpu"):
+        bucket = torch.zeros(8, dtype=torch.complex64, device=device)
+        torch.mul(torch.tensor([1 + 2j, 3j], device=device), 2, out=bucket[2:4].conj())
+        made.append(bucket.cpu())
+    assert torch.equal(*made)
+
+
+def test_a_copy_within_a_storage_is_donated() -> None:
+    """What a copy overwrites is held by nothing when it runs (R4)."""
+    with lazytpu.options(mode="strict"):
+        x = torch.arange(4096.0, device="tpu")
+        lazytpu.sync()
+        x[:2048].copy_(x[2048:])
+        assert x[0].item() == 2048
+        x[1:3].copy_(x[3:5])
+    assert x[:4].tolist() == [2048.0, 2051.0, 2052.0, 2051.0]
