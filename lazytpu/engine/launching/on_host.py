@@ -30,7 +30,7 @@ import torch
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.compiling.choice import TINY
 from lazytpu.engine.launching.families import Families
-from lazytpu.engine.launching.host_records import computable, compute, exact, small
+from lazytpu.engine.launching.host_records import computable, compute, exact, last_uses, light, small
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.options import options
 from lazytpu.runtime import client
@@ -53,6 +53,10 @@ SECONDS = TINY
 "What a short trace may take on the host in all its runs, of CPU time and of waiting: about what its program costs."
 ELEMENTS_VARYING = 262_144
 "Of one value of a trace that varies: a layer of 512 x 512."
+ELEMENTS_MOVED = 16_777_216
+MOVED = 4_194_304
+"""Of one value of a trace that varies and only moves elements, as one that writes the masks of a batch of requests:
+there and back takes some milliseconds. One with more than `MOVED` elements runs on the host less often."""
 RUNS = 100
 FEW = 16_384
 """How often the same trace of those that vary may run on the host, if no value has more than `FEW` elements; others run
@@ -137,13 +141,14 @@ class OnHost:
         if not self.families.vary(records):
             return REFUSED
         layouts = Slots(records).layouts
-        possible = all(small(layout, ELEMENTS_VARYING) for layout in layouts.values())
+        most, few = (ELEMENTS_MOVED, MOVED) if all(map(light, records)) else (ELEMENTS_VARYING, FEW)
+        possible = all(small(layout, most) for layout in layouts.values())
         if not possible or not all(computable(record, layouts) for record in records):
             return REFUSED
         largest = max(prod(layout.shape) for layout in layouts.values())
         # The host is as precise as it gets.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        return HostWay(records, layouts, settings, RUNS * FEW // max(FEW, largest))
+        return HostWay(records, layouts, settings, RUNS * few // max(few, largest))
 
     def _compute(self, way: HostWay, plan: CutPlan, trace: Trace, live: Sequence[int]) -> list[Buffer] | None:
         """The buffers of the slots `live`; None when an input failed."""
@@ -157,8 +162,8 @@ class OnHost:
             for slot, buffer in zip(plan.inputs, buffers, strict=True)
         }
         made_by: dict[int, Record] = {}
-        for record in way.records:
-            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers))
+        for record, over in zip(way.records, last_uses(way.records, live), strict=True):
+            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers, over))
         return [_upload(flat[slot], layouts[slot], made_by[slot]) for slot in live]
 
 
