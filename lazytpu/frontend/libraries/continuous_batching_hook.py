@@ -21,6 +21,9 @@ from lazytpu.frontend.libraries.transformers_hook import CHECKED
 
 PACKAGE = "transformers.generation.continuous_batching"
 
+OF_HOST = 0.25
+"The share of the host's memory: others use it, and programs may copy a mask, which takes most of a small model's."
+
 Memory = tuple[torch.device, int, int, int]
 "The device and its total, reserved and allocated bytes."
 
@@ -58,13 +61,14 @@ def _memory(of_others: Callable[[], Memory]) -> Callable[[], Memory]:
 
 
 def _share(resolve: Callable[..., None]) -> Callable[..., None]:
-    """Where the device's memory is that of the host, the cache gets the share of it that it gets on a CPU."""
+    """Where the device's memory is that of the host, the cache gets less of it."""
 
     @wraps(resolve)
     def resolve_max_memory_percent(cb_config: Any, has_logit_processors: bool, device: Any = None) -> None:
-        if device is not None and device.type == "tpu" and activation.device().platform() == "cpu":
-            device = torch.device("cpu")
+        chosen = cb_config.max_memory_percent is not None
         resolve(cb_config=cb_config, has_logit_processors=has_logit_processors, device=device)
+        if device is not None and device.type == "tpu" and not chosen and activation.device().platform() == "cpu":
+            cb_config.max_memory_percent = OF_HOST
 
     return resolve_max_memory_percent
 
