@@ -8,7 +8,6 @@ from lazytpu.engine.compiling.target import target
 from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
-MANY = 3
 
 
 def active() -> bool:
@@ -16,13 +15,12 @@ def active() -> bool:
     return options.buckets != "off"
 
 
-def bound(size: int, symbols: int = 1) -> int:
+def bound(size: int) -> int:
     """The bound of the bucket that a size is in, at least as large: `size` itself where there is none, as for all sizes
     when buckets are off.
 
     "auto" has four bounds to each power of two, which is at most a quarter of waste; on a TPU also the multiples of 128
-    where these are closer. Where `MANY` symbols or more vary at once, as in the steps of a server, four bounds of each
-    would be 64 programs: then it has the powers of two.
+    where these are closer.
     """
     buckets = options.buckets
     if buckets == "off" or size < 2:  # nothing, and what broadcasts, are kinds of their own
@@ -30,8 +28,6 @@ def bound(size: int, symbols: int = 1) -> int:
     if not isinstance(buckets, str):
         above = bisect_left(buckets, size)
         return buckets[above] if above < len(buckets) else size
-    if symbols >= MANY:
-        return 1 << (size - 1).bit_length()
     step = max(1, 1 << max(0, (size - 1).bit_length() - 3))
     by_quarters = _up(size, step)
     return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +18,6 @@ import numpy as np
 
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
-from lazytpu.engine.sizes.room import in_room
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
 from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
@@ -55,7 +53,8 @@ class Bucket:
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""
-        return self.template.records_at(self.forms, sizes)
+        integers = iter(self.forms.varying.at(sizes))
+        return [put_together(record, integers) for record in self.template.records]
 
     def samples(self) -> list[dict[str, int]]:
         """Sizes at which the program is looked at for its forms: the bounds, and so many below that these are found for
@@ -101,13 +100,11 @@ class Sized:
 @dataclass(eq=False)
 class Forms:
     """What varies between traces of a template, or between some of them, and their buckets. `notes` are what
-    `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings. `rooms` are the ranges that
-    the tensors of the traces have room for, by those of the bounds."""
+    `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
 
     varying: Varying
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    rooms: dict[Any, dict[str, Range]] = field(default_factory=dict[Any, dict[str, Range]])
 
 
 @dataclass(eq=False)
@@ -129,11 +126,6 @@ class Template:
         if not any((sample == integers).all() for sample in self.samples):
             known = self._learned(integers, known)
         return None if known is None else self._sized(*known, state)
-
-    def records_at(self, forms: Forms, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes."""
-        integers = iter(forms.varying.at(sizes))
-        return [put_together(record, integers) for record in self.records]
 
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
         for forms in self.forms:
@@ -167,18 +159,12 @@ class Template:
         for name, size in sizes.items():
             own = _sizes_of(forms.varying, self.kinds, name)
             shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
-            low, high = _range(size, max(shifts), min(shifts), len(sizes))
+            low, high = _range(size, max(shifts), min(shifts))
             while low <= size and any(form.at({name: low}) < LEAST for form in own):
                 low += 1
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
-        key = tuple(symbols.items())
-        if key not in forms.rooms:
-            forms.rooms[key] = in_room(partial(self.records_at, forms), sizes, symbols)
-        symbols = forms.rooms[key]
-        if any(size > symbols[name][1] for name, size in sizes.items()):
-            return None
         key = tuple(symbols.items())
         found = forms.buckets.get(key)
         if found is None:
@@ -195,11 +181,11 @@ def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
     return [form for form, at in varying.varying.items() if form.symbols == {name} and (kinds[at] != OTHER).any()]
 
 
-def _range(size: int, most: int, least: int, symbols: int) -> Range:
-    """The sizes of a bucket: those for which the greatest of them has the same bound. So many symbols vary."""
-    bound = buckets.bound(size + most, symbols)
+def _range(size: int, most: int, least: int) -> Range:
+    """The sizes of a bucket: those for which the greatest of them has the same bound."""
+    bound = buckets.bound(size + most)
     sizes = range(LEAST, size)
-    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most, symbols))
+    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most))
     return max(low, LEAST - least), bound - most
 
 

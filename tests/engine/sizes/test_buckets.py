@@ -29,15 +29,6 @@ def test_on_a_tpu_a_multiple_of_the_lanes_where_that_is_closer():
         assert [bound(n) for n in (130, 600, 1025, 2100)] == [160, 640, 1152, 2176]
 
 
-def test_powers_of_two_where_many_sizes_vary():
-    for where in ("cpu", "v6e"):
-        with lazytpu.options(buckets="auto", target=where):
-            assert [bound(n, 3) for n in (0, 1, 2, 3, 5, 65, 600, 1024)] == [0, 1, 2, 4, 8, 128, 1024, 1024]
-            assert [bound(n, 2) for n in (5, 65, 600)] == [bound(n) for n in (5, 65, 600)]
-    with lazytpu.options(buckets=(256, 64)):
-        assert bound(65, 3) == 256
-
-
 def test_those_of_the_user():
     with lazytpu.options(buckets=(256, 64)):
         assert [bound(n) for n in (0, 1, 2, 64, 65, 256, 257)] == [0, 1, 64, 64, 256, 256, 257]
