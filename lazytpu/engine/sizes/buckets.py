@@ -8,6 +8,9 @@ from lazytpu.engine.compiling.target import target
 from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
+SPREADS = (4, 2, 1)
+"""How far apart the bounds of "auto" are: powers of four, powers of two, and those with quarters between them. All of
+one are among those of the next, so an array of one is an array of the next."""
 
 
 def active() -> bool:
@@ -15,12 +18,17 @@ def active() -> bool:
     return options.buckets != "off"
 
 
-def bound(size: int) -> int:
+def spreads() -> tuple[int, ...]:
+    """How far apart bounds may be, the farthest first. Those of the user are as they are."""
+    return SPREADS if options.buckets == "auto" else SPREADS[-1:]
+
+
+def bound(size: int, spread: int = 1) -> int:
     """The bound of the bucket that a size is in, at least as large: `size` itself where there is none, as for all sizes
     when buckets are off.
 
     "auto" has four bounds to each power of two, which is at most a quarter of waste; on a TPU also the multiples of 128
-    where these are closer.
+    where these are closer. With another of `SPREADS` it has fewer, for programs that these sizes cost little.
     """
     buckets = options.buckets
     if buckets == "off" or size < 2:  # nothing, and what broadcasts, are kinds of their own
@@ -28,6 +36,9 @@ def bound(size: int) -> int:
     if not isinstance(buckets, str):
         above = bisect_left(buckets, size)
         return buckets[above] if above < len(buckets) else size
+    if spread > 1:
+        bits, each = (size - 1).bit_length(), spread.bit_length() - 1
+        return 1 << _up(bits, each)
     step = max(1, 1 << max(0, (size - 1).bit_length() - 3))
     by_quarters = _up(size, step)
     return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters

@@ -19,8 +19,8 @@ import numpy as np
 
 from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.edges import Key, Reading, Writer, expression, read_key
-from lazytpu.engine.sizes.fitting import LEAST, Varying
-from lazytpu.engine.sizes.skeletons import Integers, put_together
+from lazytpu.engine.sizes.fitting import Varying
+from lazytpu.engine.sizes.skeletons import LEAST, Integers, put_together
 from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ports import Inference
 from lazytpu.trace.trie import Operand, Record, State

@@ -13,13 +13,11 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from lazytpu.engine.sizes.skeletons import COUNT, OTHER, SIZE
+from lazytpu.engine.sizes.skeletons import COUNT, LEAST, OTHER, SIZE
 from lazytpu.ir.forms import Form, form, symbol
 
 NAMES = ("n", "m", "k")
 "The symbols of a trace, in the order in which they are found; more make no program of many sizes."
-LEAST = 2
-"The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else."
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,20 @@ def fit(samples: Sequence[np.ndarray], kinds: np.ndarray) -> Varying | None:
 
     The symbols are what was counted, and the first sizes of the trace that are no forms of those before them, or the
     smallest, or the largest ones, whichever are fewer and have the shorter forms: of a batch that comes flat, as n*m
-    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2."""
+    rows, it is n and m that vary, and of the gradient of every second row, n and not (n+1)/2. Sums come before
+    differences, which are no size at all for some sizes of a bucket."""
     table = np.stack(samples)
     differs = (table != table[0]).any(axis=0)
     counts, sizes, others = (np.flatnonzero(differs & (kinds == kind)) for kind in (COUNT, SIZE, OTHER))
     smallest = sizes[np.argsort(table[0][sizes], kind="stable")]
     orders = {order.tobytes(): order for order in (sizes, smallest, smallest[::-1])}.values()
     found = [made for order in orders if (made := _fit(table, ~differs, counts, order, others)) is not None]
-    return min(found, key=lambda made: (len(made.symbols), sum(len(str(size)) for size in made.varying)), default=None)
+    return min(found, key=_complexity, default=None)
+
+
+def _complexity(made: Varying) -> tuple[int, int, int]:
+    differences = sum(len(size.symbols) > 1 and any(factor < 0 for _, factor in size.terms) for size in made.varying)
+    return len(made.symbols), differences, sum(len(str(size)) for size in made.varying)
 
 
 def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Varying | None:

@@ -18,6 +18,9 @@ Skeleton = tuple[Any, ...]
 OTHER, SIZE, COUNT = range(3)
 """Kinds of integers: of which nothing is known, sizes of tensors, and numbers of elements that were counted on the
 device, which are no form of sizes even where they look like one."""
+LEAST = 2
+"""The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else, so they are part of the
+skeleton."""
 COUNTED = {"lazytpu.nonzero.default": "count"}
 "Ops with an argument that was counted on the device."
 
@@ -115,7 +118,7 @@ def strided(size: tuple[int, ...], stride: tuple[int, ...], into: Integers) -> S
     order = dense_order(size, stride)
     if order is None:
         into.add(stride)
-    return len(size), order
+    return tuple([n if n < LEAST else LEAST for n in size]), order
 
 
 def _new_strided(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,8 +18,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
-from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
-from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
+from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.limits import views_fit
+from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
+from lazytpu.engine.sizes.work import costs_little
 from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
@@ -53,8 +56,7 @@ class Bucket:
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""
-        integers = iter(self.forms.varying.at(sizes))
-        return [put_together(record, integers) for record in self.template.records]
+        return self.template.at(self.forms, sizes)
 
     def samples(self) -> list[dict[str, int]]:
         """Sizes at which the program is looked at for its forms: the bounds, and so many below that these are found for
@@ -73,6 +75,11 @@ class Bucket:
         high = {name: top for name, (_, top) in self.symbols.items()}
         rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
         return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+
+    @cached_property
+    def spacious(self) -> bool:
+        """Whether a run at the greatest sizes costs little more than one at the least."""
+        return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
 
     @property
     def text(self) -> str:
@@ -105,6 +112,15 @@ class Forms:
     varying: Varying
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    by_spread: dict[int, list[Bucket]] = field(default_factory=dict[int, list[Bucket]])
+    "The buckets whose bounds lie so far apart; one may be in several lists."
+
+    def among(self, sizes: Mapping[str, int], spread: int) -> Bucket | None:
+        """The bucket of this spread that has these sizes, if one was made."""
+        for bucket in self.by_spread.get(spread, ()):
+            if all(low <= sizes[name] <= high for name, (low, high) in bucket.symbols.items()):
+                return bucket
+        return None
 
 
 @dataclass(eq=False)
@@ -155,16 +171,57 @@ class Template:
         return self.forms[0], sizes
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
+        """The bucket of the fewest bounds whose padding costs little."""
+        for spread in buckets.spreads():
+            bucket = forms.among(sizes, spread)
+            if bucket is None:
+                symbols = self._ranges(forms, sizes, spread)
+                if symbols is None:
+                    continue
+                bucket = self._bucket(forms, symbols, state)
+                forms.by_spread.setdefault(spread, []).append(bucket)
+            if spread == 1 or bucket.spacious:
+                return Sized(bucket, sizes)
+        return None
+
+    def _ranges(self, forms: Forms, sizes: Mapping[str, int], spread: int) -> dict[str, Range] | None:
+        """The sizes of the bucket that these are in; None where one is too small for any."""
         symbols: dict[str, Range] = {}
         for name, size in sizes.items():
             own = _sizes_of(forms.varying, self.kinds, name)
             shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
-            low, high = _range(size, max(shifts), min(shifts))
+            low, high = _range(size, max(shifts), min(shifts), spread)
             while low <= size and any(form.at({name: low}) < LEAST for form in own):
                 low += 1
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
+        return self._within_tables(forms, sizes, symbols)
+
+    def _within_tables(
+        self, forms: Forms, sizes: Mapping[str, int], symbols: Mapping[str, Range]
+    ) -> dict[str, Range] | None:
+        """The ranges without the sizes at which a view leaves its tensor, as where the script writes to a table of the
+        greatest length. None where there are such sizes still."""
+        found: dict[str, Range] = {}
+        for name, (low, high) in symbols.items():
+            size = sizes[name]
+
+            def misfits(other: int, name: str = name) -> bool:
+                return not views_fit(self.at(forms, {**sizes, name: other}))
+
+            above = bisect_left(range(size + 1, high + 1), True, key=misfits)
+            below = bisect_left(range(low, size), True, key=lambda other: not misfits(other))
+            found[name] = low + below, size + above
+        highest = {name: high for name, (_, high) in found.items()}
+        return found if len(found) == 1 or views_fit(self.at(forms, highest)) else None
+
+    def at(self, forms: Forms, sizes: Mapping[str, int]) -> list[Record]:
+        """The records at other sizes."""
+        integers = iter(forms.varying.at(sizes))
+        return [put_together(record, integers) for record in self.records]
+
+    def _bucket(self, forms: Forms, symbols: dict[str, Range], state: State) -> Bucket:
         key = tuple(symbols.items())
         found = forms.buckets.get(key)
         if found is None:
@@ -172,7 +229,7 @@ class Template:
             records = found.at({name: high for name, (_, high) in symbols.items()})
             found.state = State(None, tuple(records), None, state.slots, state.inputs, state.numbers)
             forms.buckets[key] = found
-        return Sized(found, sizes)
+        return found
 
 
 def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
@@ -181,11 +238,11 @@ def _sizes_of(varying: Varying, kinds: np.ndarray, name: str) -> list[Form]:
     return [form for form, at in varying.varying.items() if form.symbols == {name} and (kinds[at] != OTHER).any()]
 
 
-def _range(size: int, most: int, least: int) -> Range:
+def _range(size: int, most: int, least: int, spread: int) -> Range:
     """The sizes of a bucket: those for which the greatest of them has the same bound."""
-    bound = buckets.bound(size + most)
+    bound = buckets.bound(size + most, spread)
     sizes = range(LEAST, size)
-    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most))
+    low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most, spread))
     return max(low, LEAST - least), bound - most
 
 
