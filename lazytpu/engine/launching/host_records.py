@@ -34,7 +34,12 @@ _COMPARISONS = (
 )
 _ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
 _REDUCTIONS = ("all", "any", "mean", "sum")  # of floats only if there is one
-_EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS))
+_OF_WHOLE_NUMBERS = (  # positions and masks between the steps of a script that generates text
+    "abs", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "cumsum", "full", "full_like",
+    "isin", "masked_fill", "max", "maximum", "min", "minimum", "neg", "new_full", "new_ones", "new_zeros",
+    "ones", "ones_like", "zeros", "zeros_like",
+)  # fmt: skip
+_EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
 _LIGHT = _EXACT | {"fill", "full_like", "index_copy", "index_select", "masked_fill", "tril", "triu"}
 _DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
 _REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
@@ -178,7 +183,7 @@ def _exact(record: Record, layouts: dict[int, Layout], limit: int) -> bool:
     elements = [prod(layouts[x.slot].shape if x.view is None else x.view[0]) for x in read]
     if any(count > limit for count in elements):  # of a view that repeats its elements
         return False
-    if name in _REDUCTIONS:
-        involved = [*(layouts[x.slot] for x in read), *_made(record, layouts)]
-        return not any(map(_floating, involved)) or all(count == 1 for count in elements)
-    return True
+    involved = [*(layouts[x.slot] for x in read), *_made(record, layouts)]
+    if not any(map(_floating, involved)):
+        return True
+    return name not in _OF_WHOLE_NUMBERS and (name not in _REDUCTIONS or all(count == 1 for count in elements))

@@ -43,7 +43,7 @@ from lazytpu.trace.value import Layout, Value
 
 BESIDE = 32
 "Records of a trace of this process from which on it does more than try out ops."
-RECORDS = 16
+RECORDS = 24
 "Of a short trace."
 HOST = "the host"
 "What `Origin.program` is of results."

@@ -8,9 +8,9 @@ from lazytpu.engine.compiling.target import target
 from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
-SPREADS = (4, 2, 1)
-"""How far apart the bounds of "auto" are: powers of four, powers of two, and those with quarters between them. All of
-one are among those of the next, so an array of one is an array of the next."""
+SPREADS = (8, 2, 1)
+"""How far apart the bounds of "auto" are: 4, and powers of eight from 64 on; powers of two; those with quarters between
+them. All of one are among those of the next, so an array of one is an array of the next."""
 
 
 def active() -> bool:
@@ -37,8 +37,8 @@ def bound(size: int, spread: int = 1) -> int:
         above = bisect_left(buckets, size)
         return buckets[above] if above < len(buckets) else size
     if spread > 1:
-        bits, each = (size - 1).bit_length(), spread.bit_length() - 1
-        return 1 << _up(bits, each)
+        doubled = (size - 1).bit_length()
+        return 1 << (doubled if spread == 2 or doubled < 2 else 2 if doubled == 2 else max(6, _up(doubled, 3)))
     step = max(1, 1 << max(0, (size - 1).bit_length() - 3))
     by_quarters = _up(size, step)
     return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters

@@ -8,10 +8,11 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -112,12 +113,12 @@ class Forms:
     varying: Varying
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
-    by_spread: dict[int, list[Bucket]] = field(default_factory=dict[int, list[Bucket]])
-    "The buckets whose bounds lie so far apart; one may be in several lists."
+    by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
+    "The buckets whose bounds lie so far apart, for each symbol; one may be in several lists."
 
-    def among(self, sizes: Mapping[str, int], spread: int) -> Bucket | None:
-        """The bucket of this spread that has these sizes, if one was made."""
-        for bucket in self.by_spread.get(spread, ()):
+    def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
+        """The bucket of these spreads that has these sizes, if one was made."""
+        for bucket in self.by_spreads.get(spreads, ()):
             if all(low <= sizes[name] <= high for name, (low, high) in bucket.symbols.items()):
                 return bucket
         return None
@@ -172,22 +173,22 @@ class Template:
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
         """The bucket of the fewest bounds whose padding costs little."""
-        for spread in buckets.spreads():
-            bucket = forms.among(sizes, spread)
+        for spreads in sorted(product(buckets.spreads(), repeat=len(sizes)), key=prod, reverse=True):
+            bucket = forms.among(sizes, spreads)
             if bucket is None:
-                symbols = self._ranges(forms, sizes, spread)
+                symbols = self._ranges(forms, sizes, spreads)
                 if symbols is None:
                     continue
                 bucket = self._bucket(forms, symbols, state)
-                forms.by_spread.setdefault(spread, []).append(bucket)
-            if spread == 1 or bucket.spacious:
+                forms.by_spreads.setdefault(spreads, []).append(bucket)
+            if max(spreads) == 1 or bucket.spacious:
                 return Sized(bucket, sizes)
         return None
 
-    def _ranges(self, forms: Forms, sizes: Mapping[str, int], spread: int) -> dict[str, Range] | None:
+    def _ranges(self, forms: Forms, sizes: Mapping[str, int], spreads: Sequence[int]) -> dict[str, Range] | None:
         """The sizes of the bucket that these are in; None where one is too small for any."""
         symbols: dict[str, Range] = {}
-        for name, size in sizes.items():
+        for (name, size), spread in zip(sizes.items(), spreads, strict=True):
             own = _sizes_of(forms.varying, self.kinds, name)
             shifts = [0, *(shift for form in own if (shift := (form - symbol(name)).number) is not None)]
             low, high = _range(size, max(shifts), min(shifts), spread)
