@@ -41,6 +41,7 @@ from lazytpu.passes.patterns import (
     moves,
     positions,
     reductions,
+    rows,
     shape,
 )
 from lazytpu.passes.patterns.rewriting import Table
@@ -57,6 +58,7 @@ FAMILIES = (
     contractions,
     indexing,
     positions,
+    rows,
 )
 
 

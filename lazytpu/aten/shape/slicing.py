@@ -7,12 +7,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from lazytpu.aten.dims import front
+from lazytpu.aten.dtypes import name
 from lazytpu.aten.registry import rule
-from lazytpu.aten.views.access import Base, View, write
+from lazytpu.aten.views.access import Base, View, read, write
 from lazytpu.aten.views.steps import INDEX
 from lazytpu.ir.types import dtype_of, shape_of
 
 if TYPE_CHECKING:
+    import torch
     from xdsl.ir import SSAValue
 
     from lazytpu.aten.scalars import Scalar
@@ -162,3 +164,11 @@ def box(b: Builder, self: SSAValue, dims: Sequence[int], starts: Sequence[Scalar
     for dim, start, size in zip(dims, starts, sizes, strict=True):
         begins[dim], shape[dim] = b.scalar(start, INDEX), size
     return b.dynamic_slice(self, begins, shape)
+
+
+@rule("lazytpu.retype.default")
+def retype(b: Builder, self: SSAValue, dtype: torch.dtype) -> SSAValue:
+    """Bytes as numbers."""
+    (size,), to = shape_of(self), name(dtype)
+    bytes_ = Base(dtype_of(self), (size,), (1,))
+    return read(b, self, bytes_, View((size // dtype.itemsize,), (1,), 0, to))

@@ -94,9 +94,9 @@ def read(b: Builder, memory: SSAValue, base: Base, view: View) -> SSAValue:
     if part := _part(base, view):
         return b.unary(part.name, read(b, memory, base, part.of))
     if base.dtype == view.dtype:
-        return view_steps.read(b, _plan(base.memory_shape, view, 1, writing=False), memory)
+        return view_steps.read(b, _plan(b, base.memory_shape, view, 1, writing=False), memory)
     in_base, in_view = units(base.dtype, view.dtype)
-    steps = _plan(base.memory_shape + in_base.tail, view, in_view.ratio, writing=False)
+    steps = _plan(b, base.memory_shape + in_base.tail, view, in_view.ratio, writing=False)
     return in_view.join(b, view_steps.read(b, steps, in_base.split(b, memory)))
 
 
@@ -115,18 +115,18 @@ def write(b: Builder, memory: SSAValue, base: Base, view: View, value: SSAValue)
         pair = (value, b.unary("imag", numbers)) if part.name == "real" else (b.unary("real", numbers), value)
         return write(b, memory, base, part.of, b.binary("complex", *pair))
     if base.dtype == view.dtype:
-        return view_steps.write(b, _plan(base.memory_shape, view, 1, writing=True), memory, value)
+        return view_steps.write(b, _plan(b, base.memory_shape, view, 1, writing=True), memory, value)
     in_base, in_view = units(base.dtype, view.dtype)
-    steps = _plan(base.memory_shape + in_base.tail, view, in_view.ratio, writing=True)
+    steps = _plan(b, base.memory_shape + in_base.tail, view, in_view.ratio, writing=True)
     return in_base.join(b, view_steps.write(b, steps, in_base.split(b, memory), in_view.split(b, value)))
 
 
-def _plan(memory: Shape, view: View, ratio: int, *, writing: bool) -> Plan:
+def _plan(b: Builder, memory: Shape, view: View, ratio: int, *, writing: bool) -> Plan:
     """The plan of a view whose elements are `ratio` elements of `memory` each."""
     if ratio == 1:
-        return plan(memory, view.size, view.stride, view.offset, writing)
+        return plan(memory, view.size, view.stride, view.offset, writing, b.identities)
     stride = (*(t * ratio for t in view.stride), 1)
-    return plan(memory, (*view.size, ratio), stride, view.offset * ratio, writing)
+    return plan(memory, (*view.size, ratio), stride, view.offset * ratio, writing, b.identities)
 
 
 @dataclass(frozen=True)

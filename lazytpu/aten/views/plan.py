@@ -18,10 +18,13 @@ from lazytpu.aten.views.walks import Walk, unroll
 
 
 @lru_cache(maxsize=4096)
-def plan(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool = False) -> Plan:
+def plan(
+    memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool = False, identities: bool = False
+) -> Plan:
     """The steps from a row-major array of shape `memory` to a view of it, which has no dim of size 0.
 
-    A plan for `writing` orders overlapping elements so that the last, in row-major order of the view, wins.
+    A plan for `writing` orders overlapping elements so that the last, in row-major order of the view, wins. With
+    `identities`, see `PlanBuilder`.
     Raises ValueError if the view reaches past the memory.
     """
     last = offset + sum((n - 1) * t for n, t in zip(size, stride, strict=True))
@@ -32,7 +35,7 @@ def plan(memory: Shape, size: Shape, stride: Shape, offset: int, writing: bool =
         )
     walks, owners = _walks(memory, size, stride)
     groups = _without_overflow(memory, walks, offset)
-    builder = PlanBuilder(memory)
+    builder = PlanBuilder(memory, identities)
     axes = _independent(builder, groups, walks, offset, writing)
     _arrange(builder, axes, owners, size, stride)
     return builder.plan()

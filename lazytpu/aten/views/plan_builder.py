@@ -1,4 +1,8 @@
-"""Builds a plan: steps are appended, adjacent ones of a kind are merged, and no-ops are dropped."""
+"""Builds a plan: steps are appended, adjacent ones of a kind are merged, and no-ops are dropped.
+
+With `identities`, slices and reshapes that change nothing are kept, so that the plans of all sizes of a view have the
+same steps, also where it is the whole of its storage.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from lazytpu.aten.views.steps import Broadcast, Pad, Plan, Reshape, Shape, Slice
 class PlanBuilder:
     """The steps so far and the shape they result in."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, identities: bool = False) -> None:
         self.shape = shape
+        self.identities = identities
         self._steps: list[Step] = []
 
     def plan(self) -> Plan:
@@ -17,7 +22,7 @@ class PlanBuilder:
 
     def slice(self, axis: int, start: int, count: int, stride: int = 1) -> None:
         """Keep `count` elements of `axis` from `start` on, `stride` apart."""
-        if count == self.shape[axis]:
+        if count == self.shape[axis] and not self.identities:
             return
         shape, rank = self.shape, len(self.shape)
         starts, counts, strides = [0] * rank, list(shape), [1] * rank
@@ -41,7 +46,7 @@ class PlanBuilder:
         if self._steps and isinstance(last := self._steps[-1], Reshape):
             self._steps.pop()
             before = last.shape
-        if before != shape:
+        if before != shape or self.identities:
             self._steps.append(Reshape(before, shape))
         self.shape = shape
 

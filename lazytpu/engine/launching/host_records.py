@@ -1,11 +1,12 @@
 """Records computed on the host, by torch's own kernels for the CPU: which can be, and how.
 
-Values are 1-D CPU tensors of the elements in memory order, by slot. They do not change: an op that writes gets a copy.
+Values are 1-D CPU tensors of the elements in memory order, by slot. They do not change while somebody needs them: an op
+that writes gets a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ _OF_WHOLE_NUMBERS = (  # positions and masks between the steps of a script that 
     "ones", "ones_like", "zeros", "zeros_like",
 )  # fmt: skip
 _EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
+_LIGHT = _EXACT | {"fill", "full_like", "index_copy", "index_select", "masked_fill", "tril", "triu"}
 _DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
 _REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
 
@@ -60,23 +62,49 @@ def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     return _name(record) not in ("_to_copy", "copy") or not floating or all(map(_floating, _made(record, layouts)))
 
 
+def light(record: Record) -> bool:
+    """Whether a record does little to each element that it touches: it moves, fills or compares."""
+    return _name(record) in _LIGHT
+
+
 def exact(records: Sequence[Record], layouts: dict[int, Layout], limit: int) -> bool:
     """Whether all records are `computable`, have the same bits on the host, and read at most `limit` elements of a
     value."""
     return all(_exact(record, layouts, limit) for record in records) and not _contracted(records, layouts)
 
 
+def last_uses(records: Sequence[Record], kept: Iterable[int]) -> list[set[int]]:
+    """For each record the slots that nothing needs after it, unless they are `kept`."""
+    last = {
+        operand.slot: i
+        for i, record in enumerate(records)
+        for value in record.arguments.values()
+        for operand in operands(value)
+    }
+    over: list[set[int]] = [set() for _ in records]
+    for slot in last.keys() - set(kept):
+        over[last[slot]].add(slot)
+    return over
+
+
 def compute(
-    record: Record, flat: dict[int, torch.Tensor], layouts: dict[int, Layout], numbers: Sequence[Any]
+    record: Record,
+    flat: dict[int, torch.Tensor],
+    layouts: dict[int, Layout],
+    numbers: Sequence[Any],
+    over: Collection[int] = (),
 ) -> list[int]:
-    """Compute what a record makes, and add it to `flat`: its slots. Raises whatever torch does."""
+    """Compute what a record makes, and add it to `flat`: its slots. What it writes of the slots that are `over` with it
+    is written in place. Raises whatever torch does."""
     for slot, layout, empty in record.admitted:
         if empty:
             flat[slot] = torch.zeros(prod(layout.shape), dtype=layout.dtype, device="cpu")
     latest: dict[int, int] = {}  # an op may write two views of one storage
+    read = {x.slot for name, value in record.arguments.items() if name not in record.written for x in operands(value)}
     for name, slots in record.written.items():
         for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
-            flat[slot] = flat[latest.get(operand.slot, operand.slot)].clone()
+            old = flat[latest.get(operand.slot, operand.slot)]
+            flat[slot] = old if operand.slot in over and operand.slot not in read else old.clone()
             latest[operand.slot] = slot
 
     def argument(value: Any, written: bool) -> Any:

@@ -32,7 +32,7 @@ import torch
 from lazytpu.aten.host_arrays import copied, to_numpy
 from lazytpu.engine.compiling.progress import say
 from lazytpu.engine.launching.families import Families
-from lazytpu.engine.launching.host_records import computable, compute, exact, small
+from lazytpu.engine.launching.host_records import computable, compute, exact, last_uses, light, small
 from lazytpu.engine.launching.inflight import Inflight
 from lazytpu.engine.recompiles.host_runs import HostLog, HostRuns, program_made
 from lazytpu.engine.sizes.templates import Bucket, Sized
@@ -55,6 +55,10 @@ ELEMENTS = 1024
 "Of one value of a short trace."
 ELEMENTS_VARYING = 262_144
 "Of one value of a trace that varies: a layer of 512 x 512."
+ELEMENTS_MOVED = 16_777_216
+MOVED = 4_194_304
+"""Of one value of a trace that varies and only moves elements, as one that writes the masks of a batch of requests,
+where the device's memory is the host's. One with more than `MOVED` elements runs on the host less often."""
 RUNS = 100
 FEW = 16_384
 """How often the same trace may run on the host, if no value has more than `FEW` elements; others run less often. XLA
@@ -176,13 +180,15 @@ class OnHost:
         if not self.families.vary(records):
             return REFUSED
         layouts = Slots(records).layouts
-        possible = all(small(layout, ELEMENTS_VARYING) for layout in layouts.values())
+        near = client.platform() == "cpu" and all(map(light, records))
+        most, few = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)
+        possible = all(small(layout, most) for layout in layouts.values())
         if not possible or not all(computable(record, layouts) for record in records):
             return REFUSED
         largest = max(prod(layout.shape) for layout in layouts.values())
         # The host is as precise as it gets.
         settings = frozenset((name, value) for name, value in _settings(records) if name != PRECISION)
-        runs = Runs(RUNS * FEW // max(FEW, largest))
+        runs = Runs(RUNS * few // max(few, largest))
         sized = self.sized(trace)
         if sized is None or sized.bucket.refused:
             return HostWay(records, layouts, settings, runs, varies=True)
@@ -203,8 +209,8 @@ class OnHost:
             for slot, buffer in zip(plan.inputs, buffers, strict=True)
         }
         made_by: dict[int, Record] = {}
-        for record in way.records:
-            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers))
+        for record, over in zip(way.records, last_uses(way.records, live), strict=True):
+            made_by.update((slot, record) for slot in compute(record, flat, layouts, trace.numbers, over))
         return [_upload(flat[slot], layouts[slot], made_by[slot]) for slot in live]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from lazytpu.frontend.device import accelerator, forks, generators, hook_errors, pinned, streams
 from lazytpu.frontend.libraries import (
     accelerate_hook,
+    continuous_batching_hook,
     data_parallel,
     flop_counter_hook,
     lightning_hook,
@@ -28,6 +29,7 @@ def install() -> None:
     devices = (accelerator, data_parallel, forks, generators, hook_errors, pinned, streams)
     tensors = (checkpointing, dlpack, module_move, momentum, names, step_ends, storage_patches)
     # Each acts when its library is imported.
-    libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, transformers_hook)
+    generation = (continuous_batching_hook, transformers_hook)
+    libraries = (accelerate_hook, flop_counter_hook, lightning_hook, safetensors_hook, *generation)
     for part in (*devices, *tensors, *libraries):
         part.install()

@@ -36,6 +36,7 @@ from lazytpu.frontend.recording.required_cuts import (
     note_idle,
     note_start,
 )
+from lazytpu.frontend.recording.retyping import Retyped, check_bytes
 from lazytpu.frontend.recording.step_starts import belongs_to_step, called_again, is_differentiated, keeps_graph
 from lazytpu.frontend.recording.writes import check_writes
 from lazytpu.frontend.torch_private import backward_id
@@ -87,6 +88,8 @@ def failed(k: RecordingKernel, r: Recorder, error: BaseException, args: tuple[An
         return elsewhere(k.op, dict(zip(k.schema_names, args, strict=True)))
     elif isinstance(error, VaryingOffset):
         args = tuple(error.arguments(r, args))
+    elif isinstance(error, Retyped):
+        error.change()
     elif isinstance(error, OneByOne):
         return record_each(partial(RecordingKernel.again, k), k.arguments, args)
     else:
@@ -122,6 +125,7 @@ def miss(k: RecordingKernel, r: Recorder, key: tuple[Any, ...], args: tuple[Any,
         call, again = called_again(r, parent)
         if again:
             note_start(parent, key, AGAIN)
+    check_bytes(k.arguments, args)
     check_offsets(parent, k.arguments, key, args)
     if fused and parent.in_step and call is None and backward_id() == -1 and not keeps_graph(r, parent):
         if general is None or k.scalars is None or k.scalars.other_value(parent, key, general) is None:

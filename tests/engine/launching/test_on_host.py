@@ -221,3 +221,32 @@ def test_another_default_dtype_has_results_of_its_own() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     same_bits(got, expected)
+
+
+def masked(host: torch.Tensor, lengths: list[int], begin: int) -> None:
+    """Blocks on the diagonal of a mask, as for requests of these lengths."""
+    host[:, : sum(lengths)].fill_(-1)
+    for length in lengths:
+        block = host[begin : begin + length, begin : begin + length]
+        block.fill_(-9)
+        block.triu_(1)
+        begin += length
+
+
+def test_large_masks_that_vary_are_written_on_the_host() -> None:
+    """Four have programs; then none more is compiled, however the lengths differ."""
+    device, host = torch.zeros(600, 600).to("tpu"), torch.zeros(600, 600)
+    kinds = [[3, 5], [4, 4, 2], [7, 1], [2, 9, 4], [6, 3, 8], [1, 1, 1, 1], [11], [5, 2]]
+    ran = list[tuple[int, int]]()
+    for kind in kinds:
+        masked(host, kind, 0)
+
+        def run(kind: list[int] = kind) -> torch.Tensor:
+            masked(device, kind, 0)
+            return device
+
+        got, on, compiled = counted(run)
+        ran.append((on, compiled))
+        same_bits(got, host)
+    assert ran[:4] == [(0, 1)] * 4
+    assert ran[4:] == [(1, 0)] * 4

@@ -11,6 +11,8 @@ from xdsl.ir import SSAValue
 
 from lazytpu.ir import indexing, shape
 from lazytpu.ir.base import TensorOp
+from lazytpu.ir.builder import Builder
+from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, form
 from lazytpu.ir.types import bitwidth, dtype_of, ints, shape_of
 from lazytpu.passes.padding.dims import Dim, Refused
@@ -158,16 +160,42 @@ def _starts(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Se
     lasts = [dim.total - part.total for dim, part in zip(dims, window, strict=True)]
     if all(last.number is not None and not dim.padded for last, dim in zip(lasts, dims, strict=True)):
         return list(starts)
-    return [clamped(w, start, last) for start, last in zip(starts, lasts, strict=True)]
+    found: list[SSAValue] = []
+    for start, last in zip(starts, lasts, strict=True):
+        known = _number(start)
+        fits = known is not None and 0 <= known <= last.range(w.shared.symbols)[0]
+        found.append(start if fits else clamped(w, start, last))
+    return found
 
 
-def _room(w: Walk, dims: Sequence[Dim], window: Sequence[Dim]) -> list[int]:
-    """The elements to add behind each dimension, so that a window at its last start is not moved at the bound."""
-    ends = [
-        (dim.total - part.total).range(w.shared.symbols)[1] + part.size - dim.size
-        for dim, part in zip(dims, window, strict=True)
-    ]
-    return [max(0, end) for end in ends]
+def _number(start: SSAValue) -> int | None:
+    """A start that is part of the program."""
+    return int(number_of(start.owner.value).real) if isinstance(start.owner, ConstantOp) else None
+
+
+def _room(w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim]) -> list[int]:
+    """By how many elements a window at its last start may end behind the bound, in each dimension: there the op would
+    move it."""
+    room: list[int] = []
+    for start, dim, part in zip(starts, dims, window, strict=True):
+        known = _number(start)
+        most = (dim.total - part.total).range(w.shared.symbols)[1] if known is None else known
+        room.append(max(0, most + part.size - dim.size))
+    return room
+
+
+def _inside(
+    w: Walk, starts: Sequence[SSAValue], dims: Sequence[Dim], window: Sequence[Dim], room: Sequence[int]
+) -> tuple[list[SSAValue], list[SSAValue]]:
+    """Starts at which the whole window lies within the bound, and by how much they are before the real ones. A value
+    that is large, such as a cache, need not be padded then, and is updated in place."""
+    b = w.builder
+    inside, before = list(starts), [b.constant(0, "i32")] * len(starts)
+    for i, (start, dim, part) in enumerate(zip(starts, dims, window, strict=True)):
+        if room[i]:
+            inside[i] = b.min(start, b.constant(dim.size - part.size, dtype_of(start)))
+            before[i] = b.convert(b.sub(start, inside[i]), "i32")
+    return inside, before
 
 
 def _window(w: Walk, dims: Sequence[Dim], sizes: Sequence[int], trues: Sequence[Form]) -> list[Dim]:
@@ -187,11 +215,14 @@ def dynamic_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     assert isinstance(op, indexing.DynamicSliceOp)
     sizes, operand = ints(op.sizes), w.of(op.operand)
     window = _window(w, operand.dims, sizes, w.forms(op, "sizes", sizes))
-    room = _room(w, operand.dims, window)
-    b, rank = w.builder, len(sizes)
-    value = b.pad(op.operand, w.zero(op.operand), [0] * rank, room)
     starts = _starts(w, op.operands[1:], operand.dims, window)
-    w.replace(op, b.dynamic_slice(value, starts, sizes), Padded(tuple(window)))
+    room = _room(w, starts, operand.dims, window)
+    b = w.builder
+    inside, before = _inside(w, starts, operand.dims, window, room)
+    value = b.dynamic_slice(op.operand, inside, sizes)
+    if any(room):
+        value = b.dynamic_slice(b.pad(value, w.zero(value), [0] * len(sizes), room), before, sizes)
+    w.replace(op, value, Padded(tuple(window)))
     return None
 
 
@@ -202,26 +233,36 @@ def dynamic_update_slice(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
     # An operand of equal elements takes over how an update of its size is padded.
     pairs = zip(w.dims(op.operand), update, strict=True)
     dims = [part if dim.free and (part.size, part.total) == (dim.size, dim.total) else dim for dim, part in pairs]
-    rank = len(dims)
     window: list[Dim] = []
-    inside: list[int] = []
+    masked: list[int] = []
     for i, (dim, part) in enumerate(zip(dims, update, strict=True)):
         whole = part.size == dim.size and part.total == dim.total and (part.factors == dim.factors or part.free)
         if not whole and not (dim.prefix and part.prefix):
             raise Refused(f"a part of the merged dimension {dim} is written")
         if not whole and part.padded:
-            inside.append(i)
+            masked.append(i)
         window.append(dim if whole else part)
-    starts, room = _starts(w, op.operands[2:], dims, window), _room(w, dims, window)
-    value = b.pad(op.operand, w.zero(op.operand), [0] * rank, room)
-    mask, written = w.mask(update, inside), op.update
-    if mask is not None:
-        written = b.select(mask, written, b.dynamic_slice(value, starts, shape_of(written)))
+    starts = _starts(w, op.operands[2:], dims, window)
+    room = _room(w, starts, dims, window)
+    inside, before = _inside(w, starts, dims, window, room)
+    mask, written = w.mask(update, masked), op.update
+    if mask is not None:  # where there is room, the update is padded, and thus masked
+        sizes = shape_of(written)
+        written, mask = (_behind(b, value, room, before) for value in (written, mask))
+        written = b.select(mask, written, b.dynamic_slice(op.operand, inside, sizes))
         w.shared.masks += 1
-    value = b.dynamic_update_slice(value, written, starts)
     dims = tuple(dim.settled for dim in dims)
-    w.replace(op, b.slice(value, [0] * rank, shape_of(op.operand)), Padded(dims))
+    w.replace(op, b.dynamic_update_slice(op.operand, written, inside), Padded(dims))
     return None
+
+
+def _behind(b: Builder, value: SSAValue, room: Sequence[int], by: Sequence[SSAValue]) -> SSAValue:
+    """A value moved to the back, `by` at most as much as there is `room`, with zeros in front."""
+    if not any(room):
+        return value
+    longer = b.pad(value, b.constant(0, dtype_of(value)), room, [0] * len(room))
+    starts = [b.sub(b.constant(n, "i32"), shift) if n else shift for n, shift in zip(room, by, strict=True)]
+    return b.dynamic_slice(longer, starts, shape_of(value))
 
 
 RULES: dict[type[TensorOp], Rule] = {

@@ -1,0 +1,66 @@
+"""Memory of bytes that is written as numbers: from then on its storage holds these.
+
+A cache of keys and values may be one tensor of bytes, with views of it in the dtype of the model, as transformers makes
+it for continuous batching. A storage holds an array of the dtype that it was made with. So each program would take all
+of the cache apart into bytes and put it together again, and on a TPU four bytes beside each other take a row of 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.recording.codegen import KernelArgument
+from lazytpu.frontend.recording.tensors import layout, value_of, wrap
+from lazytpu.trace.value import EMPTY, Value, resident
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("retype(Tensor self, ScalarType dtype) -> Tensor")
+
+
+@override("lazytpu.retype.default")
+def _retype(self: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return self.new_empty((self.numel() // dtype.itemsize,), dtype=dtype)
+
+
+class Retyped(Exception):
+    """An op writes memory of bytes as numbers: its storage gets a value of these, and it is recorded again. Users never
+    see this."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]):
+        super().__init__(tensors)
+        self.tensors = tensors
+
+    def change(self) -> None:
+        """Give each storage its value as numbers."""
+        for tensor in self.tensors:
+            storage: Any = tensor.untyped_storage()
+            if _is_bytes(storage._value, tensor.dtype):
+                storage._value = _numbers(storage._value, tensor.dtype)
+
+
+def check_bytes(arguments: Sequence[KernelArgument], args: Sequence[Any]) -> None:
+    """Raise Retyped when the op that comes next writes bytes as numbers."""
+    written = [
+        tensor
+        for a, tensor in zip(arguments, args, strict=True)
+        if a.kind == "tensor" and a.written and isinstance(tensor, torch.Tensor) and tensor.device.type == "tpu"
+    ]
+    if any(_is_bytes(value_of(tensor), tensor.dtype) for tensor in written):
+        raise Retyped(written)
+
+
+def _is_bytes(value: Value, dtype: torch.dtype) -> bool:
+    """Whether a value is of bytes that are as many numbers of a dtype."""
+    base = value.layout
+    whole = len(base.shape) == 1 and base.shape[0] > 0 and base.shape[0] % dtype.itemsize == 0
+    return base.dtype is torch.uint8 and whole and dtype.itemsize > 1 and not dtype.is_complex
+
+
+def _numbers(value: Value, dtype: torch.dtype) -> Value:
+    if value.buffer is EMPTY:
+        return resident(layout(dtype, (value.layout.shape[0] // dtype.itemsize,), (1,)), EMPTY)
+    return value_of(torch.ops.lazytpu.retype.default(wrap(value), dtype))

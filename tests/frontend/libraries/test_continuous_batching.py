@@ -1,0 +1,71 @@
+"""Continuous batching of transformers: the tokens of the CPU, from few programs, with a cache that fits the device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
+
+import lazytpu
+from lazytpu.frontend.device import memory_stats
+from lazytpu.frontend.libraries.continuous_batching_hook import OF_HOST
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def bucketed() -> Iterator[None]:
+    with lazytpu.options(buckets="auto"):
+        yield
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=32, num_key_value_heads=1, max_position_embeddings=128, **sizes)
+    return LlamaForCausalLM(config).eval()
+
+
+def served(device: str, implementation: str = "sdpa", **settings: Any) -> list[list[int]]:
+    """The tokens of requests of many lengths."""
+    prompts = random.Random(0)
+    requests = [[prompts.randrange(32) for _ in range(prompts.randint(2, 30))] for _ in range(9)]
+    language = model()
+    language.set_attn_implementation(implementation)
+    answers = language.to(device).generate_batch(
+        requests,
+        generation_config=GenerationConfig(max_new_tokens=6, do_sample=False, eos_token_id=5),
+        continuous_batching_config=ContinuousBatchingConfig(
+            **{"page_size": 8, "num_blocks": 24, "max_batch_tokens": 24, "max_requests_per_batch": 4, **settings}
+        ),
+    )
+    assert [answer.error for answer in answers.values()] == [None] * len(requests)
+    return [answer.generated_tokens for answer in answers.values()]
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "paged|eager"])
+def test_tokens_are_those_of_the_cpu(implementation: str) -> None:
+    before = lazytpu.metrics()["compiles"]
+    got = served("tpu", implementation)
+    assert got == served("cpu", implementation)
+    assert lazytpu.metrics()["compiles"] - before <= 4 + 4 * 6  # 4 + 4 * log2(tokens)
+
+
+def test_the_cache_takes_what_the_device_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a size for it; of the host's memory, a part."""
+    free, total = 20_000_000, 80_000_000
+    monkeypatch.setattr(memory_stats, "mem_get_info", lambda device=None: (free, total))
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    assert served("tpu", num_blocks=None) == served("cpu")
+    assert torch.tpu.max_memory_allocated() - before < 3 * OF_HOST * free
+
+
+def test_models_on_the_cpu_ask_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_stats, "mem_get_info", lambda device=None: pytest.fail("the device was asked"))
+    assert len(served("cpu")) == 9

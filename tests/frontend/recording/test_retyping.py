@@ -1,0 +1,76 @@
+"""Memory of bytes that is written as numbers holds numbers from then on, and nobody sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.frontend.recording.tensors import value_of
+
+
+def cache(device: str, make: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bytes, and rows of numbers that are in a part of them."""
+    raw = make(4 * 24, dtype=torch.uint8, device=device)
+    raw.fill_(7)
+    return raw, raw.view(torch.float32)[3:18].view(5, 3)
+
+
+def rows_written(device: str, make: Callable[..., torch.Tensor] = torch.zeros) -> list[torch.Tensor]:
+    raw, rows = cache(device, make)
+    for step in range(3):
+        rows.index_copy_(0, torch.tensor([4, step], device=device), torch.full((2, 3), 1.5 + step, device=device))
+        lazytpu.mark_step()
+    raw[1:3] = 9  # a write of bytes, which are numbers by now
+    rows[1] += 0.25
+    return [raw.cpu(), rows.cpu(), raw[10:20].clone().cpu(), raw.view(torch.int16).cpu()]
+
+
+@pytest.mark.parametrize("make", [torch.zeros, torch.empty])
+def test_values_are_those_of_the_cpu(make: Callable[..., torch.Tensor]) -> None:
+    for got, expected in zip(rows_written("tpu", make), rows_written("cpu", make), strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_a_storage_is_changed_once() -> None:
+    raw, rows = cache("tpu", torch.zeros)
+    assert value_of(raw).layout.dtype is torch.uint8
+    rows += 1
+    assert value_of(raw) is value_of(rows)
+    assert value_of(raw).layout.dtype is torch.float32
+    assert (raw.dtype, raw.shape, raw.untyped_storage().nbytes()) == (torch.uint8, (96,), 96)
+    raw[:4] = 0
+    assert value_of(raw).layout.dtype is torch.float32
+    assert rows.cpu().eq(rows.cpu()[0, 0]).all()
+
+
+def test_memory_that_nothing_has_written_takes_no_program() -> None:
+    raw = torch.empty(16, dtype=torch.uint8, device="tpu")
+    before = lazytpu.metrics()["records"]
+    raw.view(torch.float32).fill_(2.5)
+    lazytpu.sync()
+    assert lazytpu.metrics()["records"] - before == 1
+    assert raw.view(torch.float32).tolist() == [2.5] * 4
+
+
+@pytest.mark.parametrize("mode", ["strict", "debug", "lazy"])
+def test_in_other_modes(mode: str) -> None:
+    with lazytpu.mode(mode):
+        got = rows_written("tpu")
+    for one, other in zip(got, rows_written("cpu"), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_step_that_writes_rows_moves_no_more_of_a_large_cache(count: int) -> None:
+    raw = torch.zeros(4 << 20, dtype=torch.uint8, device="tpu")
+    rows = raw.view(torch.float32)[64:].view(-1, 64)
+    index, more = torch.arange(count, device="tpu"), torch.ones(count, 64, device="tpu")
+    for _ in range(3):
+        rows.index_copy_(0, index, more)
+        torch.tpu.reset_peak_memory_stats()
+        lazytpu.sync()
+    assert torch.tpu.max_memory_allocated() < 1.5 * (4 << 20)
+    assert rows[:count].sum().item() == 64 * count
