@@ -66,3 +66,9 @@ def test_what_awaits_its_end_comes_to_it(tmp_path: Path) -> None:
     done = zygote.run(["-W", "ignore", "-c", "import gc; gc.unfreeze()\n" + SCRIPT + more])
     assert (done.returncode, done.stdout) == (0, "6.0\nfrozen False\n"), done.stderr
     assert path.read_text() == "all of it"
+
+
+def test_a_stream_that_does_not_answer_ends_as_ever() -> None:
+    detached = "import io; kept.stream = io.TextIOWrapper(io.BytesIO()); kept.stream.detach()\n"
+    done = zygote.run(["-c", "import gc; gc.unfreeze()\n" + SCRIPT + detached])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "6.0\nfrozen False\n", "")

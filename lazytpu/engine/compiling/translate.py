@@ -26,6 +26,7 @@ from lazytpu.passes.pipeline import PassRecord, for_target, run_pipeline
 from lazytpu.passes.target import Target
 from lazytpu.runtime import client
 from lazytpu.runtime.mlir import ir
+from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Record
 
 
@@ -78,8 +79,10 @@ def translate(
     for all of its sizes; OneSize says why not. Raises ImportFailure, PassError or LoweringError.
     """
 
+    donated = _donated(records, dead)
+
     def import_(identities: bool = False) -> Imported:
-        return import_trace(records, live, dead, names, bounds_checks=bounds_check, identities=identities)
+        return import_trace(records, live, donated, names, bounds_checks=bounds_check, identities=identities)
 
     imported, padding, notes = (import_(), None, ()) if bucket is None else pad(import_, bucket, live, bounds_check)
     packs = len(imported.packer.packs)
@@ -124,6 +127,17 @@ def translate(
         parts=in_parts,
         notes=notes,
     )
+
+
+def _donated(records: Sequence[Record], dead: Sequence[int]) -> Sequence[int]:
+    """The inputs `dead` without the states that recurrent layers begin with: in a first step these are zeros, which are
+    kept (frontend/ops/first_hidden.py), and the others run its program."""
+    layers = [record for record in records if str(record.op).startswith("lazytpu.recurrent")]
+    if not layers:
+        return dead
+    inputs = Slots(records).inputs
+    states = {x.slot for layer in layers for name in ("hx", "cx") for x in operands(layer.arguments.get(name))}
+    return [i for i in dead if i not in {inputs[slot] for slot in states if slot in inputs}]
 
 
 def pipeline(target: Target, memory_limit: int = 0, platform: str = "cpu") -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.ops.first_hidden import first_hidden
 from lazytpu.frontend.ops.packing import first_of, places_of, rows_of
 from lazytpu.frontend.recording.kernels import kernel
 from lazytpu.frontend.torch_private import below_autograd, by_torch, is_transformed
@@ -60,7 +61,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         steps = input.transpose(0, 1) if batch_first and input.dim() == 3 else input
         if not _fits(mode, steps, [], states, params, *rest):
             return _unroll(function.input, input, hx, params, *rest, batch_first)
-        output, *final = _run(mode, steps, [], None, states, params, *rest)
+        output, *final = _run(mode, steps, [], None, first_hidden(states), params, *rest)
         return output.transpose(0, 1) if batch_first else output, *final
 
     def of_data(
@@ -79,7 +80,7 @@ def _layers(mode: str) -> dict[str, Callable[..., Any]]:
         sizes = batch_sizes.tolist() if batch_sizes.dim() == 1 and batch_sizes.device.type == "cpu" else []
         if not sizes or not _fits(mode, data, sizes, states, params, *rest):
             return _unroll(function.data, data, batch_sizes, hx, params, *rest)
-        return _run(mode, data, sizes, places_of(batch_sizes, sizes), states, params, *rest)
+        return _run(mode, data, sizes, places_of(batch_sizes, sizes), first_hidden(states), params, *rest)
 
     return {f"{function.__name__}.input": of_input, f"{function.__name__}.data": of_data}
 
