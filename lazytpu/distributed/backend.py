@@ -40,8 +40,11 @@ def _gloo(asked: Any) -> Any:
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    # After a restart torchrun's store still has the addresses of processes that are gone.
-    store = PrefixStore(f"host/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", asked.store)
+    # After a restart torchrun's store still has the addresses of processes that are gone, and after
+    # destroy_process_group() it may have those of the groups before.
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    times = asked.store.add(f"host/{restart}/made/{asked.group_rank}", 1)
+    store = PrefixStore(f"host/{restart}/{times}", asked.store)
     group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
