@@ -50,6 +50,7 @@ class Control:
         self._changed = threading.Condition()
         self._agreed: dict[str, int] = {}
         self._broken: dict[str, str] = {}
+        self._groups: set[str] = set()
         self._sought: dict[str, bool] = {}
         self._lost: str | None = None
         self._listener = listener
@@ -103,8 +104,11 @@ class Control:
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
-        """Say which collectives of a group this rank launches next: the (signature, source line) of each."""
-        self._send({"post": {"group": group, "members": list(members), "calls": list(calls)}})
+        """Say which collectives of a group this rank launches next: the (signature, source line) of each. The helper
+        is told once who the members are."""
+        told = None if group in self._groups else list(members)
+        self._send({"post": {"group": group, "members": told, "calls": list(calls)}})
+        self._groups.add(group)
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
         """Say that a collective that was launched did not end within so many seconds."""
@@ -120,11 +124,12 @@ class Control:
     def seek(self, name: str, seconds: float) -> bool:
         """Whether a rank with another cache folder has a program, and is about to give it to the others; after so many
         seconds it has not."""
-        with suppress(CollectiveError), self._changed:
+        with suppress(CollectiveError):
+            self._sought.pop(name, None)  # an answer to an earlier question that came too late
             self._send({"seek": name})
-            self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
-            return self._sought.pop(name, False)
-        return False
+            with self._changed:
+                self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
+        return self._sought.pop(name, False)
 
     def wait(self, group: str, number: int, seconds: float) -> None:
         """Wait until all members have posted the same collective of that number.

@@ -101,8 +101,8 @@ class Server:
         if writer is not None and not writer.is_closing():
             writer.write(json.dumps(message).encode() + b"\n")
 
-    def post(self, rank: int, group: str, members: list[int], calls: list[tuple[str, str]]) -> None:
-        """A rank is about to launch its next collectives of a group."""
+    def post(self, rank: int, group: str, members: list[int] | None, calls: list[tuple[str, str]]) -> None:
+        """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
         found = self._group(group, members)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
@@ -142,9 +142,10 @@ class Server:
             )
             self._break(group, found, text)
 
-    def _group(self, name: str, members: list[int]) -> Group:
+    def _group(self, name: str, members: list[int] | None) -> Group:
         found = self.groups.get(name)
         if found is None:
+            assert members is not None
             found = self.groups[name] = Group(members, calls={each: deque() for each in members})
             self._without_the_left(name, found)
         return found

@@ -44,7 +44,7 @@ def test_equal_calls_are_agreed_as_they_come():
         assert not server.sent
         server.post(1, "g", [0, 1], [SUM])
         assert server.sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
-        server.post(1, "g", [0, 1], [OTHER])
+        server.post(1, "g", None, [OTHER])
 
     assert told(act).sent[2:] == [(rank, {"agreed": "g", "count": 2}) for rank in (0, 1)]
 

@@ -88,9 +88,21 @@ assert (total(), kept.tolist()) == ([2.0] * 4, [0.0, 2.0, 4.0, 6.0])
 print(train())
 """
 
+REPLACED = """
+if rank < 2:
+    start(sys.argv[1], rank, 2)
+    assert total() == [2.0] * 4
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert "rank 0 was killed" in fails()
+    dist.destroy_process_group()
+start(sys.argv[2], rank % 2, 2)  # rank 2 comes in place of rank 0
+assert total() == [2.0] * 4
+"""
 
-def run(script: str, size: int, *arguments: str) -> list[str]:
-    """What each of so many ranks prints: of a script, which has to end well, unless its process kills itself."""
+
+def run(script: str, size: int, *arguments: str, killed: int | None = None) -> list[str]:
+    """What each of so many ranks prints at last: of a script, which has to end well, but on the one that is killed."""
     processes = [
         zygote.Process(
             ["-c", COMMON + script, *arguments],
@@ -101,16 +113,20 @@ def run(script: str, size: int, *arguments: str) -> list[str]:
     ]
     texts = [process.communicate(120) for process in processes]
     statuses = [process.wait() for process in processes]
-    assert statuses == [-signal.SIGKILL if rank == 2 else 0 for rank in range(size)], texts
+    assert statuses == [-signal.SIGKILL if rank == killed else 0 for rank in range(size)], texts
     return [printed.splitlines()[-1] for printed, _ in texts[:2]]
 
 
 @pytest.mark.parametrize("then", ["same", "smaller"])
 def test_survivors_go_on(then: str):
-    first, second = run(SURVIVORS, 3, str(free_port()), then, str(free_port()))
+    first, second = run(SURVIVORS, 3, str(free_port()), then, str(free_port()), killed=2)
     assert first == second
 
 
 def test_connections_that_were_cut_are_opened_again():
     first, second = run(AGAIN, 2, *(str(free_port()) for _ in range(3)))
     assert first == second
+
+
+def test_a_process_comes_in_place_of_one_that_was_killed():
+    run(REPLACED, 3, str(free_port()), str(free_port()), killed=0)
