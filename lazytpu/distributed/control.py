@@ -33,11 +33,15 @@ class Listener(Protocol):
         """How far this rank is with a collective."""
         ...
 
+    def has(self, name: str) -> bool:
+        """Whether this rank has a program that another one lacks. It then gives it to the others."""
+        ...
+
 
 class Control:
     """The connection to the helper, which tells things to `listener`."""
 
-    def __init__(self, host: str, port: int, rank: int, token: str, listener: Listener):
+    def __init__(self, host: str, port: int, rank: int, token: str, folder: str, listener: Listener):
         self.rank = rank
         self._socket = socket.create_connection((host, port), timeout=30)
         self._socket.settimeout(None)
@@ -46,10 +50,12 @@ class Control:
         self._changed = threading.Condition()
         self._agreed: dict[str, int] = {}
         self._broken: dict[str, str] = {}
+        self._groups: set[str] = set()
+        self._sought: dict[str, bool] = {}
         self._lost: str | None = None
         self._listener = listener
         os.register_at_fork(after_in_child=self._let_go)  # a worker of a DataLoader would keep it after a crash
-        self._send({"hello": rank, "token": token})
+        self._send({"hello": rank, "token": token, "folder": folder})
         threading.Thread(target=self._listen, name="lazytpu control", daemon=True).start()
 
     def _send(self, message: Any) -> None:
@@ -81,9 +87,16 @@ class Control:
             with suppress(CollectiveError):  # nobody is left who asks
                 self._send({"answer": {"group": message["state"], "number": message["number"], "text": text}})
             return
+        if "seek" in message:
+            name, there = message["seek"], self._listener.has(message["seek"])
+            with suppress(CollectiveError):
+                self._send({"has": {"name": name, "by": message["by"], "there": there}})
+            return
         with self._changed:
             if "agreed" in message:
                 self._agreed[message["agreed"]] = message["count"]
+            elif "sought" in message:
+                self._sought[message["sought"]] = message["there"]
             elif "broken" in message:
                 self._broken[message["broken"]] = message["text"]
             self._changed.notify_all()
@@ -91,8 +104,11 @@ class Control:
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
-        """Say which collectives of a group this rank launches next: the (signature, source line) of each."""
-        self._send({"post": {"group": group, "members": list(members), "calls": list(calls)}})
+        """Say which collectives of a group this rank launches next: the (signature, source line) of each. The helper
+        is told once who the members are."""
+        told = None if group in self._groups else list(members)
+        self._send({"post": {"group": group, "members": told, "calls": list(calls)}})
+        self._groups.add(group)
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
         """Say that a collective that was launched did not end within so many seconds."""
@@ -103,6 +119,17 @@ class Control:
         """Say that this rank cannot go on in a group."""
         with suppress(CollectiveError):  # nobody is left who could be told
             self._send({"fail": {"group": group, "members": list(members), "text": text}})
+
+    @interruptible
+    def seek(self, name: str, seconds: float) -> bool:
+        """Whether a rank with another cache folder has a program, and is about to give it to the others; after so many
+        seconds it has not."""
+        with suppress(CollectiveError):
+            self._sought.pop(name, None)  # an answer to an earlier question that came too late
+            self._send({"seek": name})
+            with self._changed:
+                self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
+        return self._sought.pop(name, False)
 
     def wait(self, group: str, number: int, seconds: float) -> None:
         """Wait until all members have posted the same collective of that number.
@@ -135,6 +162,16 @@ class Control:
         """What is known to have broken a group."""
         with self._changed:
             return self._broken.get(group) or self._lost
+
+    def is_connected(self) -> bool:
+        """Whether the helper is still there."""
+        return self._lost is None
+
+    def leave(self) -> None:
+        """End the connection: this process goes on in another job."""
+        with suppress(CollectiveError, OSError):  # it has ended
+            self._send({"bye": self.rank})
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _let_go(self) -> None:
         if self._socket.fileno() >= 0:

@@ -9,7 +9,7 @@ group, the numbers and signatures of its next collectives. When all members have
 equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
 `broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
 When one is `stuck` in a collective that was agreed, all are asked for their `state`, and the group is broken; so it is
-when a rank has to `fail`.
+when a rank has to `fail`. A rank may `seek` a program: one rank with each other cache folder says whether it `has` it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Server:
         self.groups: dict[str, Group] = {}
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.left: dict[int, str] = {}
+        self.folders: dict[int, str] = {}
+        self.sought: dict[tuple[int, str], set[int]] = {}  # who seeks what: the ranks that have not answered
         self.empty = asyncio.Event()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,6 +68,7 @@ class Server:
                 return
             rank = int(hello["hello"])
             self.writers[rank] = writer
+            self.folders[rank] = hello["folder"]
             self.send(rank, {"welcome": self.size})
             while line := await reader.readline():
                 message = json.loads(line)
@@ -81,6 +84,10 @@ class Server:
                     self.answer(rank, **message["answer"])
                 elif "fail" in message:
                     self.fail(**message["fail"])
+                elif "seek" in message:
+                    self.seek(rank, message["seek"])
+                elif "has" in message:
+                    self.has(rank, **message["has"])
         except (ConnectionError, ValueError):
             pass  # as if it had ended: what follows tells the others
         finally:
@@ -94,8 +101,8 @@ class Server:
         if writer is not None and not writer.is_closing():
             writer.write(json.dumps(message).encode() + b"\n")
 
-    def post(self, rank: int, group: str, members: list[int], calls: list[tuple[str, str]]) -> None:
-        """A rank is about to launch its next collectives of a group."""
+    def post(self, rank: int, group: str, members: list[int] | None, calls: list[tuple[str, str]]) -> None:
+        """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
         found = self._group(group, members)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
@@ -135,9 +142,10 @@ class Server:
             )
             self._break(group, found, text)
 
-    def _group(self, name: str, members: list[int]) -> Group:
+    def _group(self, name: str, members: list[int] | None) -> Group:
         found = self.groups.get(name)
         if found is None:
+            assert members is not None
             found = self.groups[name] = Group(members, calls={each: deque() for each in members})
             self._without_the_left(name, found)
         return found
@@ -174,9 +182,31 @@ class Server:
             told = f"{start}; {'; '.join(others[:64])}. Or the timeout of the process group is too short."
             self._break(name, group, told)
 
+    def seek(self, rank: int, name: str) -> None:
+        """A rank lacks a program: ask one rank with each other cache folder for it."""
+        others = {self.folders[each]: each for each in self.writers}
+        others.pop(self.folders[rank], None)
+        self.sought[rank, name] = set(others.values())
+        for each in others.values():
+            self.send(each, {"seek": name, "by": rank})
+        self._answer(rank, name, False)
+
+    def has(self, rank: int, name: str, by: int, there: bool) -> None:
+        """A rank that was asked for a program has it, and gives it to the others, or has not."""
+        if (by, name) in self.sought:
+            self.sought[by, name].discard(rank)
+            self._answer(by, name, there)
+
+    def _answer(self, by: int, name: str, there: bool) -> None:
+        if there or not self.sought[by, name]:
+            del self.sought[by, name]
+            self.send(by, {"sought": name, "there": there})
+
     def gone(self, rank: int, how: str) -> None:
         """The connection of a rank has ended."""
         self.writers.pop(rank, None)
+        for by, name in list(self.sought):
+            self.has(rank, name, by, False)
         self.left[rank] = how
         for name, group in self.groups.items():
             self._without_the_left(name, group)

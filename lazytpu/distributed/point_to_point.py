@@ -1,6 +1,7 @@
-"""What goes through the host, over gloo: messages between two ranks, and exchanges of unequal parts.
+"""What goes through the host, over gloo: messages between two ranks, and barriers.
 
-Ranks call these in orders of their own, and with sizes that others do not know, so no program can be the same on all.
+Ranks call these in orders of their own: a ring of ranks that send first and receive then would wait for ever, if each
+message were a program of two devices, which run their programs in the order of the launches.
 """
 
 from __future__ import annotations

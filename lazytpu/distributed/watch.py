@@ -39,6 +39,7 @@ class Watch:
         self.control: Control | None = None
         self._links: dict[frozenset[int], Links] = {}
         self._cut: dict[frozenset[int], tuple[str, str]] = {}  # the group that was broken, and why
+        self._has_failed = False  # a collective that was launched
         self._broken: dict[str, str] = {}  # of groups: why what runs in them may never end
         self._asked: dict[Entry, float] = {}
         self._dumped: set[str] = set()
@@ -86,6 +87,7 @@ class Watch:
             for entry in list(self.flight.last[group]):
                 is_begun = entry.state == "launched" and entry.status is None
                 if is_begun:
+                    self._has_failed = True
                     self._ended(entry)
                     links = self._links.get(frozenset(entry.members))
                     if links is not None and not links.is_complete:  # it has opened none: the next is the first
@@ -101,9 +103,13 @@ class Watch:
         if text is None or broken == group:
             return text
         return (
-            f"the connections between its ranks are shut down, since group {broken!r} of the same ranks is broken, and "
-            f"cannot be opened again in these processes: {text}"
+            f"the connections between its ranks are shut down, since group {broken!r} of the same ranks is broken. "
+            f"They are opened again by init_process_group() after destroy_process_group(): {text}"
         )
+
+    def has_cut(self) -> bool:
+        """Whether connections between ranks are cut, or may have broken."""
+        return bool(self._cut) or self._has_failed
 
     def broken(self, group: str, text: str) -> None:
         """A group is broken: end what waits in it."""
@@ -186,7 +192,7 @@ class Watch:
             try:
                 client.wait([entry.status])
             except RunError:
-                entry.failed = True
+                entry.failed = self._has_failed = True
                 self.flight.failed.append(entry)
             else:
                 entry.status = None

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import programs
@@ -36,15 +37,18 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
 STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
+LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
 
 class World(Agreement):
-    """This process as rank `rank` of `size`. `seconds` has the timeout of each group."""
+    """This process as rank `rank` of `size`, in the job that knows the `token`. `seconds` has the timeout of each
+    group."""
 
     def __init__(self, rank: int, size: int, host: str, port: int, token: str):
         self.rank = rank
         self.size = size
+        self.token = token
         self.seconds: dict[str, float] = {}
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
@@ -55,7 +59,8 @@ class World(Agreement):
         self._wanted: dict[str, tuple[int, float]] = {}  # by group: the number, and when a busy rank is cut
         self._asked = threading.Event()
         self._closed = threading.Event()
-        self.control = Control(host, port, rank, token, self)
+        self.programs: programs.Shared | None = None
+        self.control = Control(host, port, rank, token, programs.folder(), self)
         self.watch.control = self.control
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
         self._peers.start()
@@ -115,6 +120,8 @@ class World(Agreement):
 
     def broken(self, group: str, text: str, cut: bool) -> None:
         """A group is broken; `cut` says that what runs in it may never end."""
+        if self._closed.is_set():  # this process leaves, and so do the others
+            return
         self.watch.broken(group, text) if cut else self.watch.dump(group, text)
 
     def state(self, group: str, number: int) -> str:
@@ -123,6 +130,10 @@ class World(Agreement):
         if entry is None:
             return "has not called it, or long ago"
         return {"done": "has done it", "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
+
+    def has(self, name: str) -> bool:
+        """Whether this rank has a program that another one lacks; then it is shared."""
+        return self.programs is not None and self.programs.offer(name)
 
     def wanted(self, group: str, number: int) -> None:
         """Others wait for this rank."""
@@ -148,6 +159,10 @@ class World(Agreement):
             if self._wanted:
                 self._asked.set()
 
+    def is_whole(self) -> bool:
+        """Whether nothing has cut the connections to other ranks, or to the helper."""
+        return self.control.is_connected() and not self.watch.has_cut()
+
     def _is_overdue(self) -> bool:
         """Whether others have waited for too long."""
         now = time.monotonic()
@@ -159,7 +174,8 @@ class World(Agreement):
         self._closed.set()
         self._asked.set()
         self._peers.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
-        return self.watch.close(end) and not self._peers.is_alive()
+        offered = self.programs is None or self.programs.close(end)
+        return self.watch.close(end) and offered and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
         """Cut a recorder that is still at `state`, or has been busy for too long."""
@@ -219,44 +235,75 @@ WORLD: World | None = None
 
 def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], Engine]) -> World:
     """The job, which the first process group joins: rank 0 starts the helper, and publishes in torch's store where it
-    is. Waits for all ranks, at most so many seconds; `start` gives the engine. A process that has joined already gets
-    the same job.
+    is. Waits for all ranks, at most so many seconds; `start` gives the engine.
 
-    Raises RuntimeError when another rank or size is asked for, or the ranks do not come together.
+    After all groups were destroyed the next one joins anew. If all ranks are still in one job, with whole connections,
+    that goes on. Otherwise they leave it for a new one, in which their number may be another.
+
+    Raises RuntimeError when another rank or size is asked for while there are groups, or on a TPU, or the ranks do not
+    come together.
     """
-    global WORLD
-    if WORLD is not None:
-        if (WORLD.rank, WORLD.size) != (rank, size):
-            raise RuntimeError(
-                f"this process is rank {WORLD.rank} of {WORLD.size} for good, and cannot become rank {rank} of {size}: "
-                "start a new process"
-            )
+    if WORLD is not None and dist.is_initialized():
         return WORLD
-    takes_chip = multiprocess.takes_chip(size)
+    takes_chip = multiprocess.takes_chip(size) if WORLD is None else not multiprocess.can_join_again()
+    if WORLD is not None and takes_chip:
+        if (WORLD.rank, WORLD.size) == (rank, size):
+            return WORLD
+        raise RuntimeError(
+            f"this process is rank {WORLD.rank} of {WORLD.size} for good, and cannot become rank {rank} of {size}: "
+            "libtpu does not let go of its chip. Start a new process"
+        )
     key = f"lazytpu/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    if rank == 0:
-        host = own_address(os.environ.get("MASTER_ADDR", "localhost"))
-        store.set(key, json.dumps(_start_helper(host, size)))
-    address = json.loads(store.get(key))
+    key = f"{key}/{store.add(f'{key}/joined/{rank}', 1)}"  # a store may see several jobs of the same processes
+    address = _meeting(store, key, rank, size)
+    if WORLD is not None and WORLD.token == address["token"]:
+        return WORLD
     place = multiprocess.Place(address["service"], rank, size, own_address(address["host"]), seconds)
     programs.announce(PrefixStore(f"{key}/programs", store))
     if takes_chip:
         store.set(f"{key}/chip/{rank}", chips.address(place.host))
         multiprocess.take_chip(place, [store.get(f"{key}/chip/{each}").decode() for each in range(size)])
     activation.activate()
-    joined = World(rank, size, address["host"], address["control"], address["token"])
     engine = start()
     for each in recorders():
         each.cut(PEER, call_site())
+    if WORLD is not None:
+        WORLD.close(time.monotonic() + LEAVING)
+    joined = World(rank, size, address["host"], address["control"], address["token"])
     if not takes_chip:
         multiprocess.join(place, engine.forget_programs)
-    programs.install(PrefixStore(f"{key}/programs", store))
+    joined.programs = programs.install(PrefixStore(f"{key}/programs", store), joined.control.seek)
+    _enter(joined, engine)
+    return joined
+
+
+def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
+    """The address of the job that the ranks are in together from now on: the one that they are in, if that is whole on
+    all of them, else that of a new one."""
+    current = WORLD if WORLD is not None and (WORLD.rank, WORLD.size) == (rank, size) and WORLD.is_whole() else None
+    mine = "" if current is None else current.token
+    if rank != 0:
+        store.set(f"{key}/in/{rank}", mine)
+    elif current is not None and all(store.get(f"{key}/in/{each}").decode() == mine for each in range(1, size)):
+        store.set(key, json.dumps({"token": mine}))
+    else:
+        store.set(key, json.dumps(_start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
+    return json.loads(store.get(key))
+
+
+def _enter(joined: World, engine: Engine) -> None:
+    """Be in this job, and no more in the one before."""
+    global WORLD
+    before, WORLD = WORLD, joined
     engine.cutter.agreement = joined
+    if before is None:
+        atexit.register(_leave, os.getpid(), engine)
+    else:
+        engine.closing.remove(before.close)
+        EXPLANATIONS.remove(before.watch.explain)
+        before.control.leave()  # now that all are here: the others would take it for a fault
     engine.closing.insert(0, joined.close)  # first: the thread that serves others may launch something
     EXPLANATIONS.append(joined.watch.explain)
-    WORLD = joined
-    atexit.register(_leave, os.getpid(), engine)
-    return joined
 
 
 def _leave(process: int, engine: Engine) -> None:

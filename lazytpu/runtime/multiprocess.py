@@ -14,6 +14,7 @@ from lazytpu.runtime import chips, client, repadding
 from lazytpu.runtime.buffer import Buffer, ConstantBuffer
 from lazytpu.runtime.cache.fingerprint import environment, environment_digest
 from lazytpu.runtime.custom_layout import CustomLayoutBuffer
+from lazytpu.runtime.errors import RunError
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.runtime.processor import without_half_arithmetic
 from lazytpu.runtime.relay import Relay
@@ -48,6 +49,11 @@ def takes_chip(size: int) -> bool:
             "torch.distributed.init_process_group() before the first tensor on the device, and before jax uses it"
         )
     return True
+
+
+def can_join_again() -> bool:
+    """Whether a process that is one of several can leave the others for new ones: libtpu does not let go of a chip."""
+    return client.platform() == "cpu"
 
 
 def take_chip(place: Place, addresses: Sequence[str]) -> None:
@@ -151,5 +157,8 @@ def _held() -> list[tuple[Buffer, str, Any]]:
             continue
         if buffer.array is not None and not client.is_deleted(buffer.array):
             host = buffer.host if isinstance(buffer, ConstantBuffer) else None
-            found.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
+            try:
+                found.append((buffer, "array", client.to_host(buffer.array) if host is None else host))
+            except RunError as error:  # what computes it has failed, as a collective of a group that is broken
+                buffer.error = RunError(error.program, error.reason, None)
     return found

@@ -44,7 +44,7 @@ def test_equal_calls_are_agreed_as_they_come():
         assert not server.sent
         server.post(1, "g", [0, 1], [SUM])
         assert server.sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
-        server.post(1, "g", [0, 1], [OTHER])
+        server.post(1, "g", None, [OTHER])
 
     assert told(act).sent[2:] == [(rank, {"agreed": "g", "count": 2}) for rank in (0, 1)]
 
@@ -142,3 +142,29 @@ def test_a_rank_that_fails_breaks_its_group():
         server.post(0, "g", [0, 1], [SUM])
 
     assert told(act).texts() == {0: "rank 1 failed before all_reduce", 1: "rank 1 failed before all_reduce"}
+
+
+def test_one_rank_of_each_other_folder_is_asked_for_a_program():
+    async def act(server: Told) -> None:
+        server.writers = dict.fromkeys(range(4))  # pyright: ignore[reportAttributeAccessIssue]
+        server.folders = {0: "a", 1: "a", 2: "b", 3: "c"}
+        server.seek(0, "program/1")
+        assert server.sent == [(rank, {"seek": "program/1", "by": 0}) for rank in (2, 3)]
+        server.has(2, "program/1", 0, False)
+        assert len(server.sent) == 2, "the other may have it"
+        server.has(3, "program/1", 0, True)
+        assert server.sent[2:] == [(0, {"sought": "program/1", "there": True})]
+        server.has(2, "program/1", 0, True)  # too late
+
+    assert len(told(act).sent) == 3
+
+
+def test_a_program_is_not_sought_where_nobody_is_left():
+    async def act(server: Told) -> None:
+        server.writers = dict.fromkeys(range(2))  # pyright: ignore[reportAttributeAccessIssue]
+        server.folders = {0: "a", 1: "b"}
+        server.seek(0, "program/1")
+        server.gone(1, "has ended")
+        server.seek(0, "program/2")
+
+    assert told(act).sent[1:] == [(0, {"sought": f"program/{i}", "there": False}) for i in (1, 2)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from lazytpu.distributed import programs
 from lazytpu.distributed.programs import Shared
 from lazytpu.runtime.cache import peers
 from lazytpu.runtime.cache.store import Store
@@ -35,24 +38,32 @@ print("compiled", lazytpu.metrics()["compiles"])
 """
 
 
-def test_what_one_rank_compiles_the_other_loads(tmp_path: Path):
-    script = tmp_path / "script.py"
+def launch(folder: Path) -> tuple[list[int], list[set[str]]]:
+    """Run the script on two ranks with folders of their own: what each compiled, and the programs in its folder."""
+    script = folder / "script.py"
     script.write_text(SCRIPT)
     port = free_port()
     ranks = [
         zygote.Process(
             [str(script)],
-            env=environment(rank, 2, port) | {"LAZYTPU_CACHE_DIR": str(tmp_path / str(rank)), "PYTHONPATH": str(ROOT)},
+            env=environment(rank, 2, port) | {"LAZYTPU_CACHE_DIR": str(folder / str(rank)), "PYTHONPATH": str(ROOT)},
             cwd=ROOT,
         )
         for rank in range(2)
     ]
     texts = [rank.communicate(120) for rank in ranks]
     assert [rank.wait() for rank in ranks] == [0, 0], texts
-    compiled = sum(int(printed.split("compiled ")[1]) for printed, _ in texts)
-    stored = [{path.name for path in (tmp_path / str(rank)).rglob("*.program")} for rank in range(2)]
+    compiled = [int(printed.split("compiled ")[1]) for printed, _ in texts]
+    return compiled, [{path.name for path in (folder / str(rank)).rglob("*.program")} for rank in range(2)]
+
+
+def test_what_one_rank_compiles_or_has_the_other_loads(tmp_path: Path):
+    compiled, stored = launch(tmp_path)
     assert stored[0] == stored[1]
-    assert compiled == len(stored[0]) >= 3, texts
+    assert sum(compiled) == len(stored[0]) >= 3
+    shutil.rmtree(tmp_path / "0")  # as of a machine that is new to the job
+    compiled, again = launch(tmp_path)
+    assert (sum(compiled), again) == (0, stored)
 
 
 @pytest.fixture
@@ -80,6 +91,25 @@ def test_bytes_go_from_one_folder_to_the_other(job: Any):
     assert peers.receive("program", KEY)
     assert other.get("program", KEY).payload == code
     assert peers.PEERS[0].receive("program", KEY, lambda: False) is None, "all have had it, so that it is not kept"
+
+
+def test_what_another_folder_has_is_not_made_again(job: Any, monkeypatch: pytest.MonkeyPatch):
+    job(0).put("program", KEY, b"code", {"name": "step"})
+    owner: Any = peers.PEERS[0]
+    sought: list[str] = []
+
+    def seek(name: str, seconds: float) -> bool:
+        sought.append(name)
+        monkeypatch.setattr(programs, "store", lambda: stores[0])
+        return owner.offer(name)
+
+    stores = [job(0), job(1)]
+    monkeypatch.setattr(peers.PEERS[0], "_seek", seek)
+    assert peers.receive("program", KEY)
+    assert stores[1].get("program", KEY).payload == b"code"
+    assert not peers.receive("program", "cd" * 16), "nobody has that one"
+    assert sought == [f"program/{KEY}", f"program/{'cd' * 16}"]
+    assert owner.close(time.monotonic() + 10)
 
 
 def test_a_rank_waits_for_the_one_that_makes_it(job: Any):

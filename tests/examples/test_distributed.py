@@ -95,3 +95,10 @@ def test_losses_are_those_of_one_process(example: str):
     alone = in_ranks(example, "cpu", size=1)
     assert len(alone) >= 3
     assert in_ranks(example) == pytest.approx(alone, rel=1e-3)
+
+
+def test_a_trainer_is_the_only_process_of_its_group():
+    """Under torchrun the Trainer makes a group of one, and wraps the model in DistributedDataParallel."""
+    here, alone = (in_ranks("train_trainer.py", *device, size=1) for device in ([], ["cpu"]))
+    assert here == pytest.approx(alone, rel=1e-3)
+    assert len(here) == 8

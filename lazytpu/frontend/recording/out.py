@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from lazytpu.frontend.inference.cpu_errors import LARGE, elements, on_cpu
 from lazytpu.frontend.inference.dtype_support import check_dtypes
 from lazytpu.frontend.recording.overlap import check_no_internal_overlap, check_no_overlap, check_no_partial_overlap
-from lazytpu.frontend.recording.tensors import extent, value_of
+from lazytpu.frontend.recording.tensors import extent
 
 aten = torch.ops.aten
 
@@ -55,13 +55,14 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
 def _fits(target: Any, result: Any) -> bool:
     """Whether the result only has to be copied to a part of a tensor: DistributedDataParallel writes each gradient to
     its place in a bucket."""
+    held: Any = getattr(target.untyped_storage(), "_value", None) if isinstance(target, torch.Tensor) else None
     return (
-        isinstance(result, torch.Tensor)
-        and isinstance(target, torch.Tensor)
+        held is not None
+        and isinstance(result, torch.Tensor)
         and result.dtype is target.dtype
         and result.shape == target.shape
         and target.is_contiguous()
-        and target.shape != value_of(target).layout.shape
+        and target.shape != held.layout.shape
         and not (target.is_conj() or target.is_neg() or result.is_conj() or result.is_neg() or target.numel() == 0)
     )
 

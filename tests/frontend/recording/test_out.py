@@ -53,6 +53,12 @@ def test_a_conjugated_part_is_written() -> None:
     assert torch.equal(*made)
 
 
+def test_a_number_goes_to_a_tensor_of_the_host() -> None:
+    out = torch.zeros((), device="cpu")
+    torch.add(torch.ones((), device="tpu"), 1, out=out)
+    assert out.item() == 2
+
+
 def test_a_copy_within_a_storage_is_donated() -> None:
     """What a copy overwrites is held by nothing when it runs (R4)."""
     with lazytpu.options(mode="strict"):
