@@ -8,7 +8,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import prod
@@ -249,9 +249,9 @@ class Templates:
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
 
-    def find(self, state: State, named: Collection[int]) -> Sized | None:
-        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots `named`, which
-        are parameters, do not vary: those of another model make another template. The caller lets one thread in."""
+    def find(self, state: State, parameters: Callable[[], Collection[int]]) -> Sized | None:
+        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots that are
+        `parameters` do not vary: those of another model make another template. The caller lets one thread in."""
         known = self._known.get(state)
         if known is not None:
             return known
@@ -264,7 +264,7 @@ class Templates:
             skeleton = take_apart(record, integers)
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
         layouts = Slots(records).layouts
-        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(named) if slot in layouts])
+        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(parameters()) if slot in layouts])
         try:
             numbers = np.array(integers.values, dtype=np.int64)
         except OverflowError:  # an integer of 64 bits without sign
