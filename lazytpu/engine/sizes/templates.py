@@ -8,7 +8,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import prod
@@ -18,10 +18,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import LEAST, Varying, fit
 from lazytpu.engine.sizes.skeletons import OTHER, Integers, put_together, take_apart
 from lazytpu.ir.forms import Form, Range, symbol
-from lazytpu.trace.extract import Slots, operands
+from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
@@ -78,6 +79,11 @@ class Bucket:
         return [*({**high, name: size} for name, row in rows.items() for size in row), high]
 
     @property
+    def single(self) -> bool:
+        """Whether it has one size alone, so that the exact program serves as many."""
+        return all(low == high for low, high in self.symbols.values())
+
+    @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
         return f"sizes {self.symbols} {self.forms.varying}"
@@ -127,8 +133,7 @@ class Template:
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
-        forms. None for the first of its kind, unless that shows them, where a size is too small, and where a bucket
-        has no other."""
+        forms. None for the first of its kind, unless that shows them, and where a size is too small."""
         known = self._known(integers)
         if known is not None and self._settled(known[0].varying):
             return self._sized(*known, state)
@@ -185,8 +190,6 @@ class Template:
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
-        if all(low == high for low, high in symbols.values()):  # its exact program serves as many
-            return None
         key = tuple(symbols.items())
         found = forms.buckets.get(key)
         if found is None:
@@ -209,36 +212,6 @@ def _range(size: int, most: int, least: int) -> Range:
     sizes = range(LEAST, size)
     low = LEAST + bisect_left(sizes, bound, key=lambda lower: buckets.bound(lower + most))
     return max(low, LEAST - least), bound - most
-
-
-def elsewhere(state: State) -> Iterator[list[Record]]:
-    """The records of a trace that ends at `state`, at other sizes: none if it has no compiled graph of which they are
-    known, or another record has to do with what varies."""
-    edges: list[State] = []
-    step: State | None = state
-    while step is not None:
-        edges.append(step)
-        step = step.parent
-    edges.reverse()
-    if not any(edge.elsewhere for edge in edges):
-        return
-    here = Slots(state.records()).layouts
-    for number in range(min([len(edge.elsewhere) for edge in edges if edge.elsewhere], default=0)):
-        records = [r for edge in edges for r in (edge.elsewhere[number] if edge.elsewhere else edge.recorded)]
-        there = Slots(records).layouts
-        varied = {slot for slot, layout in here.items() if there[slot].key != layout.key}
-        fixed = (record for edge in edges if not edge.elsewhere for record in edge.recorded)
-        if varied.isdisjoint(slot for record in fixed for slot in _slots(record)):
-            yield records
-
-
-def _slots(record: Record) -> Iterator[int]:
-    """What a record reads or makes."""
-    for value in record.arguments.values():
-        yield from (operand.slot for operand in operands(value))
-    yield from record.out_slots
-    for slots in record.written.values():
-        yield from slots
 
 
 class Templates:
@@ -276,8 +249,9 @@ class Templates:
             template = self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
             template.show(state)
         found = template.bucket_of(numbers, state)
-        if found is not None:
-            self._known[state] = found
+        if found is None or found.bucket.single:
+            return None
+        self._known[state] = found
         return found
 
     def forget_programs(self) -> None:
