@@ -49,6 +49,7 @@ class Engine(EnginePort):
     def __init__(
         self,
         slot_names: Callable[[int], dict[int, str]],
+        parameter_slots: Callable[[int], frozenset[int]],
         model_names: Callable[[int], list[str]],
         owners: Owners,
         user_line: Callable[[], Any],
@@ -58,7 +59,8 @@ class Engine(EnginePort):
         self.metrics = Metrics()
         self.inflight = Inflight(self.metrics)
         self.packs = Packs()
-        self.compiler = Compiler(slot_names, model_names, self.metrics, Queue(self.inflight, self.packs))
+        queue = Queue(self.inflight, self.packs)
+        self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue)
         self.growth = Growth()
         self.traces = Traces(learn=self.growth.learn)
         self.owners = owners

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     },
     # the engine is given to it by `wiring`
     "frontend": {"collection", "interrupts", "launcher", "options", "ports", "settings", "trace"},
-    "dynamo": {"frontend", "trace"},
+    "dynamo": {"frontend", "options", "trace"},
     "distributed": {"engine", "frontend", "interrupts", "options", "runtime", "trace"},
     "wiring": {"distributed", "dynamo", "engine", "frontend", "options"},
     "kernels": {"aten", "engine", "frontend", "ir", "lowering", "options", "passes", "runtime", "trace"},

@@ -86,11 +86,13 @@ class Compiler:
     def __init__(
         self,
         slot_names: Callable[[int], dict[int, str]],
+        parameter_slots: Callable[[int], frozenset[int]],
         model_names: Callable[[int], list[str]],
         metrics: Metrics,
         queue: Queue,
     ):
         self.slot_names = slot_names
+        self.parameter_slots = parameter_slots
         self.model_names = model_names
         self.metrics = metrics
         self.queue = queue
@@ -110,7 +112,7 @@ class Compiler:
         if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
             return None
         with self._preparing:
-            return self.templates.find(trace.state, self.slot_names(trace.epoch))
+            return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch))
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""

@@ -8,7 +8,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
@@ -19,12 +19,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
 from lazytpu.engine.sizes.work import costs_little
 from lazytpu.ir.forms import Form, Range, symbol
-from lazytpu.trace.extract import Slots, operands
+from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
@@ -85,6 +86,11 @@ class Bucket:
         return costs_little(self.records(), self.at({name: low for name, (low, _) in self.symbols.items()}))
 
     @property
+    def single(self) -> bool:
+        """Whether it has one size alone, so that the exact program serves as many."""
+        return all(low == high for low, high in self.symbols.values())
+
+    @property
     def text(self) -> str:
         """What the forms are, for the digest of its programs."""
         return f"sizes {self.symbols} {self.forms.varying}"
@@ -143,8 +149,7 @@ class Template:
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
-        forms. None for the first of its kind, unless that shows them, where a size is too small, and where a bucket
-        has no other."""
+        forms. None for the first of its kind, unless that shows them, and where a size is too small."""
         known = self._known(integers)
         if known is not None and self._settled(known[0].varying):
             return self._sized(*known, state)
@@ -216,10 +221,7 @@ class Template:
             if not low <= size <= high:
                 return None
             symbols[name] = low, high
-        within = self._within_tables(forms, sizes, symbols)
-        if within is not None and all(low == high for low, high in within.values()):  # its exact program serves as many
-            return None
-        return within
+        return self._within_tables(forms, sizes, symbols)
 
     def _within_tables(
         self, forms: Forms, sizes: Mapping[str, int], symbols: Mapping[str, Range]
@@ -269,36 +271,6 @@ def _range(size: int, most: int, least: int, spread: int) -> Range:
     return max(low, LEAST - least), bound - most
 
 
-def elsewhere(state: State) -> Iterator[list[Record]]:
-    """The records of a trace that ends at `state`, at other sizes: none if it has no compiled graph of which they are
-    known, or another record has to do with what varies."""
-    edges: list[State] = []
-    step: State | None = state
-    while step is not None:
-        edges.append(step)
-        step = step.parent
-    edges.reverse()
-    if not any(edge.elsewhere for edge in edges):
-        return
-    here = Slots(state.records()).layouts
-    for number in range(min([len(edge.elsewhere) for edge in edges if edge.elsewhere], default=0)):
-        records = [r for edge in edges for r in (edge.elsewhere[number] if edge.elsewhere else edge.recorded)]
-        there = Slots(records).layouts
-        varied = {slot for slot, layout in here.items() if there[slot].key != layout.key}
-        fixed = (record for edge in edges if not edge.elsewhere for record in edge.recorded)
-        if varied.isdisjoint(slot for record in fixed for slot in _slots(record)):
-            yield records
-
-
-def _slots(record: Record) -> Iterator[int]:
-    """What a record reads or makes."""
-    for value in record.arguments.values():
-        yield from (operand.slot for operand in operands(value))
-    yield from record.out_slots
-    for slots in record.written.values():
-        yield from slots
-
-
 class Templates:
     """All templates, and the sizes of the states that were looked at."""
 
@@ -307,9 +279,9 @@ class Templates:
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
 
-    def find(self, state: State, named: Collection[int]) -> Sized | None:
-        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots `named`, which
-        are parameters, do not vary: those of another model make another template. The caller lets one thread in."""
+    def find(self, state: State, parameters: Callable[[], Collection[int]]) -> Sized | None:
+        """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots that are
+        `parameters` do not vary: those of another model make another template. The caller lets one thread in."""
         known = self._known.get(state)
         if known is not None:
             return known
@@ -322,7 +294,7 @@ class Templates:
             skeleton = take_apart(record, integers)
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
         layouts = Slots(records).layouts
-        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(named) if slot in layouts])
+        key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(parameters()) if slot in layouts])
         try:
             numbers = np.array(integers.values, dtype=np.int64)
         except OverflowError:  # an integer of 64 bits without sign
@@ -334,8 +306,9 @@ class Templates:
             template = self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
             template.show(state)
         found = template.bucket_of(numbers, state)
-        if found is not None:
-            self._known[state] = found
+        if found is None or found.bucket.single:
+            return None
+        self._known[state] = found
         return found
 
     def forget_programs(self) -> None:

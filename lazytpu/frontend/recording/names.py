@@ -29,6 +29,9 @@ _modules: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()
 _optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
 
 
+_HELD = ("_parameters", "_buffers")
+
+
 def install() -> None:
     """Note every module and optimizer from now on."""
     register_module_parameter_registration_hook(note_module)
@@ -58,8 +61,10 @@ class Named(NamedTuple):
     tensor: Any
 
 
-def named() -> Iterator[Named]:
-    """All that modules and optimizers hold. A tensor's name in the outermost module, the longest, comes last."""
+def named(epoch: int | None = None) -> Iterator[Named]:
+    """All that modules and optimizers hold. A tensor's name in the outermost module, the longest, comes last. Of
+    gradients only those of parameters that trace `epoch` uses, if it is given: other threads may be at work on the
+    others, and autograd's, which give a parameter its gradient, hold no lock that a reader could take."""
     names: dict[int, str] = {}
     for module in _outermost():
         members = [("parameter", *member) for member in module.named_parameters()]
@@ -67,14 +72,14 @@ def named() -> Iterator[Named]:
         for kind, name, tensor in members:
             if len(name) > len(names.get(id(tensor), "")):
                 names[id(tensor)] = name
-                yield from _with_gradient(kind, name, tensor)
+                yield from _with_gradient(kind, name, tensor, epoch)
     for optimizer in list(_optimizers.values()):
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) not in names:
-                yield from _with_gradient("parameter", None, parameter)
-        for parameter, state in optimizer.state.items():
+                yield from _with_gradient("parameter", None, parameter, epoch)
+        for parameter, state in list(optimizer.state.items()):  # other threads may add theirs
             name = names.get(id(parameter))
-            for key, tensor in state.items():
+            for key, tensor in list(state.items()):
                 yield Named("state", None if name is None else f"{name}.{key}", tensor)
 
 
@@ -90,20 +95,37 @@ def _outermost() -> list[nn.Module]:
     return [module for module in modules if id(module) not in inner]
 
 
-def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor) -> Iterator[Named]:
+def _with_gradient(kind: str, name: str | None, tensor: torch.Tensor, epoch: int | None) -> Iterator[Named]:
     yield Named(kind, name, tensor)
-    if tensor.is_leaf:  # torch warns about the .grad of others
+    if tensor.is_leaf and (
+        epoch is None or _slot_in(epoch, tensor) is not None
+    ):  # torch warns about the .grad of others
         yield Named("gradient", None if name is None else f"{name}.grad", tensor.grad)
 
 
 def slot_names(epoch: int) -> dict[int, str]:
     """The names of the values that trace `epoch` uses, by slot. Called on a miss only."""
     names: dict[int, str] = {}
-    for _, name, tensor in named():
-        value = value_of(tensor)
-        if name is not None and value is not None and value.epoch == epoch:
-            names[value.slot] = name
+    for _, name, tensor in named(epoch):
+        slot = _slot_in(epoch, tensor)
+        if name is not None and slot is not None:
+            names[slot] = name
     return names
+
+
+def parameter_slots(epoch: int) -> frozenset[int]:
+    """The slots of the parameters and buffers of modules that trace `epoch` uses. Called once for a new trace: it asks
+    for no names, which takes three times as long."""
+    modules = [vars(module) for module in list(_modules.values())]  # all of them: those inside others were noted, too
+    held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
+    slots = (_slot_in(epoch, tensor) for tensors in held for tensor in tensors)
+    return frozenset(slot for slot in slots if slot is not None)
+
+
+def _slot_in(epoch: int, tensor: Any) -> int | None:
+    """The slot of a tensor's value in trace `epoch`; None if that does not use it."""
+    value = value_of(tensor)
+    return value.slot if value is not None and value.epoch == epoch else None
 
 
 def model_names(epoch: int) -> list[str]:
