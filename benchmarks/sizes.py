@@ -10,6 +10,8 @@ grows by `torch.cat`. Programs of 200 sizes take many minutes: those of every tw
     CPU                    seconds of CPU time, compilation included
     of a program per size  the same as a part of what programs of each size take
     step                   of a step whose program is there, as a multiple of one by the program of its size, on average
+    tokens/s               of the second script when its programs are there; of eager torch on the CPU, on one core; and
+                           of the same model in JAX, a jitted step that writes to caches of the greatest length by hand
     off                    the largest relative difference of a loss or logit from the same script on the CPU
 """
 
@@ -130,6 +132,66 @@ class Decode:
         return found, took
 
 
+class DecodeInJax:
+    """The same as a jitted step that writes to caches of the greatest length, under a mask."""
+
+    def __init__(self, layers: int):
+        import jax
+
+        torch.manual_seed(0)
+        model = GPT(layers).eval()
+        self.weights = {name: jax.numpy.asarray(value.numpy()) for name, value in model.state_dict().items()}
+        self.layers, self.step = layers, jax.jit(self._step, donate_argnums=1)
+
+    def _step(self, tokens: Any, caches: Any, start: Any) -> Any:
+        """The best logit, its token, and the caches, [layer, k or v, heads, length, width]."""
+        import jax
+        from jax import numpy as jnp
+
+        weights, (_, length) = self.weights, tokens.shape
+
+        def linear(x: Any, name: str) -> Any:
+            return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+        def norm(x: Any, name: str) -> Any:
+            x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+            return x * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+        positions = start + jnp.arange(length)
+        seen = jnp.arange(caches.shape[3])[None] <= positions[:, None]
+        x = weights["tokens.weight"][tokens[0]] + weights["positions.weight"][positions]
+        for i in range(self.layers):
+            name = f"blocks.{i}"
+            qkv = linear(norm(x, f"{name}.before"), f"{name}.qkv").reshape(length, 3, HEADS, WIDTH // HEADS)
+            q, k, v = qkv.transpose(1, 2, 0, 3)
+            caches = jax.lax.dynamic_update_slice(caches, jnp.stack((k, v))[None], (i, 0, 0, start, 0))
+            scores = q @ caches[i, 0].swapaxes(1, 2) / (WIDTH // HEADS) ** 0.5
+            y = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf)) @ caches[i, 1]
+            x = x + linear(y.swapaxes(0, 1).reshape(length, WIDTH), f"{name}.out")
+            hidden = jax.nn.gelu(linear(norm(x, f"{name}.after"), f"{name}.mlp.0"), approximate=False)
+            x = x + linear(hidden, f"{name}.mlp.2")
+        logits = linear(x[-1:], "head")
+        return logits.max(-1), logits.argmax(-1)[None], caches
+
+    def run(self, sizes: list[int]) -> tuple[list[float], list[float]]:
+        """The logit of each token, and its seconds."""
+        from jax import numpy as jnp
+
+        found = list[float]()
+        took = list[float]()
+        generator = torch.Generator().manual_seed(0)
+        tokens = jnp.asarray(torch.randint(0, VOCABULARY, (1, PROMPT), generator=generator).numpy())
+        caches, at = jnp.zeros((self.layers, 2, HEADS, PROMPT + TOKENS, WIDTH // HEADS)), 0
+        for _ in sizes:
+            start = time.perf_counter()
+            length = tokens.shape[1]
+            best, tokens, caches = self.step(tokens, caches, at)
+            at += length
+            found.append(float(best[0]))
+            took.append(time.perf_counter() - start)
+        return found, took
+
+
 SCRIPTS = {"lengths": Lengths, "decode": Decode}
 
 
@@ -154,7 +216,21 @@ def child(name: str, layers: int, run: list[int], again: list[int], repeats: int
     expected, _ = host.run(run)
     runs = [script.run(again)[1] for _ in range(repeats)]
     off = max(abs(one - other) / abs(other) for one, other in zip(found, expected, strict=True))
-    return {"cpu": cpu, "programs": programs, "off": off, "steps": [min(each) for each in zip(*runs, strict=True)]}
+    steps = [min(each) for each in zip(*runs, strict=True)]
+    return {"cpu": cpu, "programs": programs, "off": off, "steps": steps}
+
+
+def rates(layers: int, run: list[int], repeats: int) -> dict[str, Any]:
+    """One process: seconds of each token by eager torch and by JAX, and the largest difference of their logits."""
+    torch.set_num_threads(1)
+    eager, jitted = Decode("cpu", layers), DecodeInJax(layers)
+    expected, (found, _) = eager.run(run)[0], jitted.run(run)
+    off = max(abs(one - other) / abs(other) for one, other in zip(found, expected, strict=True))
+
+    def steps(script: Decode | DecodeInJax) -> list[float]:
+        return [min(each) for each in zip(*[script.run(run)[1] for _ in range(repeats)], strict=True)]
+
+    return {"off": off, "eager": steps(eager), "jax": steps(jitted)}
 
 
 def fresh(name: str, buckets: str, *arguments: Any) -> dict[str, Any]:
@@ -162,7 +238,7 @@ def fresh(name: str, buckets: str, *arguments: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, str(Path(__file__)), "--child", json.dumps([name, *arguments])],
-            env={**os.environ, "LAZYTPU_CACHE_DIR": folder, "LAZYTPU_BUCKETS": buckets},
+            env={**os.environ, "LAZYTPU_CACHE_DIR": folder, "LAZYTPU_BUCKETS": buckets, "JAX_PLATFORMS": "cpu"},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -172,20 +248,30 @@ def fresh(name: str, buckets: str, *arguments: Any) -> dict[str, Any]:
 
 def measured(name: str, quick: bool) -> list[Row]:
     """The rows of a script."""
-    layers, repeats, every = (1, 1, 2) if quick else (2, 5, SAMPLED if name == "lengths" else 1)
+    layers, repeats, every = (1, 3, 2) if quick else (2, 5, SAMPLED if name == "lengths" else 1)
     whole = sizes(name, quick)
     sampled = whole[::every]
     bucketed = fresh(name, "auto", layers, whole, sampled, repeats)
     exact = fresh(name, "off", layers, sampled, sampled, repeats)
     of_each = exact["cpu"] * len(whole) / len(sampled)
     slower = mean(one / other for one, other in zip(bucketed["steps"], exact["steps"], strict=True))
-    return [
+    rows = [
         Row(f"{name}: programs", bucketed["programs"], "", PROGRAMS[name]),
         Row(f"{name}: CPU", bucketed["cpu"], "s"),
         Row(f"{name}: of a program per size", bucketed["cpu"] / of_each, "×", LESS),
         Row(f"{name}: step", slower, "×", SLOWER),
         Row(f"{name}: off", max(bucketed["off"], exact["off"]), "", OFF),
     ]
+    if name == "decode":
+        others = fresh("rates", "off", layers, whole, repeats)
+        rows += [
+            Row("decode: tokens", 1 / mean(bucketed["steps"]), "/s"),
+            Row("decode: by a program per size", 1 / mean(exact["steps"]), "/s"),
+            Row("decode: by eager torch", 1 / mean(others["eager"]), "/s"),
+            Row("decode: by jax.jit", 1 / mean(others["jax"]), "/s"),
+            Row("decode: off in JAX", others["off"], "", OFF),
+        ]
+    return rows
 
 
 def main() -> int:
@@ -194,7 +280,8 @@ def main() -> int:
     options.add_argument("--only", choices=sorted(SCRIPTS), help="only this script")
     args = options.parse_args()
     if args.child:
-        print(json.dumps(child(*args.child)))
+        name, *arguments = args.child
+        print(json.dumps(rates(*arguments) if name == "rates" else child(name, *arguments)))
         return 0
     rows = [row for name in SCRIPTS if args.only in (None, name) for row in measured(name, args.quick)]
     return finish("sizes", rows, args)

@@ -157,6 +157,8 @@ class Chain:
             if child is None:
                 child = State(state, record, outs, twin.slots, twin.inputs, twin.numbers)
                 child.loop, child.boxed, child.grown = twin.loop, twin.boxed, True
+                if twin.starts and not twin.next:  # another step begins there, whatever its first record
+                    child.ends = next(iter(twin.starts.values()))
                 state.add(own, child)
             state = child
         if number + 1 < len(self.segments):

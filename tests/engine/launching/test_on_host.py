@@ -64,6 +64,11 @@ RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "broadcast": lambda x: torch.where(x.reshape(2, 3) > x[:3], x.reshape(2, 3), x[1]),
     "view": add_through_a_view,
     "transposed": write_transposed,
+    "bits": lambda x: ~(x > 0) ^ (x < 3) & (x == x),
+    "positions": lambda x: ((x > 0).cumsum(0) - 1).masked_fill(x <= 0, 1).clamp(max=3),
+    "ranges": lambda x: torch.arange(len(x), device=x.device) + torch.ones(1, 1, dtype=torch.int64, device=x.device),
+    "membership": lambda x: torch.isin((x > 0).to(torch.int64), torch.tensor([1], device=x.device)),
+    "most": lambda x: torch.maximum((x > 0) + 1, (x < 0) + 1).max(),
 }
 
 
@@ -72,8 +77,7 @@ RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tensor) -> None:
     run = RUNS[name]
     got, ran, compiled = counted(lambda: run(x.to("tpu")))
-    if name != "finite":  # `|` is not among these ops
-        assert (ran, compiled) == (1, 0)
+    assert (ran, compiled) == (1, 0)
     same_bits(got, run(x))
     with lazytpu.options(background_compile=0):
         program, ran, _ = counted(lambda: run(x.to("tpu")))
@@ -110,6 +114,8 @@ def test_denormal_numbers_are_flushed_where_the_program_flushes_them(
     [
         lambda x: x.exp(),
         lambda x: x.sum(),
+        lambda x: x.cumsum(0),
+        lambda x: torch.maximum(x, x * 2),
         lambda x: x.add(x, alpha=0.1),
         lambda x: x * 3 + x,
         lambda x: x[:1].clone().expand(7).sum(),

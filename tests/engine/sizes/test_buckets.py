@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
 import lazytpu
-from lazytpu.engine.sizes.buckets import active, bound, bound_within
+from lazytpu.engine.sizes.buckets import SPREADS, active, bound, bound_within, spreads
 
 
 def test_off_has_none():
@@ -33,6 +35,18 @@ def test_auto_has_four_to_each_power_of_two():
         assert all(n <= b <= 1.25 * n for n, b in enumerate(bounds) if n)
         assert all(bound(b) == b for b in bounds)
         assert len({bound(n) for n in range(16, 513)}) <= 24
+
+
+def test_fewer_bounds_are_among_the_others():
+    with lazytpu.options(buckets="auto"):
+        assert spreads() == SPREADS
+        for spread, finer in pairwise(SPREADS):
+            bounds = {bound(n, spread) for n in range(1, 5000)}
+            assert all(bound(b, finer) == b == bound(b, spread) for b in bounds)
+        assert sorted({bound(n, 8) for n in range(4000)}) == [0, 1, 2, 4, 64, 512, 4096]
+        assert sorted({bound(n, 2) for n in range(65)}) == [0, 1, 2, 4, 8, 16, 32, 64]
+    with lazytpu.options(buckets=(64, 256)):
+        assert spreads() == (1,)
 
 
 def test_on_a_tpu_a_multiple_of_the_lanes_where_that_is_closer():

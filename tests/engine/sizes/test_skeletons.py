@@ -47,6 +47,18 @@ def test_records_of_other_sizes_have_one_skeleton() -> None:
     assert [entry[1].key for entry in made.admitted] == [entry[1].key for entry in shifted(9).admitted]
 
 
+def test_sizes_0_and_1_are_part_of_the_skeleton() -> None:
+    assert len({parts(shifted(n))[0] for n in (2, 3, 9)}) == 2  # one of n - 1 = 1 is another kind
+
+
+def test_sums_come_before_differences() -> None:
+    samples = [np.array([m, m + k, k]) for m, k in ((7, 2), (9, 2), (12, 3), (16, 2))]
+    varying = fit(samples, np.array([SIZE, SIZE, SIZE]))
+    assert varying is not None
+    assert varying.at(varying.solved(np.array([20, 25, 5])) or {}) == [20, 25, 5]
+    assert not any("-" in str(size) for size in varying.varying)
+
+
 def test_what_is_no_integer_is_part_of_the_skeleton() -> None:
     skeleton, _ = parts(shifted(6))
     for other in ({"keepdim": True}, {"scale": 1.0}, {"scale": -0.5}, {"dim": [-1]}, {"dim": (-1, 0)}):

@@ -1,0 +1,117 @@
+"""Generation by transformers, unmodified: the tokens of the CPU, and few programs however many tokens there are."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from math import log2
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
+
+import transformers
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # the library's own
+
+WORDS, TOKENS = 97, 24
+MOST = int(4 + 4 * log2(TOKENS))
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+SIZES |= {"vocab_size": WORDS, "pad_token_id": 0, "eos_token_id": None, "max_position_embeddings": 128}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+WINDOW = {**GROUPED, "num_hidden_layers": 2, "head_dim": 8, "sliding_window": 16}
+OWN_NAMES = {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 128, "vocab_size": WORDS, "eos_token_id": None}
+MODELS: dict[str, dict[str, Any]] = {
+    "Llama": GROUPED,
+    "Qwen2": GROUPED,
+    "Gemma2": WINDOW,
+    "Mistral": {**GROUPED, "sliding_window": 16},
+    "GPT2": {**OWN_NAMES, "pad_token_id": 0},
+}
+
+Generate = Callable[[Any, str], torch.Tensor]
+
+
+def prompt(device: str, batch: int = 1, length: int = 7) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(3, WORDS, (batch, length), generator=generator).to(device)
+
+
+def written(model: Any, tokens: torch.Tensor, **how: Any) -> torch.Tensor:
+    how.setdefault("attention_mask", torch.ones_like(tokens))
+    return model.generate(tokens, do_sample=False, max_new_tokens=TOKENS, min_new_tokens=TOKENS, **how)
+
+
+def padded(model: Any, device: str) -> torch.Tensor:
+    tokens = prompt(device, 3, 9)
+    mask = torch.ones_like(tokens)
+    mask[0, :4] = 0
+    mask[2, :2] = 0
+    return written(model, tokens.masked_fill(mask == 0, 0), attention_mask=mask)
+
+
+WAYS: dict[str, Generate] = {
+    "a cache that grows": lambda model, device: written(model, prompt(device)),
+    "a static cache": lambda model, device: written(model, prompt(device), cache_implementation="static"),
+    "beams": lambda model, device: written(model, prompt(device, 2), num_beams=3),
+    "a padded batch": padded,
+}
+
+
+def model(family: str) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**MODELS[family])
+    made = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(6)  # no choice is decided by rounding
+    return made
+
+
+@pytest.fixture(autouse=True)
+def bucketed() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets="auto"):
+        yield
+        lazytpu.sync()
+
+
+def programs(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
+    """What a function gives, and how many programs it made."""
+    before = len(lazytpu.explain())
+    given = run().cpu()
+    return given, len(lazytpu.explain()) - before
+
+
+QUICK = [("Llama", "a cache that grows")]
+OTHERS = [(family, way) for family in MODELS for way in WAYS if (family, way) not in QUICK]
+
+
+@pytest.mark.parametrize(("family", "way"), [*QUICK, *(pytest.param(*o, marks=pytest.mark.long) for o in OTHERS)])
+def test_tokens_are_those_of_the_cpu_and_programs_are_few(family: str, way: str) -> None:
+    host = model(family)
+    device = copy.deepcopy(host).to("tpu")
+    given, made = programs(lambda: WAYS[way](device, "tpu"))
+    assert torch.equal(given, WAYS[way](host, "cpu"))
+    assert made <= MOST
+    _, again = programs(lambda: WAYS[way](device, "tpu"))
+    assert again <= 1
+
+
+@pytest.mark.long
+def test_prompts_of_other_lengths_share_the_programs() -> None:
+    host = model("Llama")
+    device = copy.deepcopy(host).to("tpu")
+    made = list[int]()
+    for length in (7, 12, 9, 17, 5, 23):
+        given, new = programs(lambda length=length: written(device, prompt("tpu", 1, length)))
+        assert torch.equal(given, written(host, prompt("cpu", 1, length)))
+        made.append(new)
+    assert sum(made[1:]) <= 8
+    assert sum(made[2:]) <= 4
