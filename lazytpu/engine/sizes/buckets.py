@@ -22,7 +22,7 @@ def active() -> bool:
 
 
 def spreads(symbols: int) -> tuple[int, ...]:
-    """How far apart bounds may be, the farthest first, where so many symbols vary. Those of the user are as they are."""
+    """How far apart bounds may be where so many symbols vary, the farthest first. Those of the user are as they are."""
     if options.buckets != "auto":
         return SPREADS[-1:]
     return SPREADS if symbols < MANY else SPREADS[:-1]
