@@ -29,8 +29,15 @@ def as_in_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def model() -> Any:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=32, num_key_value_heads=1, max_position_embeddings=128, **sizes)
+    config = LlamaConfig(
+        vocab_size=32,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=128,
+    )
     return LlamaForCausalLM(config).eval()
 
 
