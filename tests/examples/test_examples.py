@@ -146,3 +146,15 @@ def test_mlp_agrees_and_compiles_its_step_once():
     assert 1 <= compiles[1] == compiles[-1] <= 3
     again = run("examples/mlp.py", "tpu").strip().splitlines()
     assert again == [re.sub(r"\d+ compiles", "0 compiles", line) for line in lines["tpu"]]
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_serving_gives_the_tokens_of_the_cpu_with_few_programs():
+    tiny = "--requests 6 --longest 20 --tokens 8 --at-once 2 --layers 1 --width 16".split()
+    cpu, tpu = (
+        json.loads(run("examples/serving.py", "--device", device, *tiny, **more).strip().splitlines()[-1])
+        for device, more in (("cpu", STOCK), ("tpu", {}))
+    )
+    assert tpu["answers"] == cpu["answers"]
+    assert len(tpu["answers"]) == 6
+    assert 0 < tpu["programs"] <= 4 + 4 * math.log2(tpu["tokens"])

@@ -26,6 +26,7 @@ LIMIT = 1800  # seconds, to end what hangs: a command that takes a minute takes 
 
 # Commands that take minutes get these documented arguments in addition, and `make` the environment of the tests.
 TINY = "--steps 2 --layers 1 --width 32 --window 16 --batch 2 --sample 4"
+SERVED = "--requests 4 --longest 12 --tokens 5 --at-once 2 --layers 1 --width 16"
 MAKE = f"VENV={sys.prefix} -o {sys.prefix}/.installed -o {sys.prefix}/.installed-test"
 SHORTENED = {
     "make demo": f"make demo {MAKE} ARGS='{TINY} --out demo.pt'",
@@ -53,6 +54,7 @@ SHORTENED = {
     "make docs": f"make docs {MAKE} --dry-run",  # built in test_site.py
     "pip wheel . --no-deps --wheel-dir dist": "pip wheel --help",  # what it builds, `pip install .` looks at above
     "python examples/digits.py": "python examples/digits.py --epochs 1",
+    "python examples/serving.py": f"python examples/serving.py {SERVED}",
 }
 
 

@@ -14,6 +14,9 @@ SPREADS = (8, 2, 1)
 """How far apart the bounds of "auto" are: 4, and powers of eight from 64 on; powers of two; those with quarters between
 them. All of one are among those of the next, so an array of one is an array of the next."""
 
+MANY = 3
+"Symbols of which no quarters are told apart, as in the steps of a server: four bounds of each would be 64 programs."
+
 
 def active() -> bool:
     """Whether programs may be made for more than one size: not while the user wants the same bits in each run
@@ -22,9 +25,11 @@ def active() -> bool:
     return options.buckets != "off" and not torch.are_deterministic_algorithms_enabled()
 
 
-def spreads() -> tuple[int, ...]:
-    """How far apart bounds may be, the farthest first. Those of the user are as they are."""
-    return SPREADS if options.buckets == "auto" else SPREADS[-1:]
+def spreads(symbols: int) -> tuple[int, ...]:
+    """How far apart bounds may be where so many symbols vary, the farthest first. Those of the user are as they are."""
+    if options.buckets != "auto":
+        return SPREADS[-1:]
+    return SPREADS if symbols < MANY else SPREADS[:-1]
 
 
 def bound(size: int, spread: int = 1) -> int:

@@ -197,7 +197,8 @@ class Template:
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
         """The bucket of the fewest bounds whose padding costs little."""
-        for spreads in sorted(product(buckets.spreads(), repeat=len(sizes)), key=prod, reverse=True):
+        allowed = buckets.spreads(len(sizes))
+        for spreads in sorted(product(allowed, repeat=len(sizes)), key=prod, reverse=True):
             bucket = forms.among(sizes, spreads)
             if bucket is None:
                 symbols = self._ranges(forms, sizes, spreads)
@@ -205,7 +206,7 @@ class Template:
                     continue
                 bucket = self._bucket(forms, symbols, state)
                 forms.by_spreads.setdefault(spreads, []).append(bucket)
-            if max(spreads) == 1 or bucket.spacious:
+            if max(spreads) == allowed[-1] or bucket.spacious:
                 return Sized(bucket, sizes)
         return None
 
@@ -229,17 +230,18 @@ class Template:
         """The ranges without the sizes at which a view leaves its tensor, as where the script writes to a table of the
         greatest length. None where there are such sizes still."""
         found: dict[str, Range] = {}
+        here = self.at(forms, sizes)
         for name, (low, high) in symbols.items():
             size = sizes[name]
 
             def misfits(other: int, name: str = name) -> bool:
-                return not views_fit(self.at(forms, {**sizes, name: other}))
+                return not views_fit(self.at(forms, {**sizes, name: other}), here)
 
             above = bisect_left(range(size + 1, high + 1), True, key=misfits)
             below = bisect_left(range(low, size), True, key=lambda other: not misfits(other))
             found[name] = low + below, size + above
         highest = {name: high for name, (_, high) in found.items()}
-        return found if len(found) == 1 or views_fit(self.at(forms, highest)) else None
+        return found if len(found) == 1 or views_fit(self.at(forms, highest), here) else None
 
     def at(self, forms: Forms, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes."""

@@ -1,0 +1,61 @@
+"""A bucket ends where a tensor does, and many sizes at once have fewer bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+
+import lazytpu
+from tests.engine.sizes.test_templates import programs
+
+
+@pytest.fixture(autouse=True)
+def bucketed() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets="auto", background_compile=0.0):
+        yield
+        lazytpu.sync()
+
+
+def test_parts_of_a_tensor_whose_size_is_no_bound() -> None:
+    """Columns of a table that has 110: the bound of the last ones would be 112."""
+    host = torch.randn(3, 110)
+    table = host.to("tpu")
+
+    def steps() -> None:
+        for n in (97, 109, 105, 98, 101, 108):
+            torch.testing.assert_close((table[:, :n] * 2.5).sum(1).cpu(), (host[:, :n] * 2.5).sum(1))
+
+    assert programs(steps) == 2
+
+
+def test_writes_end_at_the_tensor() -> None:
+    host = torch.zeros(4, 55)
+    device = host.to("tpu")
+
+    def steps() -> None:
+        for n in (49, 51, 54, 50, 53):
+            for x in (host, device):
+                x[:, :n].add_(n).mul_(0.5)
+            lazytpu.mark_step()
+
+    assert programs(steps) == 2
+    torch.testing.assert_close(device.cpu(), host)
+
+
+def test_three_sizes_at_once_have_fewer_bounds() -> None:
+    """Each power of two is one bucket: 64 ways to combine four bounds of each are one program."""
+    firsts = [(9, 17, 33), (10, 20, 37), (12, 18, 40), (13, 25, 48)]  # of which two show forms of fewer sizes
+    more = [(15, 31, 60), (16, 32, 64), (11, 29, 50), (14, 22, 44)]
+
+    def steps(sizes: list[tuple[int, int, int]]) -> None:
+        for n, m, k in sizes:
+            x, y, z = torch.randn(n, m), torch.randn(m, k), torch.randn(k)
+            got = ((x.to("tpu") @ y.to("tpu")).sigmoid() @ z.to("tpu")).cpu()
+            torch.testing.assert_close(got, (x @ y).sigmoid() @ z, rtol=1e-4, atol=1e-4)
+
+    assert programs(partial(steps, firsts)) <= 4
+    assert programs(partial(steps, more)) == 0
