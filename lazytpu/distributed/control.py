@@ -100,7 +100,7 @@ class Control:
             elif "broken" in message:
                 self._broken[message["broken"]] = message["text"]
             self._changed.notify_all()
-        if "broken" in message:
+        if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
     def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:

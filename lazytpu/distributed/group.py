@@ -32,13 +32,24 @@ def _on_device(tensors: Any) -> bool:
     return tensors.device.type == "tpu"
 
 
+def _check_devices(name: str, tensors: Any) -> None:
+    """Raises ValueError for tensors of another device beside those of this one."""
+    for each in tensors:
+        if isinstance(each, list | tuple):
+            _check_devices(name, each)
+        elif each.device.type != "tpu":
+            raise ValueError(f"{name} expected all of its tensors on 'tpu'; one is on {str(each.device)!r}")
+
+
 def collective(method: F) -> F:
     """A method for device tensors; calls with tensors of the CPU go to gloo's method of that name."""
 
     @wraps(method)
     @torch.no_grad()
     def call(self: TpuGroup, *args: Any, **kwargs: Any) -> Any:
-        if any(_on_device(argument) for argument in args[:2] if isinstance(argument, list | torch.Tensor)):
+        given = [argument for argument in args[:2] if isinstance(argument, list | torch.Tensor)]
+        if any(map(_on_device, given)):
+            _check_devices(method.__name__, given)
             return method(self, *args, **kwargs)
         flush()
         return getattr(self.host, method.__name__)(*args, **kwargs)
@@ -165,6 +176,7 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     @collective
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         for parts, each in zip(outputs, inputs, strict=True):
+            self._check_count("all_gather", parts)
             if len({part.shape for part in parts}) == 1:
                 for part, made in zip(parts, self._gathered(each), strict=True):
                     put(part, made)
@@ -184,6 +196,8 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
         if not _on_device(inputs):
             flush()
             return self.host.gather(outputs, inputs, opts)
+        for parts in outputs if self.rank() == opts.rootRank else ():
+            self._check_count("gather", parts)
         with torch.no_grad():
             gathered = self._gathered(inputs[0])
             for parts in outputs if self.rank() == opts.rootRank else ():
@@ -195,6 +209,7 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         output, root = outputs[0], opts.rootRank
         if self.rank() == root:
+            self._check_count("scatter", inputs[0])
             parts = torch.stack(list(inputs[0]))
         else:
             parts = output.new_zeros((self.size(), *output.shape))
@@ -226,6 +241,10 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     @collective
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> Any:
         return self.exchange_lists(outputs, inputs)
+
+    def _check_count(self, name: str, parts: Sequence[torch.Tensor]) -> None:
+        if len(parts) != self.size():
+            raise ValueError(f"{name} expected a list of {self.size()} tensors, one for each member; got {len(parts)}")
 
     def _check_parts(self, whole: torch.Tensor, part: torch.Tensor, name: str) -> None:
         if whole.dtype != part.dtype:

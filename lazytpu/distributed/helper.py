@@ -26,6 +26,7 @@ from typing import Any
 PATIENCE = 0.05  # seconds before a member is told that others wait for it
 ANSWER = 1.0  # seconds in which a member has to say how far it is
 JOINING = 600.0  # seconds in which the first rank has to connect
+CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 
 
@@ -61,7 +62,7 @@ class Server:
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
-        rank, how = None, "was killed or crashed"
+        rank, how = None, CRASHED
         try:
             hello = json.loads(await reader.readline() or "{}")
             if hello.get("token") != self.token:
@@ -73,7 +74,8 @@ class Server:
             while line := await reader.readline():
                 message = json.loads(line)
                 if "bye" in message:
-                    how = "has ended"
+                    how = ENDED
+                    self.leaves(rank, how)
                 elif "post" in message:
                     self.post(rank, **message["post"])
                 elif "give_up" in message:
@@ -202,14 +204,18 @@ class Server:
             del self.sought[by, name]
             self.send(by, {"sought": name, "there": there})
 
+    def leaves(self, rank: int, how: str) -> None:
+        """A rank will launch nothing more: its groups cannot go on. The end of its process may be seconds away."""
+        self.left[rank] = how
+        for name, group in self.groups.items():
+            self._without_the_left(name, group)
+
     def gone(self, rank: int, how: str) -> None:
         """The connection of a rank has ended."""
         self.writers.pop(rank, None)
         for by, name in list(self.sought):
             self.has(rank, name, by, False)
-        self.left[rank] = how
-        for name, group in self.groups.items():
-            self._without_the_left(name, group)
+        self.leaves(rank, how)
         if not self.writers:
             self.empty.set()
 
@@ -218,13 +224,15 @@ class Server:
             if rank in group.members and group.broken is None:
                 last = group.last.get(rank)
                 where = f"after {last}" if last else "before any collective of the group"
-                self._break(name, group, f"rank {rank} {how}, {where}: group {name!r} cannot go on without it")
+                text = f"rank {rank} {how}, {where}: group {name!r} cannot go on without it"
+                self._break(name, group, text, cut=how != ENDED, quiet=how == ENDED)
 
-    def _break(self, name: str, group: Group, text: str, cut: bool = True) -> None:
-        """`cut`: what runs in the group may never end. After a disagreement, what was agreed before it does."""
+    def _break(self, name: str, group: Group, text: str, cut: bool = True, quiet: bool = False) -> None:
+        """`cut`: what runs in the group may never end. After a disagreement, what was agreed before it does, and so
+        does what a rank took part in that has ended. That one is `quiet`: it is no fault if nothing more comes."""
         group.broken = text
         for rank in group.members:
-            self.send(rank, {"broken": name, "text": text, "cut": cut})
+            self.send(rank, {"broken": name, "text": text, "cut": cut, "quiet": quiet})
 
 
 def _disagreement(group: str, number: int, calls: dict[int, tuple[str, str]]) -> str:

@@ -13,12 +13,15 @@ import torch
 
 from lazytpu.distributed.work import all_of, on_wait
 from lazytpu.distributed.world import World, flush
+from lazytpu.frontend.torch_private import CallbackWork
 
 
 class PointToPoint:
     """The part of a process group that does this. `host` is the gloo group of the same members."""
 
     world: World
+    key: str
+    members: list[int]
     host: Any
     works: list[Any] | None
 
@@ -49,9 +52,15 @@ class PointToPoint:
         return self._later(on_wait(self.host.recv_anysource(copies, tag), partial(_fill, tensors, copies)))
 
     def barrier(self, opts: Any = None) -> Any:
-        """Wait until all members are here, and have launched what they recorded."""
+        """Wait until all members are here, and have launched what they recorded. Who does not come is named."""
         flush()
-        return self.host.barrier() if opts is None else self.host.barrier(opts)
+        coming = self.world.barrier(self.key, self.members)
+
+        def wait(timeout: Any) -> bool:
+            coming.meet()
+            return True
+
+        return CallbackWork(wait)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """The same, naming the members that do not come."""

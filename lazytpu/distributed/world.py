@@ -13,7 +13,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ class World(Agreement):
             self.control.post(group, batch[0].members, [(entry.signature, str(entry.line)) for entry in batch])
         return turns
 
+    def barrier(self, group: str, members: Sequence[int]) -> Collective:
+        """Say that this process has come to a barrier of a group; `meet()` of what it gives waits for the others.
+
+        Barriers are counted by themselves, since a thread that saves a checkpoint may have its own.
+        """
+        name = f"barriers of {group}"
+        self.seconds[name] = self.seconds[group]
+        number = self._compared[name]
+        self._compared[name] += 1
+        entry = self.flight.post(name, str(call_site()), number, "barrier", members)
+        self.control.post(name, members, [(entry.signature, entry.line)])
+        return Collective(self, entry, number)
+
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
         for group, members in groups.items():
@@ -122,7 +136,8 @@ class World(Agreement):
         """A group is broken; `cut` says that what runs in it may never end."""
         if self._closed.is_set():  # this process leaves, and so do the others
             return
-        self.watch.broken(group, text) if cut else self.watch.dump(group, text)
+        if group in self._posted:  # else nobody waits here, or it is a barrier, whose error says all
+            self.watch.broken(group, text) if cut else self.watch.dump(group, text)
 
     def state(self, group: str, number: int) -> str:
         """How far this rank is with a collective, for the error of another that waits in it."""
@@ -198,17 +213,35 @@ class Collective(Turn):
 
     def wait(self) -> None:
         """As `Turn` says. Raises CollectiveError."""
-        entry, world = self.entry, self.world
-        try:
-            broken = world.watch.why_cut(entry.group, entry.members)
+        with self._explained():
+            broken = self.world.watch.why_cut(self.entry.group, self.entry.members)
             if self.number is None:
-                broken = broken or world.control.why_broken(entry.group)
+                broken = broken or self.world.control.why_broken(self.entry.group)
             if broken is not None:
                 raise CollectiveError(broken)
             if self.number is not None:
-                world.control.wait(entry.group, self.number, world.seconds[entry.group])
-            entry.reached()
-            self.first = world.watch.begin(entry)
+                self.agree()
+            self.entry.reached()
+            self.first = self.world.watch.begin(self.entry)
+
+    def meet(self) -> None:
+        """Wait for the others, where nothing is launched. Raises CollectiveError."""
+        with self._explained():
+            self.agree()
+        for _ in ("agreed", "launched", "done"):
+            self.entry.reached()
+
+    def agree(self) -> None:
+        """Wait until all have posted this. Raises CollectiveError."""
+        assert self.number is not None
+        self.world.control.wait(self.entry.group, self.number, self.world.seconds[self.entry.group])
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors with the call, after a report."""
+        entry, world = self.entry, self.world
+        try:
+            yield
         except CollectiveError as error:
             world.watch.dump(entry.group, str(error))
             raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None

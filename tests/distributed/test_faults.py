@@ -40,6 +40,11 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
     assert "rank 0 waited 1 s" in second
 
 
+def test_a_rank_that_does_not_come_to_a_barrier_is_named(ranks: Ranks):
+    text = ranks.run("faults", "missing_at_a_barrier")[0]
+    assert re.search(r"barrier at .*faults.py:\d+: rank 0 waited 1 s .* for rank 1 \(its last: none\)", text)
+
+
 def test_a_killed_rank_is_named():
     ranks = Ranks()
     ranks.start("faults", "killed")

@@ -94,6 +94,19 @@ def test_a_rank_that_is_gone_breaks_its_groups_now_and_later():
     assert server.sent[-1] == (0, {"agreed": "alone", "count": 1})
 
 
+def test_a_rank_that_ends_breaks_its_groups_before_its_process_is_gone():
+    """What runs in them is left alone, and nothing is reported: it has taken part in all that it launched."""
+
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.leaves(1, "has ended")
+        assert server.texts()
+        server.gone(1, "has ended")
+
+    broken = [message for rank, message in told(act).sent if rank == 0 and "broken" in message]
+    assert [(message["cut"], message["quiet"]) for message in broken] == [(False, True)]
+
+
 def test_a_rank_that_others_wait_for_is_told():
     async def act(server: Told) -> None:
         server.post(0, "g", [0, 1], [SUM])

@@ -105,6 +105,33 @@ def test_a_rank_that_ends_early_is_named(end: str):
     assert "CollectiveError" in said
 
 
+LONGER = """
+import os, time
+import torch, torch.distributed as dist
+
+dist.init_process_group()
+x = torch.ones(4, device="tpu")
+dist.all_reduce(x)
+assert x.tolist() == [2] * 4
+if dist.get_rank() == 0:
+    while os.path.exists(f"/proc/{os.environ['OTHER']}/fd"):
+        time.sleep(0.05)
+    time.sleep(0.2)  # for the helper to tell
+    assert (x * 2).tolist() == [4] * 4
+"""
+
+
+def test_a_rank_that_goes_on_alone_reports_nothing():
+    """It saves the model, say, when the others have ended."""
+    port = free_port()
+    second = zygote.Process(["-c", LONGER], env=environment(1, 2, port), cwd=ROOT)
+    first = zygote.Process(["-c", LONGER], env=environment(0, 2, port) | {"OTHER": str(second.pid)}, cwd=ROOT)
+    assert second.wait(120) == 0
+    said = first.communicate(120)[1]
+    assert first.wait(60) == 0
+    assert "is broken" not in said
+
+
 STORE = """
 import os, sys, time
 import torch.distributed as dist

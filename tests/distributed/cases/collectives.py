@@ -98,6 +98,17 @@ def refused() -> None:
     for dtype, op in ((torch.bool, ReduceOp.AVG), (torch.float32, ReduceOp.BAND)):
         with pytest.raises(RuntimeError, match=str(dtype)):
             dist.all_reduce(torch.ones(2, device="tpu").to(dtype), op)
+    one = torch.ones(2, device="tpu")
+    with pytest.raises(ValueError, match="all of its tensors on 'tpu'; one is on 'cpu'"):
+        dist.all_gather_single(one, torch.ones(1))
+    with pytest.raises(ValueError, match="a list of 2 tensors, one for each member; got 3"):
+        dist.all_gather([one] * 3, one)
+    if dist.get_rank() == 0:  # others give no list
+        with pytest.raises(ValueError, match="gather expected a list of 2 tensors"):
+            dist.gather(one, [one])
+        with pytest.raises(ValueError, match="scatter expected a list of 2 tensors"):
+            dist.scatter(one, [one])
+    _check(one, torch.ones(2))
 
 
 def shapes() -> None:

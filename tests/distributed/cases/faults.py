@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -76,6 +77,19 @@ def two_lines() -> str:
     else:
         dist.all_reduce(half, group=group)
     return _error(group, lambda rank, group: half if rank else made)
+
+
+def missing_at_a_barrier() -> str:
+    """Rank 1 does not come to the first barrier of the group."""
+    group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+    if dist.get_rank() == 0:
+        with pytest.raises(RuntimeError) as raised:
+            dist.barrier(group)
+        text = str(raised.value)
+    else:
+        text = ""
+    dist.barrier()
+    return text
 
 
 def too_late() -> str:
