@@ -90,8 +90,8 @@ class Control:
         if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
-    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
-        """Say which collectives of a group this rank launches next: the (signature, source line) of each."""
+    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str, int]]) -> None:
+        """Say which collectives of a group this rank launches next: the (signature, source line, place) of each."""
         self._send({"post": {"group": group, "members": list(members), "calls": list(calls)}})
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
