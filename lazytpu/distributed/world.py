@@ -78,8 +78,8 @@ class World(Agreement):
                 self._compared[call.group] += 1
                 batches.setdefault(call.group, []).append((entry, place))
         for group, batch in batches.items():
-            calls = [(entry.signature, str(entry.line), place) for entry, place in batch]
-            self.control.post(group, batch[0][0].members, calls)
+            told = [(entry.signature, str(entry.line), place) for entry, place in batch]
+            self.control.post(group, batch[0][0].members, told)
         return turns
 
     def barrier(self, group: str, members: Sequence[int]) -> Collective:
