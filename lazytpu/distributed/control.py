@@ -103,9 +103,9 @@ class Control:
         if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
-    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str]]) -> None:
-        """Say which collectives of a group this rank launches next: the (signature, source line) of each. The helper
-        is told once who the members are."""
+    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str, int]]) -> None:
+        """Say which collectives of a group this rank launches next: the (signature, source line, place) of each. The
+        helper is told once who the members are."""
         told = None if group in self._groups else list(members)
         self._send({"post": {"group": group, "members": told, "calls": list(calls)}})
         self._groups.add(group)

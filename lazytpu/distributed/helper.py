@@ -5,7 +5,8 @@ gone. It ends by itself when the last rank has. It is run as a file, because a p
 torch, which takes a second; so it imports nothing of lazytpu, and one name that is private to jaxlib.
 
 The control plane speaks JSON, one message a line. A rank says `hello`, then `post`s what it is about to launch: for a
-group, the numbers and signatures of its next collectives. When all members have posted a number and the signatures are
+group, the signatures of its next collectives, and the place of each among those of all groups of the same ranks: XLA
+has connections for them all, on which order alone says what is what. When all members have posted a number and both are
 equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
 `broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
 When one is `stuck` in a collective that was agreed, all are asked for their `state`, and the group is broken; so it is
@@ -29,15 +30,17 @@ JOINING = 600.0  # seconds in which the first rank has to connect
 CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 
+Posted = tuple[str, str, int]
+
 
 @dataclass
 class Group:
     """The collectives of one group: all before number `agreed` were the same everywhere. `calls` has for each member
-    what it posted from there on, as (signature, source line)."""
+    what it posted from there on, as (signature, source line, place among those of all groups of these members)."""
 
     members: list[int]
     agreed: int = 0
-    calls: dict[int, deque[tuple[str, str]]] = field(default_factory=dict[int, "deque[tuple[str, str]]"])
+    calls: dict[int, deque[Posted]] = field(default_factory=dict[int, "deque[Posted]"])
     last: dict[int, str] = field(default_factory=dict[int, str])
     broken: str | None = None
     answers: dict[int, str] | None = None  # how far members are, while they are asked
@@ -103,19 +106,22 @@ class Server:
         if writer is not None and not writer.is_closing():
             writer.write(json.dumps(message).encode() + b"\n")
 
-    def post(self, rank: int, group: str, members: list[int] | None, calls: list[tuple[str, str]]) -> None:
+    def post(self, rank: int, group: str, members: list[int] | None, calls: list[Posted]) -> None:
         """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
         found = self._group(group, members)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
             return
-        found.calls[rank].extend((signature, line) for signature, line in calls)
+        found.calls[rank].extend(calls)
         found.last[rank] = f"{calls[-1][0]} ({calls[-1][1]})"
         before = found.agreed
         while all(found.calls.values()):
             current = {each: found.calls[each][0] for each in found.members}
-            if len({signature for signature, _ in current.values()}) > 1:
+            if len({signature for signature, *_ in current.values()}) > 1:
                 self._break(group, found, _disagreement(group, found.agreed, current), cut=False)
+                return
+            if len({place for *_, place in current.values()}) > 1:
+                self._break(group, found, _other_orders(group, found.agreed, current), cut=False)
                 return
             for waiting in found.calls.values():
                 waiting.popleft()
@@ -137,7 +143,7 @@ class Server:
         missing = [f"rank {each} (its last: {found.last.get(each, 'none')})" for each in found.missing()]
         calls = found.calls[rank]
         if found.broken is None and missing and calls:
-            signature, line = calls[0]
+            signature, line, _ = calls[0]
             text = (
                 f"rank {rank} waited {seconds:g} s in collective {found.agreed} of group {group!r}, {signature} at "
                 f"{line}, for {', '.join(missing)}. {RULE} Or the timeout of the process group is too short."
@@ -235,10 +241,22 @@ class Server:
             self.send(rank, {"broken": name, "text": text, "cut": cut, "quiet": quiet})
 
 
-def _disagreement(group: str, number: int, calls: dict[int, tuple[str, str]]) -> str:
+def _other_orders(group: str, number: int, calls: dict[int, Posted]) -> str:
+    """What to tell every rank when a collective has other ones of the same ranks before it: where it is on each."""
+    told = "; ".join(
+        f"rank {rank}: number {place} of these ranks, at {line}" for rank, (_, line, place) in list(calls.items())[:8]
+    )
+    return (
+        f"the ranks disagree about the order of groups with the same ranks, in collective {number} of group {group!r}: "
+        f"{told}. Such groups share their connections: call their collectives in the same order on every rank, and not "
+        "from several threads. Nothing was launched."
+    )
+
+
+def _disagreement(group: str, number: int, calls: dict[int, Posted]) -> str:
     """What to tell every rank: each different call, with the ranks and lines that made it."""
     told: list[str] = []
-    for signature in dict.fromkeys(signature for signature, _ in calls.values()):
+    for signature in dict.fromkeys(signature for signature, *_ in calls.values()):
         ranks = [rank for rank, call in calls.items() if call[0] == signature]
         shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
         told.append(f"rank{'s' if len(ranks) > 1 else ''} {shown}: {signature} at {calls[ranks[0]][1]}")

@@ -53,6 +53,7 @@ class World(Agreement):
         self.seconds: dict[str, float] = {}
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
+        self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
         self._made: Counter[str] = Counter()
         self._lives = 0  # of the default group
         self.flight = Flight()
@@ -69,18 +70,21 @@ class World(Agreement):
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         """As `Agreement` says; the calls of each group in one message."""
         turns: list[Turn] = []
-        batches: dict[str, list[Entry]] = {}
+        batches: dict[str, list[tuple[Entry, int]]] = {}
         checked = options.collectives != "trusted"
         for call in calls:
             number = self._posted[call.group]
             self._posted[call.group] += 1
             entry = self.flight.post(call.group, call.line, number, call.signature, call.members)
             turns.append(Collective(self, entry, self._compared[call.group] if checked else None))
+            place = self._places[frozenset(call.members)]
+            self._places[frozenset(call.members)] += 1
             if checked:
                 self._compared[call.group] += 1
-                batches.setdefault(call.group, []).append(entry)
+                batches.setdefault(call.group, []).append((entry, place))
         for group, batch in batches.items():
-            self.control.post(group, batch[0].members, [(entry.signature, str(entry.line)) for entry in batch])
+            told = [(entry.signature, str(entry.line), place) for entry, place in batch]
+            self.control.post(group, batch[0][0].members, told)
         return turns
 
     def barrier(self, group: str, members: Sequence[int]) -> Collective:
@@ -93,13 +97,16 @@ class World(Agreement):
         number = self._compared[name]
         self._compared[name] += 1
         entry = self.flight.post(name, str(call_site()), number, "barrier", members)
-        self.control.post(name, members, [(entry.signature, entry.line)])
+        self.control.post(name, members, [(entry.signature, entry.line, number)])
         return Collective(self, entry, number)
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
         for group, members in groups.items():
             given_up = self.watch.give_up(group)
+            for entry in given_up:
+                if entry.number is not None:  # it was posted
+                    self._places[frozenset(entry.members)] -= 1
             self.flight.pending[group].clear()
             if given_up and self.control.why_broken(group) is None:
                 lines = str(error).splitlines() or [""]

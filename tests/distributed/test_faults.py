@@ -40,6 +40,13 @@ def test_a_rank_that_does_not_come_is_named(ranks: Ranks):
     assert "rank 0 waited 1 s" in second
 
 
+def test_groups_of_the_same_ranks_in_other_orders(ranks: Ranks):
+    """They would take each other's values."""
+    for (text,) in ranks.run("faults", "other_orders_of_groups"):
+        assert "the ranks disagree about the order of groups with the same ranks" in text
+        assert len(re.findall(r"rank \d: number \d+ of these ranks, at \S*faults.py:\d+", text)) == 2
+
+
 def test_a_rank_that_does_not_come_to_a_barrier_is_named(ranks: Ranks):
     text = ranks.run("faults", "missing_at_a_barrier")[0]
     assert re.search(r"barrier at .*faults.py:\d+: rank 0 waited 1 s .* for rank 1 \(its last: none\)", text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lazytpu.distributed.helper import Server
 
-SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1"), ("all_reduce(add) float32[3]", "b.py:2")
+SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1", 0), ("all_reduce(add) float32[3]", "b.py:2", 0)
 
 
 class Told(Server):
@@ -52,7 +52,7 @@ def test_equal_calls_are_agreed_as_they_come():
 def test_other_lines_are_the_same_call():
     async def act(server: Told) -> None:
         server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [(SUM[0], "elsewhere.py:7")])
+        server.post(1, "g", [0, 1], [(SUM[0], "elsewhere.py:7", 0)])
 
     assert told(act).sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
 
@@ -69,6 +69,15 @@ def test_different_calls_break_the_group_for_good():
         assert f"rank 0: {SUM[0]} at {SUM[1]}" in text
         assert f"rank 1: {OTHER[0]} at {OTHER[1]}" in text
     assert [rank for rank, message in server.sent if "broken" in message] == [0, 1, 1]
+
+
+def test_groups_of_the_same_ranks_have_one_order():
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 1], [SUM])
+        server.post(1, "g", [0, 1], [(SUM[0], "b.py:2", 1)])
+
+    for text in told(act).texts().values():
+        assert "collective 0 of group 'g': rank 0: number 0 of these ranks, at a.py:1; rank 1: number 1" in text
 
 
 def test_other_groups_go_on():

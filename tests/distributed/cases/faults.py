@@ -79,6 +79,23 @@ def two_lines() -> str:
     return _error(group, lambda rank, group: half if rank else made)
 
 
+def other_orders_of_groups() -> list[str]:
+    """Two groups of the same ranks, whose collectives of equal sizes each rank calls in another order; then in one."""
+    groups: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
+    values = [torch.full((3,), 1.0 + i, device="tpu") for i in range(2)]
+    for i in (0, 1) if dist.get_rank() == 0 else (1, 0):
+        dist.all_reduce(values[i], group=groups[i])
+    with pytest.raises(RuntimeError) as raised:
+        values[0].tolist()
+    dist.barrier()
+    good: list[Any] = [dist.new_group([0, 1]) for _ in range(2)]
+    for i in (0, 1):
+        made = torch.full((3,), 1.0 + i, device="tpu")
+        dist.all_reduce(made, group=good[i])
+        assert made.tolist() == [2.0 + 2 * i] * 3
+    return [str(raised.value)]
+
+
 def missing_at_a_barrier() -> str:
     """Rank 1 does not come to the first barrier of the group."""
     group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
