@@ -21,7 +21,7 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.value import Layout, resident
 
 MOST = 16
-"Layouts that a thread keeps zeros of."
+"Layouts that a thread keeps zeros of, and the values of each: one trace may call as many layers with them."
 
 _ZEROS: Any = torch.ops.aten.zeros.default
 _kept: WeakKeyDictionary[Recorder, OrderedDict[Any, list[Tensor]]] = WeakKeyDictionary()
@@ -42,13 +42,16 @@ def first_hidden(states: list[Tensor]) -> list[Tensor]:
         state = state.parent or r.root
     taken: list[Tensor] = []
     for value in values:
-        taken.append(_zeros(r, value.layout, taken))
+        zeros = _zeros(r, value.layout, taken)
+        if zeros is None:
+            return states
+        taken.append(zeros)
     return taken
 
 
-def _zeros(r: Recorder, layout: Layout, taken: list[Tensor]) -> Tensor:
+def _zeros(r: Recorder, layout: Layout, taken: list[Tensor]) -> Tensor | None:
     """Zeros that are in no pending trace, nor among those that were just `taken`: which states are one is part of what
-    is recorded."""
+    is recorded. None where many are."""
     layouts = _kept.setdefault(r, OrderedDict())
     kept = layouts.setdefault(layout.key, [])
     layouts.move_to_end(layout.key)
@@ -58,6 +61,8 @@ def _zeros(r: Recorder, layout: Layout, taken: list[Tensor]) -> Tensor:
         value = value_of(tensor)
         if value.epoch != r.epoch and value.buffer.error is None and not any(tensor is other for other in taken):
             return tensor
+    if len(kept) >= MOST:
+        return None
     flat = torch.zeros(layout.shape, dtype=layout.dtype, device="cpu").flatten()
     made = wrap(resident(layout, activation.engine().upload(flat, layout, user_line())))
     kept.append(made)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import lazytpu
+from lazytpu.frontend.ops import first_hidden
 
 
 def train(kind: Callable[..., nn.Module], device: str, carry: bool, steps: int = 4) -> list[Tensor]:
@@ -79,3 +80,13 @@ def test_zeros_of_the_script_stay_its_own() -> None:
 
     for got, expected in zip(run("tpu"), run("cpu"), strict=True):
         torch.testing.assert_close(got, expected)
+
+
+def test_a_trace_of_many_calls_keeps_few_zeros() -> None:
+    layer, x = nn.GRU(3, 7).to("tpu"), torch.rand(2, 1, 3).to("tpu")
+    with lazytpu.mode("lazy"), torch.no_grad():
+        outputs = [layer(x)[0] for _ in range(first_hidden.MOST + 3)]
+        lazytpu.mark_step()
+    (kept,) = [found for layouts in first_hidden._kept.values() for key, found in layouts.items() if (1, 1, 7) in key]
+    assert len(kept) == first_hidden.MOST
+    torch.testing.assert_close(outputs[0].cpu(), outputs[-1].cpu())
