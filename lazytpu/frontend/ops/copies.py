@@ -126,16 +126,23 @@ def _copy_on_device(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             storage._value = held  # values are immutable: a copy of the whole shares the value
             return target
         del held  # it may be what is overwritten, which is donated when nothing holds it (R4)
+        pending = storage._value.buffer is None  # else a step that fails gives back what is there now
+        if pending and target.is_contiguous() and source.is_contiguous() and tensors.is_natural(target, kind):
+            # A copy_ would need what is overwritten: after DDP's reduction each gradient, from the program before it.
+            made = tensors.value_of(_recorded("clone")(source))
+            if made.layout.key == kind.key:
+                storage._value = made
+                return target
     if target.numel() == 0:
         _check_broadcast(source, target)
         return target
-    return _record_copy()(target, source)
+    return _recorded("copy_")(target, source)
 
 
 @cache
-def _record_copy() -> Callable[..., Any]:
-    """The kernel that records a copy."""
-    return kernel(aten.copy_.default).call
+def _recorded(name: str) -> Callable[..., Any]:
+    """The kernel that records an op of aten."""
+    return kernel(getattr(aten, name).default).call
 
 
 def _check_broadcast(source: torch.Tensor, target: torch.Tensor) -> None:

@@ -30,12 +30,14 @@ def out_kernel(op: OpOverload, functional: Callable[..., Any], copy: Callable[..
     names = out_names(op)
     takes_dtype = any(a.name == "dtype" for a in op._schema.arguments)
     row_major = op._schema.name in _ROW_MAJOR
+    alone = op._schema.name.partition("::")[2] in _NO_OVERLAP
+    apart = check_no_overlap if alone else check_no_partial_overlap
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         targets = [kwargs.pop(name) for name in names]
         for target in targets:
             if isinstance(target, torch.Tensor):
-                _check(op, target, (*args, *kwargs.values()))
+                _check(op, apart, target, (*args, *kwargs.values()))
         results = functional(*args, **kwargs)
         if len(names) == 1 and _fits(targets[0], results):
             copy(targets[0], results)
@@ -99,10 +101,8 @@ _ROW_MAJOR = frozenset({"aten::cholesky", "aten::_fft_c2c", "aten::_fft_r2c", "a
 _NO_OVERLAP = frozenset({"cat", "gather", "index_select", "kthvalue", "masked_select", "take"})
 
 
-def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
+def _check(op: OpOverload, apart: Callable[..., None], target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
     check_no_internal_overlap(target)
-    name = op._schema.name.partition("::")[2]
-    check = check_no_overlap if name in _NO_OVERLAP else check_no_partial_overlap
     for value in arguments:
         for source in value if isinstance(value, list | tuple) else [value]:
             if isinstance(source, torch.Tensor):
@@ -111,7 +111,7 @@ def _check(op: OpOverload, target: torch.Tensor, arguments: tuple[Any, ...]) -> 
                         "Expected all tensors to be on the same device, but found at least two devices, "
                         f"{source.device} and {target.device}! (out= of {op})"
                     )
-                check(target, source)
+                apart(target, source)
 
 
 def _store(target: torch.Tensor, result: torch.Tensor) -> None:

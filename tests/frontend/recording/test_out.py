@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import lazytpu
+from lazytpu.frontend.recording.tensors import recorder
 
 
 def results(device: str, write: Any) -> Any:
@@ -68,3 +69,17 @@ def test_a_copy_within_a_storage_is_donated() -> None:
         assert x[0].item() == 2048
         x[1:3].copy_(x[3:5])
     assert x[:4].tolist() == [2048.0, 2051.0, 2052.0, 2051.0]
+
+
+def test_a_copy_over_a_pending_value_does_not_need_it() -> None:
+    """So that a program between two collectives does not hand each gradient to the one that overwrites it."""
+    flat = torch.arange(8.0, device="tpu")
+    x = torch.ones(2, 2, device="tpu") * 2
+    x.copy_(flat[4:].view(2, 2))
+    last = recorder().state.records()[-1]
+    assert str(last.op) == "aten.clone.default"
+    flat[4] = 9.0
+    assert x.tolist() == [[4.0, 5.0], [6.0, 7.0]]
+    x.copy_(flat[:4].view(2, 2))  # a value that is there is what a step that fails gives back
+    assert "self" in recorder().state.records()[-1].written
+    assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
