@@ -118,7 +118,7 @@ class Compiler:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
         at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
-        told = partial(for_many_sizes, several=len(bucket.template.samples) > 2)
+        told = partial(for_many_sizes, several=len(bucket.forms.buckets) > 1)
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:

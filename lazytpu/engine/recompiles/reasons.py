@@ -115,8 +115,8 @@ def hot_size(what: str, line: Any) -> Reason:
 
 
 def for_many_sizes(reason: Reason, several: bool) -> Reason:
-    """The reason of a program that serves many sizes, where an exact one has this `reason`. Where `several` sizes came
-    before, a smaller one is no last batch."""
+    """The reason of a program that serves many sizes, where an exact one has this `reason`. Where `several` such
+    programs are wanted, a smaller size is no last batch."""
     if reason.code != "shape":
         return reason
     if several and reason.hint == hints.LAST_BATCH.name:

@@ -62,6 +62,21 @@ def test_one_program_for_a_bucket(mode: str) -> None:
     assert "one program for sizes n 17..24, now 24, 0 % padding" in str(lazytpu.explain()[-1])
 
 
+@pytest.mark.usefixtures("fresh_traces")
+def test_one_smaller_size_is_a_last_batch_and_several_vary() -> None:
+    def made(*lengths: int) -> list[tuple[str, str]]:
+        before = len(lazytpu.explain())
+        for length in lengths:
+            given = (torch.ones(length, 4).to("tpu") * 3).cumsum(0)
+            lazytpu.mark_step()
+            assert given[-1, 0].item() == 3 * length
+        return [(each.hint, each.fix) for each in list(lazytpu.explain())[before:] if each.records == 2]
+
+    first, last = made(23, 13)
+    assert first[0] == "" and last == ("last-batch", "none needed: it serves all sizes of its bucket")
+    assert [hint for hint, _ in made(20, 11)] == ["varying-size"]
+
+
 def test_training_with_lengths_that_vary() -> None:
     host, device = mlp(7)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (host, device)]
