@@ -23,10 +23,15 @@ CONTRACTIONS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "mv", "dot"
 "Names of ops that sum over the last dimension of their first factor."
 TABLES = ("embedding", "index", "index_select", "gather")
 "Names of ops that read some elements of their first operand, as many as they give."
+RECURRENT = ("recurrent", "recurrent_backward")
+"Names of ops that multiply by all of their weights at each step of a sequence."
 
 
 def costs_little(most: Sequence[Record], least: Sequence[Record]) -> bool:
-    """Whether records at the greatest sizes cost little more than at the least."""
+    """Whether records at the greatest sizes cost little more than at the least. It is not known of compiled graphs,
+    custom kernels, and layers that run through a sequence."""
+    if any(_family(record) not in ("aten", "lazytpu") or _name(record) in RECURRENT for record in most):
+        return False
     greatest = work(most)
     return greatest <= NOTHING or greatest <= LITTLE * work(least)
 
@@ -38,7 +43,7 @@ def work(records: Sequence[Record]) -> float:
 
 
 def _work(record: Record, layouts: dict[int, Layout]) -> float:
-    name = str(record.op).split("::")[-1].split(".")[1 if str(record.op).startswith("aten.") else 0]
+    name = _name(record)
     found = [each for argument in record.arguments.values() for each in operands(argument)]
     read = [_bytes(each, layouts) for each in found]
     results = [layout for layout in record.outs if layout is not None]
@@ -56,6 +61,14 @@ def _work(record: Record, layouts: dict[int, Layout]) -> float:
         weight = _shape(found[-1 if "backward" in name else 1], layouts)
         products = prod(results[0].shape) * prod(weight[1:])
     return total + products / PER_BYTE
+
+
+def _family(record: Record) -> str:
+    return str(record.op).partition(".")[0]
+
+
+def _name(record: Record) -> str:
+    return str(record.op).split(".")[1]
 
 
 def _shape(operand: Operand, layouts: dict[int, Layout]) -> tuple[int, ...]:

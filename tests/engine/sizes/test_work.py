@@ -67,6 +67,12 @@ def test_rows_of_a_product_do_not() -> None:
     assert costs_little(step(512), step(449))
 
 
+def test_of_what_is_not_known_nothing_is_said() -> None:
+    layer, x = torch.nn.LSTM(4, 8).to("tpu"), torch.ones(5, 2, 4).to("tpu")
+    found = records(lambda: layer(x))
+    assert not costs_little(found, found)
+
+
 def programs(run: Callable[[], object]) -> int:
     before = len(lazytpu.explain())
     run()
