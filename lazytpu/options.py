@@ -112,8 +112,9 @@ class Options:
     collectives: str
     """Whether ranks compare each collective before they launch it (LAZYTPU_COLLECTIVES): "checked", or "trusted"."""
     buckets: str | tuple[int, ...]
-    """The bounds of programs that are made for many sizes (LAZYTPU_BUCKETS): "auto" has four to each power of two;
-    sizes, such as (64, 128, 256), are the bounds up to the largest; "off" makes a program for each size."""
+    """The bounds of programs that are made for many sizes (LAZYTPU_BUCKETS): "auto" has four to each power of two,
+    fewer where padding costs little; sizes, such as (64, 128, 256), are the bounds up to the largest; "off" makes a
+    program for each size."""
 
     _wrong: dict[str, ValueError]
     """By setting, why its variable could not be read; until the setting is written, its value is the default."""

@@ -217,8 +217,8 @@ _ALL = (
         "buckets",
         "auto",
         "off, auto, or sizes such as 64,128,256",
-        "the bounds of programs that are made for many sizes: four to each power of two (auto), or these; off makes a "
-        "program for each size",
+        "the bounds of programs that are made for many sizes: four to each power of two, fewer where padding costs "
+        "little (auto), or these; off makes a program for each size",
         readers.buckets,
     ),
 )
