@@ -61,7 +61,7 @@ class ForSizes:
                 bound = self._bound(shared, sized, trace)
                 if plan.sized is None:
                     seconds = self.compiler.estimator.seconds(RECORD * trace.state.depth, 1.0)
-                    plan.sized = Heat(sized, 1e3 * seconds)
+                    plan.sized = Heat(sized, 1e3 * seconds, sized.waste)
                 return bound, hit
             if shared.error is None:
                 meanwhile = None if shared.meanwhile is None else self._bound(shared.meanwhile, sized, trace)

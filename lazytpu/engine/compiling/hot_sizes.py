@@ -20,12 +20,13 @@ MASKS = 0.05
 
 @dataclass(slots=True)
 class Heat:
-    """What the traces that end at one state have lost by programs of their bucket: the milliseconds `lost` in so many
-    `runs`. When that is what their own program is `worth`, a `job` compiles the one that is `wanted`, of those live
-    slots and dead inputs. `over`: no other is begun."""
+    """What the traces that end at one state have lost by programs of their bucket, of which padding takes the part
+    `waste`: the milliseconds `lost` in so many `runs`. When that is what their own program is `worth`, a `job` compiles
+    the one that is `wanted`, of those live slots and dead inputs. `over`: no other is begun."""
 
     sized: Sized
     worth: float
+    waste: float
     runs: int = 0
     lost: float = 0.0
     wanted: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
@@ -35,7 +36,7 @@ class Heat:
     def ran(self, program: AtSizes) -> bool:
         """Count a run of a program of the bucket; whether their own is worth its compilation now."""
         self.runs += 1
-        self.lost += program.timing.last_ms * max(MASKS, self.sized.waste)
+        self.lost += program.timing.last_ms * max(MASKS, self.waste)
         return self.lost >= self.worth
 
     @property

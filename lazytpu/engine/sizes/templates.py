@@ -23,7 +23,7 @@ from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
-from lazytpu.engine.sizes.work import costs_little
+from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
@@ -105,7 +105,9 @@ class Sized:
 
     @property
     def waste(self) -> float:
-        """The part of a value with all sizes that is padding."""
+        """The part of a run that padding takes: of its work where that is known, else of a value with all sizes."""
+        if self.bucket.spacious:
+            return 1 - work(self.bucket.at(self.sizes)) / max(1.0, work(self.bucket.records()))
         return 1 - prod(self.sizes[name] / top for name, (_, top) in self.bucket.symbols.items())
 
     @property

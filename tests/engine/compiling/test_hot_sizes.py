@@ -15,7 +15,7 @@ from lazytpu.engine.compiling.background import CompileWarning
 from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.sized import AtSizes
-from lazytpu.frontend.recording.tensors import value_of
+from lazytpu.frontend.recording.tensors import recorder, value_of
 from lazytpu.runtime.errors import CompileError, OutOfMemory
 from lazytpu.runtime.padded import PaddedBuffer
 
@@ -185,3 +185,20 @@ def test_no_room_for_padding_means_exact_programs(monkeypatch: pytest.MonkeyPatc
         run(size)
     monkeypatch.setattr(AtSizes, "launch", full)
     assert [padded(run(size)) for size in (11, 13, 11)] == [False] * 3
+
+
+def test_padding_beside_large_weights_is_little_waste() -> None:
+    """The size of a cache says little of what a run costs that reads weights."""
+    weight = torch.rand(512, 512).to("tpu")
+
+    def step(length: int) -> float:
+        cache = torch.ones(length, 512).to("tpu")
+        lazytpu.mark_step()
+        _keys = torch.cat([cache, torch.ones(1, 512).to("tpu") @ weight])
+        sized = wiring.start().compiler.sized(recorder())
+        lazytpu.mark_step()
+        return 0.0 if sized is None else sized.waste
+
+    with lazytpu.options(buckets="auto"):
+        wasted = [step(length) for length in (9, 11, 13, 33)]
+    assert 0 < wasted[-1] < wasted[-2] < 0.2  # of 13 rows, padded to 64
