@@ -29,22 +29,21 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     job = world(asked.store, rank, size, seconds, start)
     fsdp.install()
     data_parallel.install()
-    host = _gloo(asked)
-    return TpuGroup(job, job.name_of(str(asked.group_id)), members, asked.group_rank, seconds, host)
+    name = job.name_of(str(asked.group_id))
+    host = _gloo(asked, f"host/{job.token}/{name}")
+    return TpuGroup(job, name, members, asked.group_rank, seconds, host)
 
 
-def _gloo(asked: Any) -> Any:
+def _gloo(asked: Any, prefix: str) -> Any:
     """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    # After a restart torchrun's store still has the addresses of processes that are gone, and after
-    # destroy_process_group() it may have those of the groups before.
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    times = asked.store.add(f"host/{restart}/made/{asked.group_rank}", 1)
-    store = PrefixStore(f"host/{restart}/{times}", asked.store)
+    # The store may still have the addresses of groups that were destroyed, and of processes before a restart: no other
+    # job has this one's token, and no other group of it this name.
+    store = PrefixStore(prefix, asked.store)
     group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
