@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import data_parallel, fsdp
 from lazytpu.distributed.group import TpuGroup
-from lazytpu.distributed.world import World, own_address, world
+from lazytpu.distributed.world import own_address, world
 from lazytpu.engine.engine import Engine
 
 
@@ -30,18 +30,20 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     fsdp.install()
     data_parallel.install()
     name = job.name_of(str(asked.group_id), is_default=default is None)
-    return TpuGroup(job, name, members, asked.group_rank, seconds, _gloo(asked, job, name))
+    host = _gloo(asked, f"host/{job.token}/{name}")
+    return TpuGroup(job, name, members, asked.group_rank, seconds, host)
 
 
-def _gloo(asked: Any, job: World, name: str) -> Any:
+def _gloo(asked: Any, prefix: str) -> Any:
     """The group of CPU tensors, which listens on the address by which the job is reached, and on no other."""
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     address = own_address(os.environ.get("MASTER_ADDR", "localhost"))
     options._devices = [gloo.create_device(hostname=address)]
     options._timeout = asked.timeout
-    # torchrun's store still has the addresses of groups that were destroyed, and of processes before a restart.
-    store = PrefixStore(f"host/{job.token}/{name}", asked.store)
+    # The store may still have the addresses of groups that were destroyed, and of processes before a restart: no other
+    # job has this one's token, and no other group of it this name.
+    store = PrefixStore(prefix, asked.store)
     group = dist.ProcessGroup(store, asked.group_rank, asked.group_size)
     kind = dist.ProcessGroup.BackendType.GLOO
     group._set_default_backend(kind)
