@@ -31,7 +31,18 @@ def on_wait(work: Any, then: Callable[[], None]) -> Any:
             done = True
         return True
 
-    return CallbackWork(wait)
+    return _OnWait(wait, work)
+
+
+class _OnWait(CallbackWork):
+    """A handle that also knows who sent: `dist.recv` without a source asks for it."""
+
+    def __init__(self, wait: Callable[[Any], bool], work: Any):
+        super().__init__(wait)
+        self.work = work
+
+    def _source_rank(self) -> int:
+        return self.work._source_rank()
 
 
 def all_of(works: list[Any], result: list[torch.Tensor]) -> Any:

@@ -105,6 +105,7 @@ set_frame_strategy = eval_frame.set_code_exec_strategy  # of a code object: what
 LEAVE_ALONE = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
 GRAPH_BREAKS = "torch._dynamo.utils", "graph_break_reasons"  # a list of GraphCompileReason
 without_modes = _python_dispatch._disable_current_modes
+has_tensors_inside = _python_dispatch.is_traceable_wrapper_subclass
 without_functions = torch._C.DisableTorchFunction  # for modes, too
 without_autocast = torch._C._DisableAutocast  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from lazytpu.frontend.torch_private import swap_tensor_impl
+from lazytpu.frontend.torch_private import has_tensors_inside, swap_tensor_impl
 
 _apply = nn.Module._apply
 
@@ -31,7 +30,7 @@ def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True)
         name = names.get(id(tensor))
         if name is None or (tensor.device.type == "tpu") == (result.device.type == "tpu"):
             return result
-        if is_traceable_wrapper_subclass(result):
+        if has_tensors_inside(result):
             return result  # a DTensor, say: torch's own swaps the tensors inside as well
         _let_go(self)
         _become(tensor, result, fn, f"{type(self).__name__}.{name}")

@@ -351,6 +351,16 @@ def messages() -> None:
     assert received.flatten().tolist() == [float(other)] * 4
 
 
+def from_any_source() -> None:
+    """`recv` without a source, which says who sent."""
+    if dist.get_rank() == 0:
+        dist.send(torch.arange(3.0, device="tpu"), 1)
+    else:
+        came = torch.zeros(3, device="tpu")
+        assert dist.recv(came) == 0
+        assert came.tolist() == [0, 1, 2]
+
+
 def cpu_tensors() -> None:
     """They go over gloo, after what is recorded."""
     mine, device = torch.ones(2), torch.ones(2, device="tpu")
