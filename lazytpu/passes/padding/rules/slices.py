@@ -39,7 +39,8 @@ def slice_(w: Walk, op: TensorOp) -> Sequence[Padded] | None:
             continue
         if not dim.prefix:
             raise Refused(f"a part of the merged dimension {dim} is taken")
-        if (dim.total - high).range(w.shared.symbols)[0] < 0:
+        rest = dim.total - high
+        if rest.range(w.shared.symbols)[len(rest.symbols) > 1] < 0:  # of two sizes, those are meant that fit
             raise Refused(f"the slice ends at {high}, which may be behind the end {dim.total}")
         if low.number is None:
             if stride != 1:

@@ -71,3 +71,14 @@ def test_sizes_that_are_equal_and_written_otherwise() -> None:
         return b.concatenate([b.slice(x, [(n + 1) // 2], [n]), b.slice(x, [0], [(n + 1) // 2])], 0)
 
     same_at_every_size(build, ["f32[n]"], {"n": (2, 9)})
+
+
+def test_a_slice_to_another_size_is_for_sizes_that_fit() -> None:
+    """Such as a cache that is cropped to the tokens that were kept: more of them than it has are not meant."""
+
+    def build(b, x, n, m):
+        return b.mul(b.slice(x, [0], [n]), b.slice(x, [0], [n]))
+
+    symbols = {"n": (2, 6), "m": (5, 9)}
+    fitting = [{"n": n, "m": m} for n in range(2, 7) for m in range(5, 10) if n <= m]
+    same_at_every_size(build, ["f32[m]"], symbols, sizes=fitting)
