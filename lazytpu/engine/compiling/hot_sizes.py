@@ -16,6 +16,8 @@ RECORD = 5e-3
 "CPU seconds of XLA:CPU for the program of a record, as part of a step."
 MASKS = 0.05
 "The part of a run that masks take where a size is its bound and nothing is padded: 2 to 9 % (benchmarks/sizes.py)."
+OFTEN = 8
+"Runs before which no size is hot: the first ones take long, and so do some on a busy machine."
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class Heat:
         """Count a run of a program of the bucket; whether their own is worth its compilation now."""
         self.runs += 1
         self.lost += program.timing.last_ms * max(MASKS, self.waste)
-        return self.lost >= self.worth
+        return self.runs >= OFTEN and self.lost >= self.worth
 
     @property
     def text(self) -> str:

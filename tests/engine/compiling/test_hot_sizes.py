@@ -10,7 +10,7 @@ import torch
 
 import lazytpu
 from lazytpu import wiring
-from lazytpu.engine.compiling import for_sizes
+from lazytpu.engine.compiling import for_sizes, hot_sizes
 from lazytpu.engine.compiling.background import CompileWarning
 from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.launching.compiled import Compiled
@@ -34,6 +34,7 @@ def one_bucket() -> Iterator[None]:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second run by the program of a bucket is worth an exact one."""
     monkeypatch.setattr(for_sizes, "RECORD", 0.0)
+    monkeypatch.setattr(hot_sizes, "OFTEN", 1)
 
 
 def run(size: int) -> torch.Tensor:
@@ -75,6 +76,16 @@ def test_not_before_padding_has_cost_as_much() -> None:
     for size in (9, 11, *[13] * 20):
         run(size)
     assert not [each for each in lazytpu.explain() if each.code == "hot-size"]
+
+
+def test_not_after_a_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(for_sizes, "RECORD", 0.0)
+    for size in (9, *[11] * hot_sizes.OFTEN):
+        run(size)
+    assert not [each for each in lazytpu.explain() if each.code == "hot-size"]
+    run(11)
+    finished()
+    assert [each for each in lazytpu.explain() if each.code == "hot-size"]
 
 
 @pytest.mark.usefixtures("at_once")
