@@ -101,6 +101,17 @@ def whole_programs(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests before this one have shown of sizes that vary is unknown: the first size of an op has a program of
+    its own, whichever test ran that op before."""
+    from lazytpu import wiring
+    from lazytpu.engine.sizes.templates import Templates
+
+    if wiring.ENGINE is not None:
+        monkeypatch.setattr(wiring.ENGINE.compiler, "templates", Templates())
+
+
 def pytest_unconfigure() -> None:
     if not _WORKER:
         shutil.rmtree(os.environ["LAZYTPU_CACHE_DIR"], ignore_errors=True)
