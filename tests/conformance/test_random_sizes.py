@@ -60,6 +60,7 @@ def test_modes_without_padding(mode: str) -> None:
                 check(Program.of(1000 + seed), sizes)
 
 
+@pytest.mark.usefixtures("fresh_traces")
 def test_most_programs_are_shared_by_sizes() -> None:
     """The generator makes programs that padding is for."""
     before = len(lazytpu.explain())

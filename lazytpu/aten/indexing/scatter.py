@@ -205,6 +205,8 @@ def index_copy(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SS
 def index_fill(b: Builder, self: SSAValue, dim: int, index: SSAValue, value: Scalar | SSAValue) -> SSAValue:
     """Slices of `self` filled with one number; negative indices count from the end."""
     shape = shape_of(self) or (1,)
+    if 0 in shape:  # nothing to fill: the CPU looks at no index
+        return self
     dim, dtype = front(dim, len(shape)), dtype_of(self)
     index = b.reshape(index, [prod(shape_of(index))])
     index = in_range(b, index, shape[dim], bounds(dim, shape[dim]), wrap=True)

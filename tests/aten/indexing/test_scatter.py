@@ -92,6 +92,12 @@ def test_scalars_and_empty() -> None:
     check(A.put.default, values(3), torch.ones(0, dtype=torch.int64), torch.ones(0))
 
 
+@pytest.mark.parametrize(("shape", "at"), [((0, 0), 0), ((0, 6), 9)])
+def test_an_index_of_nothing_is_not_looked_at(shape: tuple[int, int], at: int) -> None:
+    assert torch.zeros(shape).index_fill(1, torch.tensor([at]), 1.0).shape == shape
+    assert torch.zeros(shape, device="tpu").index_fill(1, torch.tensor([at], device="tpu"), 1.0).cpu().shape == shape
+
+
 def test_index_fill_by_a_tensor() -> None:
     check(A.index_fill.int_Tensor, values(3, 4), 0, index(1, -1), torch.tensor(2.5))
 
