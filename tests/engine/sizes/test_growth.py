@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,12 +18,7 @@ from lazytpu.trace.trie import State
 SHOWN, LATER = (9, 11, 13), (12, 10, 3, 16, 21, 40, 33, 100, 14)
 
 
-@pytest.fixture(autouse=True)
-def bucketed() -> Iterator[None]:
-    lazytpu.sync()
-    with lazytpu.options(buckets="auto", background_compile=0.0):
-        yield
-        lazytpu.sync()
+pytestmark = pytest.mark.usefixtures("bucketed")
 
 
 def recorded(run: Callable[[Tensor], object], x: Tensor) -> tuple[object, State]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -11,13 +10,7 @@ import torch
 import lazytpu
 from tests.engine.sizes.test_templates import programs
 
-
-@pytest.fixture(autouse=True)
-def bucketed() -> Iterator[None]:
-    lazytpu.sync()
-    with lazytpu.options(buckets="auto", background_compile=0.0):
-        yield
-        lazytpu.sync()
+pytestmark = pytest.mark.usefixtures("bucketed")
 
 
 def test_parts_of_a_tensor_whose_size_is_no_bound() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,13 +14,7 @@ from lazytpu.engine.sizes.work import NOTHING, costs_little, work
 from lazytpu.frontend.recording.tensors import recorder
 from lazytpu.trace.trie import Record
 
-
-@pytest.fixture(autouse=True)
-def bucketed() -> Iterator[None]:
-    lazytpu.sync()
-    with lazytpu.options(buckets="auto", background_compile=0.0):
-        yield
-        lazytpu.sync()
+pytestmark = pytest.mark.usefixtures("bucketed")
 
 
 def records(run: Callable[[], object]) -> list[Record]:

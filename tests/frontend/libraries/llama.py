@@ -9,17 +9,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def llama(**options: Any) -> LlamaForCausalLM:
-    """A model of one layer, with the same weights every time."""
+    """A model of one layer, unless the options say otherwise, with the same weights every time."""
     torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=32,
-            hidden_size=8,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=16,
-            **options,
-        )
-    )
+    smallest: dict[str, Any] = {
+        "vocab_size": 32,
+        "hidden_size": 8,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 16,
+    }
+    return LlamaForCausalLM(LlamaConfig(**(smallest | options)))

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.generation.configuration_utils import ContinuousBatchingConfig, GenerationConfig
 
 import lazytpu
 from lazytpu.engine.launching import on_host
 from lazytpu.frontend.device import memory_stats
 from lazytpu.frontend.libraries.continuous_batching_hook import OF_HOST
+from tests.frontend.libraries.llama import llama
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -28,17 +27,7 @@ def as_in_a_script(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def model() -> Any:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=32,
-        hidden_size=8,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-    )
-    return LlamaForCausalLM(config).eval()
+    return llama(num_hidden_layers=2, max_position_embeddings=128).eval()
 
 
 def served(device: str, implementation: str = "sdpa", **settings: Any) -> list[list[int]]:
