@@ -8,3 +8,8 @@ from tests.distributed.ranks import Ranks, cases
 @pytest.mark.parametrize("case", cases("collectives"))
 def test_collectives(ranks: Ranks, case: str):
     ranks.run("collectives", case)
+
+
+@pytest.mark.parametrize("case", cases("unequal"))
+def test_parts_of_unequal_sizes(ranks: Ranks, case: str):
+    ranks.run("unequal", case)
