@@ -188,8 +188,8 @@ elsewhere.leave()
 def test_an_interrupt_of_the_terminal_ends_only_the_parent(empty_cache: Path):
     script = f"""
 ticket = give(chain({SLOW}))
-print("begun", flush=True)
 try:
+    print("begun", flush=True)  # the signal may arrive before this returns
     ticket.result()
 except KeyboardInterrupt:
     sys.exit(5)
