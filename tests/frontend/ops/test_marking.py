@@ -15,7 +15,7 @@ from tests.padding import buffer_of
 
 def sizes(x: torch.Tensor) -> tuple[int, ...]:
     """Those of the array on the device."""
-    return client.to_host(buffer_of(x).padded).shape
+    return client.to_host(buffer_of(x).kept).shape
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
