@@ -21,7 +21,7 @@ device, which are no form of sizes even where they look like one."""
 LEAST = 2
 """The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else, so they are part of the
 skeleton."""
-COUNTED = {"lazytpu.nonzero.default": "count"}
+COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counted": "count"}
 "Ops with an argument that was counted on the device."
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+import lazytpu
+
 T = torch.tensor
 ROW = T([2, 0, 1, 1, 0, 2, 2])
 ROWS = T([[[1, 0], [0, 1]], [[0, 0], [1, 1]], [[1, 0], [0, 1]], [[0, 0], [1, 0]], [[0, 0], [1, 1]]])
@@ -91,6 +93,27 @@ def test_repeat_interleave() -> None:
     for wrong in (T([1, -2]), T([1.0]), T([[1]])):
         assert_same(torch.repeat_interleave, wrong)
     assert_same(torch.repeat_interleave, ROW[:3], T([1, 0, 2]), output_size=4)
+
+
+def test_what_needs_no_count_reads_nothing() -> None:
+    x, repeats = torch.arange(3.0), T([1, 0, 2])
+    mask = x > 0
+    on_device = [t.to("tpu") for t in (x, repeats, mask)]
+    reads = lazytpu.metrics()["steps"]
+    results: list[list[torch.Tensor]] = []
+    for x, repeats, mask in ([x, repeats, mask], on_device):
+        repeated = x.repeat_interleave(repeats, output_size=3)
+        set_, added, filled = x.clone(), x.clone(), x.masked_fill(mask, 5)
+        set_[mask] = 7
+        added[mask] += x[:1]
+        results.append([repeated, set_, filled])
+        if x is on_device[0]:
+            assert lazytpu.metrics()["steps"] == reads + 1  # of `added`
+        results[-1].append(added)
+    for want, got in zip(*results, strict=True):
+        torch.testing.assert_close(got.cpu(), want)
+    with pytest.raises(RuntimeError, match="allocated size does not match"):
+        x.repeat_interleave(repeats, output_size=4).cpu()
 
 
 def test_equal() -> None:
