@@ -117,12 +117,13 @@ class Compiler:
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
         told = partial(for_many_sizes, several=len(bucket.forms.buckets) > 1)
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
                 try:
+                    bucket.settle()
+                    at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
                     return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                 except OneSize as error:  # these sizes stay part of the program
                     refused, making.entry.notes = error, (f"no program for many sizes: {error}",)

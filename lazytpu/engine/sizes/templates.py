@@ -21,6 +21,7 @@ import numpy as np
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
 from lazytpu.engine.sizes.work import costs_little, work
@@ -55,11 +56,21 @@ class Bucket:
     "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
     def records(self) -> list[Record]:
-        """The records at the greatest sizes."""
+        """The records at the greatest sizes. Custom kernels are in them for these once `settle` was called."""
         return self.state.records()
 
+    def settle(self) -> None:
+        """Put the custom kernels for the greatest sizes into the records. Raises OneSize where there are none."""
+        state, records = self.state, self.records()
+        try:
+            settled = with_kernels(records)
+        except OtherKernel as error:
+            raise OneSize(str(error)) from error
+        if settled is not records:
+            self.state = State(None, tuple(settled), None, state.slots, state.inputs, state.numbers)
+
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes."""
+        """The records at other sizes, with the custom kernels of the template."""
         return self.template.at(self.forms, sizes)
 
     def samples(self) -> list[dict[str, int]]:

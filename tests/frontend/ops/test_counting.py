@@ -101,19 +101,17 @@ def test_what_needs_no_count_reads_nothing() -> None:
     on_device = [t.to("tpu") for t in (x, repeats, mask)]
     reads = lazytpu.metrics()["steps"]
     results: list[list[torch.Tensor]] = []
-    for x, repeats, mask in ([x, repeats, mask], on_device):
-        repeated = x.repeat_interleave(repeats, output_size=3)
-        set_, added, filled = x.clone(), x.clone(), x.masked_fill(mask, 5)
-        set_[mask] = 7
-        added[mask] += x[:1]
-        results.append([repeated, set_, filled])
-        if x is on_device[0]:
-            assert lazytpu.metrics()["steps"] == reads + 1  # of `added`
-        results[-1].append(added)
+    for row, times, chosen in ([x, repeats, mask], on_device):
+        repeated = row.repeat_interleave(times, output_size=3)
+        written, added, filled = row.clone(), row.clone(), row.masked_fill(chosen, 5)
+        written[chosen] = 7
+        added[chosen] = row[:2]
+        results.append([repeated, written, added, filled])
+    assert lazytpu.metrics()["steps"] == reads
     for want, got in zip(*results, strict=True):
         torch.testing.assert_close(got.cpu(), want)
     with pytest.raises(RuntimeError, match="allocated size does not match"):
-        x.repeat_interleave(repeats, output_size=4).cpu()
+        on_device[0].repeat_interleave(on_device[1], output_size=4).cpu()
 
 
 def test_equal() -> None:
