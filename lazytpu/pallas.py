@@ -24,6 +24,7 @@ def custom_jax_kernel(
     input_output_aliases: Mapping[int, int] | None = None,
     cast_inputs: torch.dtype | None = None,
     sharding_rule: str | None = None,
+    padding: str | None = None,
 ) -> Callable[[Callable[..., Any]], CustomKernel]: ...
 def custom_jax_kernel(function: Any = None, /, **options: Any) -> Any:
     """Decorate a JAX or Pallas function to make it an op on "tpu" tensors.
@@ -40,9 +41,12 @@ def custom_jax_kernel(function: Any = None, /, **options: Any) -> Any:
         sharding_rule: how operands and results may be divided among devices, as "rows k, k columns -> rows columns":
             a name for each dimension, the same for those that are divided alike. It is a property of the op, for
             passes; programs of several devices do not exist yet.
+        padding: which sizes may have padding behind them, as "rows columns=0 -> rows": a name for each dimension of
+            operands and results that may, `_` for the others, and the number that the kernel needs there, if any. Then
+            steps with the kernel share programs among sizes (docs/padding.md); without it, each size is a program.
 
-    Raises TypeError and ValueError for a sharding rule that is none, and TypeError, ValueError and RuntimeError at a
-    call, with what to do: see docs/custom-kernels.md.
+    Raises TypeError and ValueError for a rule of sharding or padding that is none, and TypeError, ValueError and
+    RuntimeError at a call, with what to do: see docs/custom-kernels.md.
     """
     from lazytpu.frontend.activation import activate
     from lazytpu.kernels.kernel import CustomKernel

@@ -22,6 +22,13 @@ from lazytpu.trace.value import Layout
 Ranges: TypeAlias = "Mapping[int, tuple[int, int | None]]"
 """Dims that will vary: the least and the greatest size of each, None for no limit."""
 
+WAYS: Sequence[tuple[Callable[[int], int], ...]] = (
+    (lambda n: n * (2 + n % 3), lambda n: n * (5 + n // 3 % 3)),  # what divides a size divides these
+    (lambda n: n + 1 + n % 2, lambda n: n + 4 + n % 3),  # not far behind it, as where a table ends
+)
+"""How the two other sizes are made at which a trace is looked at that nobody has shown at others. Equal ones stay
+equal, as graphs of one trace have symbols of their own, and others are no multiples of one another."""
+
 
 @dataclass(frozen=True)
 class OpFacts:
@@ -115,6 +122,10 @@ class Inference(Protocol):
     @abstractmethod
     def agrees(self, records: Sequence[Record], first: int) -> bool:
         """Whether torch infers the layouts of the results that records of a trace have, from the number `first` on."""
+
+    @abstractmethod
+    def outs(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
+        """The layouts of the new results of a record, by those of the slots that it reads. Raises what torch does."""
 
     @abstractmethod
     def at(self, record: Record) -> bool:

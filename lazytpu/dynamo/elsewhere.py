@@ -16,16 +16,8 @@ from torch import fx
 from lazytpu.dynamo.placeholders import Placeholder
 from lazytpu.dynamo.results import Capture
 from lazytpu.frontend.recording.tensors import is_natural, layout, value_of, wrap
+from lazytpu.ports import WAYS
 from lazytpu.trace.value import EMPTY, resident
-
-SAMPLES = 2
-"Other sizes: with those of the call they show what varies, and check it."
-WAYS: Sequence[tuple[Callable[[int], int], ...]] = (
-    (lambda n: n * (2 + n % 3), lambda n: n * (5 + n // 3 % 3)),  # what divides a size divides these
-    (lambda n: n + 1 + n % 2, lambda n: n + 4 + n % 3),  # not far behind it, as where a table ends
-)
-"""How sizes are made of those of the call. Equal ones stay equal, as graphs of one trace have symbols of their own, and
-others are no multiples of one another."""
 
 Capturing = Callable[[list[Any]], Capture]
 "Captures the graph for arguments."

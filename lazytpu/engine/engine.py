@@ -29,7 +29,7 @@ from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
 from lazytpu.passes.registry import watch
-from lazytpu.ports import EnginePort, OpFacts, Ranges
+from lazytpu.ports import EnginePort, Inference, OpFacts, Ranges
 from lazytpu.runtime.buffer import MEMORY
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
@@ -54,13 +54,14 @@ class Engine(EnginePort):
         owners: Owners,
         user_line: Callable[[], Any],
         undisturbed: Callable[[], AbstractContextManager[Any]],
+        inference: Inference,
     ):
         recall_rules()
         self.metrics = Metrics()
         self.inflight = Inflight(self.metrics)
         self.packs = Packs()
         queue = Queue(self.inflight, self.packs)
-        self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue)
+        self.compiler = Compiler(slot_names, parameter_slots, model_names, self.metrics, queue, inference)
         self.growth = Growth()
         self.traces = Traces(learn=self.growth.learn)
         self.owners = owners

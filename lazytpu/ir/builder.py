@@ -143,13 +143,13 @@ class Builder(RegionMethods, ReductionMethods, ContractionMethods, AttentionMeth
         operands: Sequence[SSAValue],
         results: Sequence[tuple[str, Sequence[int]]],
         sharding: str = "",
+        padding: str = "",
     ) -> list[SSAValue]:
         """A call of the custom kernel whose body is known by the key `body`; `results` are the (dtype, shape) that it
-        returns, and `sharding` is its rule."""
+        returns, and `sharding` and `padding` are its rules."""
         types = [tensor_type(dtype, shape) for dtype, shape in results]
-        return list(
-            self.op(jax_call.JaxCallOp, operands, types, {"body": string(body), "sharding": string(sharding)}).results
-        )
+        props = {"body": string(body), "sharding": string(sharding), "padding": string(padding)}
+        return list(self.op(jax_call.JaxCallOp, operands, types, props).results)
 
     def check(self, ok: SSAValue, message: str, error: str = "IndexError") -> None:
         """Register a value check: unless all of `ok` (i1) is true, reading a value that depends on it raises `message`.

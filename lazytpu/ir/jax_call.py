@@ -13,6 +13,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from lazytpu.ir.base import TENSOR, WORD, TensorOp
+from lazytpu.ir.padding_rule import PaddingRule
 from lazytpu.ir.sharding import ShardingRule
 from lazytpu.ir.types import shape_of
 
@@ -23,7 +24,8 @@ _KEY = re.compile(r"[A-Za-z_]\w*_[0-9a-f]{16}")
 class JaxCallOp(TensorOp):
     """A call of the custom kernel `body`: its name, and 16 digits of a digest of what it computes. The body itself is a
     resource of the module. The result types are those that the kernel returns. `sharding` says how operands and results
-    may be divided (`lazytpu.ir.sharding`); empty if nobody does. Passes see no further into it: it is pure, and equal
+    may be divided (`lazytpu.ir.sharding`), and `padding` which sizes may have padding behind them
+    (`lazytpu.ir.padding_rule`); empty if nobody does. Passes see no further into it: it is pure, and equal
     calls are merged."""
 
     name = "lazytpu.jax_call"
@@ -31,6 +33,7 @@ class JaxCallOp(TensorOp):
     inputs = var_operand_def(TENSOR)
     body = prop_def(WORD)
     sharding = prop_def(StringAttr, StringAttr(""))
+    padding = prop_def(StringAttr, StringAttr(""))
     outputs = var_result_def(TENSOR)
 
     def print_property(self, name: str, printer: Printer) -> None:
@@ -48,7 +51,9 @@ class JaxCallOp(TensorOp):
     def infer(self) -> Sequence[AnyTensorType]:
         if not _KEY.fullmatch(self.body.data):
             raise ValueError(f"body is {self.body.data!r}; expected a name, _, and 16 hexadecimal digits")
+        shapes = [[shape_of(value) for value in values] for values in (self.operands, self.results)]
         if self.sharding.data:
-            shapes = [[shape_of(value) for value in values] for values in (self.operands, self.results)]
             ShardingRule.parse(self.sharding.data).check(*shapes)
+        if self.padding.data:
+            PaddingRule.parse(self.padding.data).check(*shapes)
         return [self.result_type(i) for i in range(len(self.results))]

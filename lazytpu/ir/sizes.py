@@ -9,7 +9,7 @@ types are made. An argument has the size of each dimension, a form (`lazytpu.ir.
 type is the only one. A dimension that is several merged ones is written as its factors, the outermost first: `4|n:32`
 is 4 rows of 32 elements, of which n are meant. An op has the numbers of itself that are forms, by name: those of its
 properties, element by element, `value` for a constant that is a size, `reciprocal` for one that is 2 divided by a
-size, and `result`, the sizes of its first result.
+size, and `result`, the sizes of its first result; of a custom kernel also `result1` and so on.
 These suffice where the sizes of a result do not follow from the operands: constants, iotas, random bits, new
 dimensions of broadcasts, and slices.
 """

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import torch
 
 from lazytpu.frontend.libraries.opaque import make_opaque
 from lazytpu.frontend.torch_private import guard_graph, set_frame_callback
+from lazytpu.ir.padding_rule import PaddingRule
 from lazytpu.ir.sharding import ShardingRule
-from lazytpu.kernels import captured
+from lazytpu.kernels import captured, poison
 from lazytpu.kernels.arguments import Parameters, Static, check_declared, static
 from lazytpu.kernels.autograd import apply, differentiates, recorded
 from lazytpu.kernels.differentiation import with_gradient
@@ -36,6 +37,7 @@ class CustomKernel:
         input_output_aliases: Mapping[int, int] | None = None,
         cast_inputs: torch.dtype | None = None,
         sharding_rule: str | None = None,
+        padding: str | None = None,
     ) -> None:
         if not callable(function):
             raise TypeError(f"a custom kernel is made of a JAX function; got a {type(function).__name__}")
@@ -47,7 +49,8 @@ class CustomKernel:
         self.out_shape = out_shape
         self.aliases = tuple(sorted((input_output_aliases or {}).items()))
         self.cast_inputs = cast_inputs
-        self.sharding_rule = None if sharding_rule is None else _sharding(self.name, sharding_rule)
+        self.sharding_rule = _parsed(ShardingRule.parse, self.name, "sharding_rule", sharding_rule, _SHARDING)
+        self.padding = _parsed(PaddingRule.parse, self.name, "padding", padding, _PADDING)
         self._own_gradient: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._parameters = Parameters(self.name, function)
         self._programs: dict[Any, Program] = {}
@@ -77,6 +80,14 @@ class CustomKernel:
         self._own_gradient = forward, backward
         self._programs.clear()
         self._known.clear()
+
+    def check_padding(self, *args: Any, **kwargs: Any) -> None:
+        """Call it with these arguments, and with tensors that have padding as `padding` says, of NaN or the largest
+        number where it asks for nothing else. Raises ValueError where a result depends on that."""
+        if self.padding is None:
+            raise ValueError(f"{self.name} says nothing of padding")
+        args, kwargs, _ = self._parameters.numbers(args, kwargs)
+        poison.check(self.name, self, self.padding, args, kwargs)
 
     # -- a call
 
@@ -133,7 +144,9 @@ class CustomKernel:
 
         if self._own_gradient is not None:
             function = with_gradient(self.name, function, *self._own_gradient, arguments)
-        program = Program(self.name, function, self.aliases, weak, self.sharding_rule)
+        before = self._captured.now()
+        rules = self.sharding_rule, self.padding
+        program = Program(self.name, function, self.aliases, weak, *rules, lambda: self._captured.now() == before)
         program.users = True
         return program
 
@@ -186,11 +199,19 @@ class _Known:
         return results[0] if self.single else jax.tree.unflatten(self.tree, results)
 
 
-def _sharding(name: str, rule: Any) -> ShardingRule:
+_SHARDING = "rows k, k columns -> rows columns"
+_PADDING = "rows columns=0 -> rows"
+_R = TypeVar("_R")
+
+
+def _parsed(parse: Callable[[str], _R], name: str, option: str, rule: Any, example: str) -> _R | None:
+    """The rule of a text that is an option; None for none."""
+    if rule is None:
+        return None
     if not isinstance(rule, str):
-        raise TypeError(f"{name}: sharding_rule is a text such as 'rows k, k columns -> rows columns', not {rule!r}")
+        raise TypeError(f"{name}: {option} is a text such as {example!r}, not {rule!r}")
     try:
-        return ShardingRule.parse(rule)
+        return parse(rule)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -30,20 +30,20 @@ Aliases = tuple[tuple[int, int], ...]
 
 _RESULTS: dict[str, Results] = {}
 "By key, what a kernel returns."
-_SHARDINGS: dict[str, str] = {}
-"By key, the sharding rule of a kernel that has one."
+_RULES: dict[str, tuple[str, str]] = {}
+"By key, the rules of a kernel that has some: of sharding and of padding."
 _OPS: dict[tuple[str, int, int, Aliases], Any] = {}
 _declaring = threading.RLock()
 
 
-def declare(name: str, operands: int, aliases: Aliases, key: str, results: Results, sharding: str = "") -> Any:
+def declare(name: str, operands: int, aliases: Aliases, key: str, results: Results, rules: tuple[str, str]) -> Any:
     """The op that records the kernel `key`, defined at first use. Results in `aliases`, of (operand, result), are
-    written into operands and not returned. `sharding` is the kernel's rule."""
+    written into operands and not returned. `rules` are those of the kernel, of sharding and of padding."""
     word = identifier(name)
     with _declaring:
         _RESULTS[key] = results
-        if sharding:
-            _SHARDINGS[key] = sharding
+        if any(rules):
+            _RULES[key] = rules
         signature = (word, operands, len(results), aliases)
         if signature not in _OPS:
             _OPS[signature] = _define(*signature)
@@ -77,7 +77,7 @@ def _rule(order: Sequence[int]) -> Callable[..., Any]:
 
     def imported(b: Builder, key: str, **operands: SSAValue) -> tuple[SSAValue, ...]:
         kinds = [(dtypes.name(dtype), shape) for dtype, shape in _known(key)]
-        results = b.jax_call(key, list(operands.values()), kinds, _SHARDINGS.get(key, ""))
+        results = b.jax_call(key, list(operands.values()), kinds, *_RULES.get(key, ()))
         return tuple(results[i] for i in order)
 
     return imported

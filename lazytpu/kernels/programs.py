@@ -12,12 +12,15 @@ import torch
 from jax.core import Tracer
 
 from lazytpu.aten import dtypes
+from lazytpu.frontend.torch_private import set_frame_callback
+from lazytpu.ir.padding_rule import PaddingRule
 from lazytpu.ir.sharding import ShardingRule
 from lazytpu.ir.types import numpy_dtype
 from lazytpu.kernels.differentiation import Function, reversible, scanned
 from lazytpu.kernels.exchange import TORCH_DTYPES
 from lazytpu.kernels.ops import declare
 from lazytpu.kernels.tracing import Operand, trace
+from lazytpu.trace.families import MEMBERS, Kind
 
 Mask = tuple[bool, ...]
 
@@ -45,8 +48,8 @@ class Call:
 
 class Program:
     """A JAX function of arrays that returns a tree of arrays. `aliases` are (operand, result): the result is written
-    into the operand. `weak` are the operands that are numbers of Python, and `sharding` says how arrays may be
-    divided."""
+    into the operand. `weak` are the operands that are numbers of Python, `sharding` says how arrays may be divided, and
+    `padding` which sizes may vary. `same` says whether the function still computes what it did."""
 
     users = False
     "Whether the function is the user's own, and not derived from it."
@@ -58,12 +61,16 @@ class Program:
         aliases: tuple[tuple[int, int], ...] = (),
         weak: frozenset[int] = frozenset(),
         sharding: ShardingRule | None = None,
+        padding: PaddingRule | None = None,
+        same: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self.function = function
         self.aliases = aliases
         self.weak = weak
         self.sharding = sharding
+        self.padding = padding
+        self.same = same
         self._trees: dict[Any, Any] = {}
         self._calls: dict[Any, Call] = {}
         self._derived: dict[Any, Program] = {}
@@ -84,16 +91,20 @@ class Program:
         operands: list[Operand] = [
             (numpy_dtype(dtypes.name(t.dtype)), tuple(map(int, t.shape)), i in self.weak) for i, t in enumerate(tensors)
         ]
-        sharding = "" if self.sharding is None else str(self.sharding)
-        traced = trace(self.name, self.leaves, operands, self.users, sharding)
+        rules = [rule for rule in (self.sharding, self.padding) if rule is not None]
+        traced = trace(self.name, self.leaves, operands, self.users, " ".join(map(str, rules)))
         results = tuple((_torch_dtype(self.name, dtype), shape) for dtype, shape in traced.results)
         self._check_aliases(tensors, results)
-        if self.sharding is not None:
+        for rule in rules:
             try:
-                self.sharding.check([shape for _, shape, _ in operands], [shape for _, shape in results])
+                rule.check([shape for _, shape, _ in operands], [shape for _, shape in results])
             except ValueError as error:
                 raise ValueError(f"{self.name}: {error}") from None
-        op = declare(self.name, len(tensors), self.aliases, traced.key, results, sharding)
+        sharding, padding = ("" if rule is None else str(rule) for rule in (self.sharding, self.padding))
+        op = declare(self.name, len(tensors), self.aliases, traced.key, results, (sharding, padding))
+        if traced.key not in MEMBERS:  # of two families that are equal here, the first
+            kinds = tuple([(t.dtype, tuple(map(int, t.shape))) for t in tensors])
+            MEMBERS[traced.key] = AtSizes(self, kinds, traced.key, results)
         return Call(op, traced.key, results)
 
     def _check_aliases(self, tensors: Sequence[torch.Tensor], results: Sequence[Any]) -> None:
@@ -150,6 +161,35 @@ class Program:
     def tree(self, tensors: Sequence[torch.Tensor]) -> Any:
         """The tree of the results for operands like these, for which the function was traced."""
         return self._trees[tuple([(tuple(t.shape), str(numpy_dtype(dtypes.name(t.dtype)))) for t in tensors])]
+
+
+@dataclass(frozen=True, slots=True)
+class AtSizes:
+    """A program for operands of given dtypes and shapes, with its key and results."""
+
+    family: Program
+    operands: tuple[Kind, ...]
+    key: str
+    results: tuple[Kind, ...]
+
+    def at(self, operands: Sequence[Kind | None]) -> tuple[str, Sequence[Kind]]:
+        """See `lazytpu.trace.families.Member`."""
+        kinds = tuple([own if kind is None else kind for own, kind in zip(self.operands, operands, strict=True)])
+        if kinds == self.operands:
+            return self.key, self.results
+        if self.family.padding is None:
+            raise NotImplementedError(
+                f"the kernel {self.family.name!r} does not say what padding it bears: "
+                "lazytpu.pallas.custom_jax_kernel takes it as padding='rows columns=0 -> rows'"
+            )
+        if not self.family.same():
+            raise RuntimeError("what the function captures is not what it was when it was called")
+        dynamo = set_frame_callback(None)  # it would look into what JAX traces
+        try:
+            call = self.family.call([torch.empty(shape, dtype=dtype, device="meta") for dtype, shape in kinds])
+        finally:
+            set_frame_callback(dynamo)
+        return call.key, call.results
 
 
 class Residuals(Program):

@@ -44,9 +44,9 @@ class Traced:
 
 
 def trace(
-    name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True, sharding: str = ""
+    name: str, function: Callable[..., Any], operands: Sequence[Operand], check: bool = True, rules: str = ""
 ) -> Traced:
-    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any. `sharding` is
+    """Trace a function of arrays that returns a list of arrays; with `check`, see whether it keeps any. `rules` are
     part of the key.
 
     64-bit types are on if an operand has one, so that none becomes a 32-bit type; otherwise as jax is configured.
@@ -61,7 +61,7 @@ def trace(
         platform = client.platform()
         body = lower(platform)
         digest = hashlib.sha256(f"{platform} {wide}\n{_ADDRESS.sub('', str(closed))}\n".encode())
-        digest.update(body + sharding.encode())
+        digest.update(body + rules.encode())
     key = f"{identifier(name)}_{digest.hexdigest()[:16]}"
     bodies.provide(key, platform, body, lower)
     return Traced(key, results)

@@ -2,7 +2,7 @@
 
 XLA does not check how an array lies in memory: one in another layout than a program expects is read as if it had that
 layout. So whoever asks such a buffer for its `array` gets one in the default layout, copied on the device; only a
-program that wants the custom layout takes the other (`arrays_of`). Both are valid until the value is overwritten.
+program that wants the custom layout takes the one that is `kept` (`arrays_of`).
 """
 
 from __future__ import annotations
@@ -18,62 +18,36 @@ from lazytpu.runtime import client
 from lazytpu.runtime.buffer import MEMORY, Buffer, Origin
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.client import Array
+from lazytpu.runtime.kept import KeptBuffer
 from lazytpu.runtime.mlir import ir
 from lazytpu.runtime.program import Program
 from lazytpu.runtime.signature import LAYOUT, type_text
 
 
-class CustomLayoutBuffer(Buffer):
-    """A value whose array `custom` has the layout `layout`. Its `array` is a copy in the default layout, made when
-    somebody asks; `nbytes` counts both. Without `custom` this is a buffer like any other, or was released."""
+class CustomLayoutBuffer(KeptBuffer):
+    """A value whose array `kept` has the layout `layout`. Its `array` is a copy in the default layout."""
 
-    __slots__ = ("_default", "custom", "layout")
+    __slots__ = ("layout",)
 
     def __init__(self, custom: Array, nbytes: int, origin: Origin | None, layout: str, outcome: Any = None) -> None:
-        self._default: Any = None
-        self.custom = custom
+        super().__init__(custom, nbytes, origin, outcome)
         self.layout = layout
-        self.nbytes = 0
-        self.origin = origin
-        self.outcome = outcome
-        self.pins = 0
-        self.error = None
-        self.count(nbytes)
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """An array in the default layout; None once the value was released."""
-        if self._default is None and self.custom is not None:
-            self._default = relayout(self.custom, self.layout, None)
-            self.count(self.nbytes)
-        return self._default
+        if self.plain is None and self.kept is not None:
+            made = relayout(self.kept, self.layout, None)
+            self.count(self.plain_nbytes)
+            self.plain = made
+        return self.plain
 
     @property
-    def existing(self) -> Any:
-        """An array of this value that exists already, in either layout; None once the value was released."""
-        return self._default if self.custom is None else self.custom
-
-    @property
-    def copied(self) -> bool:
-        """Whether there are two arrays of this value."""
-        return self.custom is not None and self._default is not None
+    def plain_nbytes(self) -> int:
+        return self.nbytes // 2 if self.copied else self.nbytes
 
     def fetch(self) -> np.ndarray[Any, Any]:
         return client.to_host(self.existing, copy=False)
-
-    def gone(self) -> bool:
-        return self.existing is None
-
-    def taken(self) -> bool:
-        """As any buffer's. Of two arrays, the one that the run took is dropped, and the other is the value."""
-        if self.copied and client.is_deleted(self.custom):
-            self.count(-(self.nbytes // 2))
-            self.custom = None
-        return self.existing is not None and client.is_deleted(self.existing)
-
-    def release(self) -> None:
-        self.count(-self.nbytes)
-        self.custom = self._default = None
 
 
 def arrays_of(buffers: Sequence[Buffer], layouts: Sequence[str | None]) -> list[Array]:
@@ -89,9 +63,9 @@ def buffer_of(layout: str | None, array: Array, nbytes: int, origin: Origin | No
 
 
 def _in_layout(buffer: Buffer, layout: str) -> Array:
-    if not isinstance(buffer, CustomLayoutBuffer) or buffer.custom is None:
+    if not isinstance(buffer, CustomLayoutBuffer) or buffer.kept is None:
         return relayout(buffer.array, None, layout)
-    return buffer.custom if buffer.layout == layout else relayout(buffer.custom, buffer.layout, layout)
+    return buffer.kept if buffer.layout == layout else relayout(buffer.kept, buffer.layout, layout)
 
 
 def relayout(array: Array, source: str | None, target: str | None) -> Array:

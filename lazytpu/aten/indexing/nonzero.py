@@ -1,4 +1,5 @@
-"""Positions of the true elements. Their number is known: the frontend reads it first."""
+"""Indices whose number depends on values: those of true elements, and of repeated ones. The number is known: the
+frontend reads it first, or was given it."""
 
 from __future__ import annotations
 
@@ -50,3 +51,20 @@ def nonzero_static(b: Builder, self: SSAValue, size: int, fill_value: int = -1) 
 def nonzero(b: Builder, self: SSAValue, count: int) -> SSAValue:
     """Indices of the nonzero elements, of which there are `count`: i64[count, dims]."""
     return nonzero_static(b, self, count)
+
+
+@rule("lazytpu.repeat_interleave.counted", "lazytpu.repeat_interleave.given")
+def repeat_interleave(b: Builder, repeats: SSAValue, count: int) -> SSAValue:
+    """Each index i as often as `repeats[i]` says, which is `count` times together."""
+    ends = b.cumulative("add", b.convert(repeats, "i64"), 0)
+    size, dtype = shape_of(ends)[0], dtype_of(repeats)
+    negative = b.compare("LT", repeats, b.constant(0, dtype, (size,)))
+    b.check(b.not_(negative), "repeats can not be negative", error="RuntimeError")
+    total = b.reshape(b.slice(ends, [size - 1], [size]), [])
+    fits = b.compare("EQ", total, b.constant(count, "i64"))
+    b.check(fits, "allocated size does not match required size", error="RuntimeError")
+    if not count:
+        return b.constant(0, dtype, (0,))
+    positions = b.iota("i64", (count,), 0)
+    indices = b.template("searchsorted", [ends, positions], [("i64", (count,))], side="right", wide=True)[0]
+    return b.convert(indices, dtype)

@@ -25,12 +25,14 @@ from lazytpu.engine.recompiles.history import Making, Recompiles
 from lazytpu.engine.recompiles.reasons import Reason, for_many_sizes
 from lazytpu.engine.recompiles.wording import program_name
 from lazytpu.engine.sizes import buckets
+from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.templates import OneSize, Sized, Templates
 from lazytpu.engine.trace_cache import lookup
 from lazytpu.inspection import debug, dumps
 from lazytpu.inspection.about import about
 from lazytpu.inspection.graphs import GRAPHS, ProgramGraph
 from lazytpu.options import options
+from lazytpu.ports import Inference
 from lazytpu.runtime.cache import programs
 from lazytpu.runtime.compiling.elsewhere import Ticket
 from lazytpu.runtime.mlir import ir
@@ -90,12 +92,14 @@ class Compiler:
         model_names: Callable[[int], list[str]],
         metrics: Metrics,
         queue: Queue,
+        inference: Inference,
     ):
         self.slot_names = slot_names
         self.parameter_slots = parameter_slots
         self.model_names = model_names
         self.metrics = metrics
         self.queue = queue
+        self.inference = inference
         self.estimator = Estimator()
         self.programs: WeakValueDictionary[str, Program] = WeakValueDictionary()  # those that some trace still uses
         self.recompiles = Recompiles(slot_names)
@@ -111,18 +115,23 @@ class Compiler:
         """The bucket and the sizes of a trace that may have a program for many; None for others."""
         if not buckets.active() or trace.mode not in ("fused", "lazy") or not trace.epoch or trace.state.collective:
             return None
+
+        def marked() -> Marked | None:
+            return Marked.of(trace.buffers, trace.state.records(), self.inference)
+
         with self._preparing:
-            return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch))
+            return self.templates.find(trace.state, lambda: self.parameter_slots(trace.epoch), marked)
 
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
         told = partial(for_many_sizes, several=len(bucket.forms.buckets) > 1)
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
                 try:
+                    bucket.settle()
+                    at_bound = Trace(bucket.state, trace.epoch, [], [], [], trace.begun, trace.mode)
                     return self._prepare(at_bound, live, dead, bucket.records(), name, number, making, sized)
                 except OneSize as error:  # these sizes stay part of the program
                     refused, making.entry.notes = error, (f"no program for many sizes: {error}",)

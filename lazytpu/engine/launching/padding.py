@@ -26,10 +26,10 @@ def fitted(buffer: Buffer, memory: Memory) -> Array:
     Raises ValueError for a value that is larger, CompileError, RunError, and OutOfMemory when there is no room.
     """
     if isinstance(buffer, PaddedBuffer):
-        if buffer.memory == memory and buffer.padded is not None:
-            return buffer.padded
+        if buffer.memory == memory and buffer.kept is not None:
+            return buffer.kept
         shape = buffer.shape
-        source, array = (shape, buffer.array) if buffer.padded is None else (buffer.memory, buffer.padded)
+        source, array = (shape, buffer.array) if buffer.kept is None else (buffer.memory, buffer.kept)
     else:
         array: Array = buffer.array
         source = shape = array.shape

@@ -53,9 +53,9 @@ def bound(size: int, spread: int = 1) -> int:
     return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters
 
 
-def bound_within(size: int, low: int, high: int | None) -> int:
+def bound_within(size: int, low: int, high: int | None, spread: int = 1) -> int:
     """The same for a dimension that has at least `low` and at most `high` elements."""
-    found = bound(max(size, low)) if size > 1 else size
+    found = bound(max(size, low), spread) if size > 1 else size
     return found if high is None else max(size, min(found, high))
 
 

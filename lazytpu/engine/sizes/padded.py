@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
+from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
@@ -116,7 +117,7 @@ def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way)
     at: list[dict[str, int]] = []
 
     def import_at(sizes: dict[str, int]) -> ModuleOp:
-        records = bucket.at(sizes)
+        records = with_kernels(bucket.at(sizes))
         module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
         if way.decomposed:
             _decompose(module)

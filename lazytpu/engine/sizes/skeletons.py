@@ -2,7 +2,7 @@
 
 Traces whose skeletons are equal differ in sizes alone, and what is a number in one may be a form of sizes in all of
 them. Strides that follow from the sizes, those of a dense tensor, are no integers of the record: the skeleton has the
-order of its dimensions.
+order of its dimensions. Of a custom kernel it has the family.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
@@ -21,7 +22,7 @@ device, which are no form of sizes even where they look like one."""
 LEAST = 2
 """The least size that a symbol stands for: what happens to sizes 0 and 1 may be something else, so they are part of the
 skeleton."""
-COUNTED = {"lazytpu.nonzero.default": "count"}
+COUNTED = {"lazytpu.nonzero.default": "count", "lazytpu.repeat_interleave.counted": "count"}
 "Ops with an argument that was counted on the device."
 
 
@@ -76,6 +77,8 @@ def _argument(value: Any, into: Integers, kind: int = OTHER) -> Any:
         return (type(cast("object", value)), *[_argument(v, into) for v in cast("Sequence[Any]", value)])
     if isinstance(value, float | complex):  # NaN equals itself, and the zeros differ
         return type(value), repr(value)
+    if type(value) is str and value in MEMBERS:
+        return str, id(MEMBERS[value].family)
     return type(value), value
 
 

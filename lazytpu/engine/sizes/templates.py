@@ -8,7 +8,7 @@ for the records at the bound of the bucket, with the sizes as numbers of the run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
@@ -21,7 +21,9 @@ import numpy as np
 from lazytpu.engine.sizes import buckets
 from lazytpu.engine.sizes.elsewhere import elsewhere
 from lazytpu.engine.sizes.fitting import Varying, fit
+from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
+from lazytpu.engine.sizes.marked import Marked
 from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Form, Range, symbol
@@ -55,11 +57,21 @@ class Bucket:
     "How often its traces may still run on the host, once one of them did (`lazytpu.engine.launching.on_host`)."
 
     def records(self) -> list[Record]:
-        """The records at the greatest sizes."""
+        """The records at the greatest sizes. Custom kernels are in them for these once `settle` was called."""
         return self.state.records()
 
+    def settle(self) -> None:
+        """Put the custom kernels for the greatest sizes into the records. Raises OneSize where there are none."""
+        state, records = self.state, self.records()
+        try:
+            settled = with_kernels(records)
+        except OtherKernel as error:
+            raise OneSize(str(error)) from error
+        if settled is not records:
+            self.state = State(None, tuple(settled), None, state.slots, state.inputs, state.numbers)
+
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes."""
+        """The records at other sizes, with the custom kernels of the template."""
         return self.template.at(self.forms, sizes)
 
     def samples(self) -> list[dict[str, int]]:
@@ -148,6 +160,8 @@ class Template:
     kinds: np.ndarray
     samples: list[np.ndarray]
     forms: list[Forms] = field(default_factory=list[Forms])
+    limits: dict[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, "int | None"]])
+    "The least and the greatest size that somebody said the integers at some positions will have."
 
     def bucket_of(self, integers: np.ndarray, state: State) -> Sized | None:
         """The bucket of a trace with these integers that ends at `state`, with its sizes. It may teach the template its
@@ -159,9 +173,9 @@ class Template:
             known = self._learned(integers, known)
         return None if known is None else self._sized(*known, state)
 
-    def show(self, state: State) -> None:
-        """Learn forms from what compiled graphs of the trace that ends at `state` are at other sizes."""
-        for records in elsewhere(state):
+    def show(self, others: Iterable[Sequence[Record]]) -> None:
+        """Learn forms from the records at other sizes."""
+        for records in others:
             integers = Integers([], [])
             skeletons = [take_apart(record, integers) for record in records]
             if skeletons == [take_apart(record, Integers([], [])) for record in self.records]:
@@ -169,6 +183,17 @@ class Template:
         varying = fit(self.samples, self.kinds) if len(self.samples) > 1 else None
         if varying is not None and varying.symbols:
             self.forms = [Forms(varying)]
+
+    def mark(self, marked: Marked) -> None:
+        """Learn forms from what somebody said will vary."""
+        self.show(marked.elsewhere())
+        for forms in self.forms:
+            for name, at in forms.varying.symbols.items():
+                for size, places in forms.varying.varying.items():
+                    shift, number = (size - symbol(name)).number, int(self.samples[0][places[0]])
+                    if shift is not None and number in marked.limits:
+                        low, high = marked.limits[number]
+                        self.limits[at] = low - shift, None if high is None else high - shift
 
     def _known(self, integers: np.ndarray) -> tuple[Forms, dict[str, int]] | None:
         for forms in self.forms:
@@ -223,7 +248,8 @@ class Template:
                 low += 1
             if not low <= size <= high:
                 return None
-            symbols[name] = low, high
+            least, most = self.limits.get(forms.varying.symbols[name], (0, None))
+            symbols[name] = max(low, min(least, size)), high if most is None else min(high, max(most, size))
         return self._within_tables(forms, sizes, symbols)
 
     def _within_tables(
@@ -283,9 +309,12 @@ class Templates:
         self._skeletons: dict[Any, int] = {}
         self._known: WeakKeyDictionary[State, Sized] = WeakKeyDictionary()
 
-    def find(self, state: State, parameters: Callable[[], Collection[int]]) -> Sized | None:
+    def find(
+        self, state: State, parameters: Callable[[], Collection[int]], marked: Callable[[], Marked | None]
+    ) -> Sized | None:
         """The sizes of a trace that ends at `state`, if it is one of many sizes. The sizes of the slots that are
-        `parameters` do not vary: those of another model make another template. The caller lets one thread in."""
+        `parameters` do not vary: those of another model make another template. `marked` says what somebody said will
+        vary. The caller lets one thread in."""
         known = self._known.get(state)
         if known is not None:
             return known
@@ -308,7 +337,9 @@ class Templates:
             while len(self._templates) >= MOST:
                 del self._templates[next(iter(self._templates))]
             template = self._templates[key] = Template(records, np.array(integers.kinds, dtype=np.int8), [numbers])
-            template.show(state)
+            template.show(elsewhere(state))
+            if not template.forms and (said := marked()) is not None:
+                template.mark(said)
         found = template.bucket_of(numbers, state)
         if found is None or found.bucket.single:
             return None

@@ -13,6 +13,8 @@ from lazytpu.frontend.recording.kernels import kernel
 
 LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
 LIBRARY.define("lexicographic_order(Tensor rows) -> Tensor")
+LIBRARY.define("repeat_interleave.counted(Tensor repeats, int count) -> Tensor")
+LIBRARY.define("repeat_interleave.given(Tensor repeats, int count) -> Tensor")
 OPS: Any = torch.ops.lazytpu
 
 
@@ -20,6 +22,12 @@ OPS: Any = torch.ops.lazytpu
 def infer_order(rows: torch.Tensor) -> torch.Tensor:
     """One index for each row."""
     return torch.empty(rows.shape[0], dtype=torch.int64, device="meta")
+
+
+@override("lazytpu.repeat_interleave.counted", "lazytpu.repeat_interleave.given")
+def infer_repeat_interleave(repeats: torch.Tensor, count: int) -> torch.Tensor:
+    """As many indices as are counted."""
+    return torch.empty(count, dtype=repeats.dtype, device="meta")
 
 
 def _groups(first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -132,7 +140,7 @@ def bincount(tensor: torch.Tensor, weights: torch.Tensor | None = None, minlengt
 
 
 def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
-    """aten::repeat_interleave.Tensor: index i, repeats[i] times.
+    """aten::repeat_interleave.Tensor: index i, repeats[i] times. Without a size that is given, their sum is read.
 
     Raises what torch does: RuntimeError when a count is negative, NotImplementedError for counts of another dtype.
     """
@@ -143,14 +151,12 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
         raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{kind}'")
     if repeats.numel() == 0:
         return torch.empty_like(repeats)
-    ends = repeats.to(torch.int64).cumsum(0)
-    low, total = (int(v) for v in torch.stack([repeats.min().to(torch.int64), ends[-1]]).tolist())
+    if output_size is not None:
+        return kernel(OPS.repeat_interleave.given).call(repeats, output_size)
+    low, total = (int(v) for v in torch.stack([repeats.min(), repeats.sum(dtype=torch.int64)]).tolist())
     if low < 0:
         raise RuntimeError("repeats can not be negative")
-    if output_size is not None and output_size != total:
-        raise RuntimeError(f"allocated size does not match required size: {output_size} and {total}")
-    positions = torch.arange(total, device=repeats.device)
-    return torch.searchsorted(ends, positions, right=True).to(repeats.dtype)
+    return kernel(OPS.repeat_interleave.counted).call(repeats, total)
 
 
 def equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@ torch for them, and where they are looked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,12 @@ class _Inference(Inference):
     def agrees(self, records: Sequence[Record], first: int) -> bool:
         layouts = Slots(records).layouts
         try:
-            return all(_inferred(record, layouts) == _keys(record.outs) for record in records[first:])
+            return all(_keys(_fresh(record, layouts)) == _keys(record.outs) for record in records[first:])
         except Exception:  # noqa: BLE001  (torch refuses these sizes, in one of many ways: recording meets it again)
             return False
+
+    def outs(self, record: Record, layouts: Mapping[int, Layout]) -> Sequence[Layout | None]:
+        return _flat(_fresh(record, layouts))
 
     def at(self, record: Record) -> bool:
         return record.in_backward or record.line == user_line()
@@ -60,27 +63,30 @@ class _Inference(Inference):
 INFERENCE = _Inference()
 
 
-def _inferred(record: Record, layouts: dict[int, Layout]) -> list[Any]:
+def _fresh(record: Record, layouts: Mapping[int, Layout]) -> list[Any]:
     """The layouts of new results that torch infers for the arguments of a record."""
     bound = {name: _argument(value, layouts) for name, value in record.arguments.items()}
     results = infer(record.op, bound)
     returns = record.op._schema.returns
-    fresh = [result for result, ret in zip(results, returns, strict=True) if not _is_written(ret)]
-    return _keys(fresh)
+    return [result for result, ret in zip(results, returns, strict=True) if not _is_written(ret)]
 
 
 def _is_written(ret: Any) -> bool:
     return ret.alias_info is not None and ret.alias_info.is_write
 
 
-def _keys(outs: Any) -> list[Any]:
-    keys: list[Any] = []
+def _flat(outs: Any) -> list[Any]:
+    flat: list[Any] = []
     for out in outs:
-        keys.extend(_keys(out) if isinstance(out, tuple) else [out.key if isinstance(out, Layout) else out])
-    return keys
+        flat.extend(_flat(out) if isinstance(out, tuple) else [out])
+    return flat
 
 
-def _argument(value: Any, layouts: dict[int, Layout]) -> Any:
+def _keys(outs: Any) -> list[Any]:
+    return [out.key if isinstance(out, Layout) else out for out in _flat(outs)]
+
+
+def _argument(value: Any, layouts: Mapping[int, Layout]) -> Any:
     """An argument as the op has it; memory of tensors holds nothing."""
     if isinstance(value, Operand):
         if value.view is None:

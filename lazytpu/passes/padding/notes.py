@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from lazytpu.ir.constants import ConstantOp, number_of
 from lazytpu.ir.forms import Form, Range, form, symbol
+from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
 from lazytpu.passes.padding.walk import Refusal
@@ -75,6 +76,8 @@ class _Read:
                 others.append((name, len(numbers)))
             elif isinstance(op, ConstantOp) and name == "value":
                 others.append(self._constant(op))
+            elif isinstance(op, JaxCallOp) and name == "body" and op.padding.data:  # the key is another for each size
+                others.append((name, op.body.data.rpartition("_")[0]))
             elif isinstance(prop, DictionaryAttr):
                 numbers = list[int]()
                 others.append((name, _parameters(prop, numbers)))
@@ -88,6 +91,8 @@ class _Read:
             self.known[result] = len(self.known)
         if op.results and not op.regions:
             self.add(op, "result", shape_of(op.results[0]))
+        for i, result in enumerate(op.results[1:] if isinstance(op, JaxCallOp) else (), 1):
+            self.add(op, f"result{i}", shape_of(result))
         for region in op.regions:
             self.block(region.block)
             self.structure.append(END)

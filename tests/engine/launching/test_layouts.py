@@ -102,7 +102,7 @@ class Training:
     def laid(self) -> CustomLayoutBuffer:
         """The same, which lies as the step wants it."""
         buffer = self.buffer
-        assert isinstance(buffer, CustomLayoutBuffer) and buffer.custom is not None and buffer.layout == ORDER
+        assert isinstance(buffer, CustomLayoutBuffer) and buffer.kept is not None and buffer.layout == ORDER
         return buffer
 
 
@@ -114,13 +114,13 @@ def test_steps_give_what_they_give_on_the_cpu_and_the_array_stays_where_it_is() 
         training.step()
         lazytpu.mark_step()
         compiles.append(lazytpu.metrics()["compiles"])
-        places.append(client.address(training.laid.custom))
+        places.append(client.address(training.laid.kept))
     assert [b - a for a, b in pairwise(compiles)] == [1, 0, 0, 0]
     assert places[0] == places[1] == places[2] == places[3]  # donated, never copied
     assert not training.laid.copied
     assert_close(training.layer.weight.detach().cpu(), Training("cpu").steps(4))
     assert not training.laid.copied  # reading copies nothing on the device
-    assert client.to_host(training.laid.custom, copy=False).strides == (4, 12)
+    assert client.to_host(training.laid.kept, copy=False).strides == (4, 12)
     assert training.laid.array.shape == SHAPE and client.to_host(training.laid.array).strides == (20, 4)
 
 

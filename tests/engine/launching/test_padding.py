@@ -134,7 +134,7 @@ def test_all_dtypes_are_padded_and_poisoned(dtype: torch.dtype) -> None:
     x, y = pair(dtype=dtype)
     assert_close(y.cpu(), x, rtol=0, atol=0)
     assert_close(y.clone().t().contiguous().cpu(), x.t().contiguous(), rtol=0, atol=0)
-    beyond = np.array(client.to_host(buffer_of(y).padded))[3:]
+    beyond = np.array(client.to_host(buffer_of(y).kept))[3:]
     kind = beyond.dtype.kind
     assert beyond.size == 8
     if kind in "iu":
@@ -154,7 +154,7 @@ def test_other_orders_of_memory() -> None:
 def test_a_merged_dimension() -> None:
     x = torch.arange(12.0 * 5).reshape(12, 5)
     y = pad(x.to("tpu"), (((4, 4), (8, 3)), 7))
-    assert client.to_host(buffer_of(y).padded).shape == (32, 7)
+    assert client.to_host(buffer_of(y).kept).shape == (32, 7)
     assert_close(y.cpu(), x)
     assert_close((y + 1).cpu(), x + 1)
 
@@ -231,7 +231,7 @@ def test_a_full_device_says_how_much_is_padding() -> None:
 
 def test_of_two_arrays_the_one_that_a_run_took_is_dropped() -> None:
     x, y = pair()
-    for name in ("_exact", "padded"):
+    for name in ("plain", "kept"):
         buffer = buffer_of(pad(y.clone().add_(0), {0: 4, 1: 8}))
         assert buffer.array is not None
         getattr(buffer, name).delete()
@@ -252,7 +252,7 @@ def test_an_overwritten_value_is_donated_and_a_view_keeps_what_it_reads() -> Non
 
 def test_fitted_gives_the_array_that_is_there() -> None:
     buffer = buffer_of(pair()[1])
-    assert fitted(buffer, (4, 8)) is buffer.padded
+    assert fitted(buffer, (4, 8)) is buffer.kept
     plain = value_of(torch.ones(2, 2).to("tpu")).buffer
     assert fitted(plain, (2, 2)) is plain.array
 
@@ -294,7 +294,7 @@ def test_a_process_that_joins_others_takes_padded_values_along() -> None:
     x, y = pair()
     buffer = buffer_of(y)
     mine = [(name, values) for held, name, values in multiprocess._held() if held is buffer]
-    assert [name for name, _ in mine] == ["padded"]
+    assert [name for name, _ in mine] == ["kept"]
     assert np.array_equal(cut(mine[0][1], buffer.memory, buffer.shape), x.numpy())
 
 
@@ -325,7 +325,7 @@ def test_a_program_that_fails_leaves_a_padded_value_as_it_was() -> None:
 def test_without_poison_padding_is_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(padded, "POISON", False)
     _, y = pair()
-    assert not np.array(client.to_host(buffer_of(y).padded))[3:].any()
+    assert not np.array(client.to_host(buffer_of(y).kept))[3:].any()
 
 
 def test_uploads_come_as_they_are_once_a_program_wanted_that() -> None:
@@ -352,8 +352,13 @@ def test_uploads_are_padded_once_a_program_wanted_it() -> None:
         assert type(value_of(first).buffer) is Buffer
         fitted(value_of(first).buffer, (4, 14))
         second = torch.arange(36.0).reshape(4, 9).to("tpu")
-        assert client.to_host(buffer_of(second).padded).shape == (4, 10)
+        assert client.to_host(buffer_of(second).kept).shape == (4, 10)
         assert_close(second.cpu(), torch.arange(36.0).reshape(4, 9))
+        fitted(value_of(second).buffer, (4, 64))  # a program of few bounds
+        again = torch.zeros(4, 11)
+        assert client.to_host(buffer_of(again.to("tpu")).kept).shape == (4, 64)
+        lazytpu.mark_dynamic(again, 1, max=50)
+        assert client.to_host(buffer_of(again.to("tpu")).kept).shape == (4, 50)
         assert type(value_of(torch.ones(5, 9).to("tpu")).buffer) is Buffer
         assert type(value_of(torch.ones(4, 9, dtype=torch.int64).to("tpu")).buffer) is Buffer
     with lazytpu.options(buckets="off"):

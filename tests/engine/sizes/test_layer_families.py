@@ -113,6 +113,10 @@ COUNTED: dict[str, tuple[Run, Inputs]] = {
     "repeat_interleave": (
         lambda x, r: [x.repeat_interleave(r, 0)], lambda n: [torch.randn(n, 3), torch.randint(0, 3, (n,))]
     ),
+    "repeat_interleave to a size that is known": (
+        lambda x, r: [x.repeat_interleave(r, 0, output_size=2 * len(x))],
+        lambda n: [torch.randn(n, 3), torch.tensor([3, 1, *[2] * (n - 2)])],
+    ),
 }  # fmt: skip
 
 
@@ -155,7 +159,7 @@ def test_a_padded_cache_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
         cache, updated = torch.cat([cache, new.to("tpu")], 1), torch.cat([updated, new], 1)
         lazytpu.mark_step()
         before = value_of(cache).buffer
-        held = getattr(before, "padded", None)
+        held = getattr(before, "kept", None)
         cache.mul_(2)
         updated.mul_(2)
         lazytpu.mark_step()

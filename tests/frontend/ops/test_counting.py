@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+import lazytpu
+
 T = torch.tensor
 ROW = T([2, 0, 1, 1, 0, 2, 2])
 ROWS = T([[[1, 0], [0, 1]], [[0, 0], [1, 1]], [[1, 0], [0, 1]], [[0, 0], [1, 0]], [[0, 0], [1, 1]]])
@@ -91,6 +93,25 @@ def test_repeat_interleave() -> None:
     for wrong in (T([1, -2]), T([1.0]), T([[1]])):
         assert_same(torch.repeat_interleave, wrong)
     assert_same(torch.repeat_interleave, ROW[:3], T([1, 0, 2]), output_size=4)
+
+
+def test_what_needs_no_count_reads_nothing() -> None:
+    x, repeats = torch.arange(3.0), T([1, 0, 2])
+    mask = x > 0
+    on_device = [t.to("tpu") for t in (x, repeats, mask)]
+    reads = lazytpu.metrics()["steps"]
+    results: list[list[torch.Tensor]] = []
+    for row, times, chosen in ([x, repeats, mask], on_device):
+        repeated = row.repeat_interleave(times, output_size=3)
+        written, added, filled = row.clone(), row.clone(), row.masked_fill(chosen, 5)
+        written[chosen] = 7
+        added[chosen] = row[:2]
+        results.append([repeated, written, added, filled])
+    assert lazytpu.metrics()["steps"] == reads
+    for want, got in zip(*results, strict=True):
+        torch.testing.assert_close(got.cpu(), want)
+    with pytest.raises(RuntimeError, match="allocated size does not match"):
+        on_device[0].repeat_interleave(on_device[1], output_size=4).cpu()
 
 
 def test_equal() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 from torch.testing import assert_close
 
 import lazytpu
@@ -15,7 +17,7 @@ from tests.padding import buffer_of
 
 def sizes(x: torch.Tensor) -> tuple[int, ...]:
     """Those of the array on the device."""
-    return client.to_host(buffer_of(x).padded).shape
+    return client.to_host(buffer_of(x).kept).shape
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
@@ -61,6 +63,63 @@ def test_a_size_that_is_a_bound_shares_memory_that_nothing_takes():
     y.add_(z)
     lazytpu.mark_step()
     assert y.tolist() == [[8.0] * 8] * 2 and z.tolist() == [[6.0] * 8] * 2
+
+
+class Model(nn.Module):
+    """Attention over what is before, whose caller cuts its ids: sizes are next to those that are marked, merged, and
+    pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.norm, self.qkv, self.head = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 50)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        batch, length = ids.shape
+        x = self.table(ids) + self.places(torch.arange(length, device=ids.device))
+        q, k, v = [t.view(batch, length, 2, 8).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1)]
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(x + y.transpose(1, 2).reshape(batch, length, 16))
+
+
+def test_the_first_step_with_a_mark_has_a_program_for_many_sizes():
+    torch.manual_seed(0)
+    host, device = Model(), Model()
+    device.load_state_dict(host.state_dict())
+    device.to("tpu")
+    lazytpu.sync()
+    before = len(lazytpu.explain())
+    with lazytpu.options(buckets="auto", background_compile=0.0):
+        for length in (22, 23, 24):
+            ids = torch.randint(0, 50, (4, length))
+            losses: list[torch.Tensor] = []
+            for model, own in ((host, ids), (device, ids.clone())):
+                if model is device:
+                    lazytpu.mark_dynamic(own, 1, max=24)
+                    own = own.to("tpu")
+                logits = model(own[:, :-1])
+                loss = functional.cross_entropy(logits.reshape(-1, 50), own[:, 1:].reshape(-1))
+                model.zero_grad()
+                loss.backward()
+                losses.append(loss.detach())
+                lazytpu.mark_step()
+            assert_close(losses[1].cpu(), losses[0])
+            for one, other in zip(host.parameters(), device.parameters(), strict=True):
+                assert one.grad is not None and other.grad is not None
+                assert_close(other.grad.cpu(), one.grad, rtol=1e-4, atol=1e-5)
+    made = [str(each) for each in list(lazytpu.explain())[before:]]
+    assert len(made) == 1 and "one program for sizes n 20..23, now 21" in made[0]
+
+
+def test_what_is_said_of_a_size_limits_the_bucket():
+    with lazytpu.options(buckets=(19, 48), background_compile=0.0):
+        for size in (21, 40):
+            x = torch.arange(float(size))
+            lazytpu.mark_dynamic(x, 0, min=20, max=40)
+            y = x.to("tpu")
+            assert sizes(y) == (40,)
+            assert (y * 2).sum().item() == 2 * x.sum().item()
+    assert "one program for sizes n 20..40, now 21" in str(lazytpu.explain()[-1])
 
 
 def test_without_buckets_a_mark_pads_nothing():

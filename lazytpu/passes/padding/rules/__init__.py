@@ -11,6 +11,7 @@ from lazytpu.passes.padding.rules import (
     contractions,
     control,
     indexing,
+    kernels,
     pointwise,
     random,
     reductions,
@@ -24,7 +25,7 @@ from lazytpu.passes.padding.walk import Rule
 
 _FAMILIES = (
     constants, pointwise, shape, slices, reductions, contractions, indexing, random, sorting, attention, control,
-    templates,
+    templates, kernels,
 )  # fmt: skip
 
 REFUSED: Mapping[type[TensorOp], Rule] = refused.RULES

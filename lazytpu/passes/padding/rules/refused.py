@@ -1,10 +1,10 @@
-"""Ops whose sized operands are refused: what is inside them is not known here, or other devices take part."""
+"""Ops whose sized operands are refused: other devices take part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lazytpu.ir import collectives, jax_call
+from lazytpu.ir import collectives
 from lazytpu.ir.base import TensorOp
 from lazytpu.ir.dialect import OPS
 from lazytpu.passes.padding.dims import Refused
@@ -12,16 +12,10 @@ from lazytpu.passes.padding.masks import Padded
 from lazytpu.passes.padding.walk import Rule, Walk
 
 
-def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
-    assert isinstance(op, jax_call.JaxCallOp)
-    raise Refused(f"the kernel {op.body.data.rpartition('_')[0]!r} does not say what padding it bears")
-
-
 def collective(w: Walk, op: TensorOp) -> Sequence[Padded]:
     raise Refused("a collective over a sized dimension: other devices may have another size")
 
 
 RULES: dict[type[TensorOp], Rule] = {
-    **{kind: collective for kind in OPS.values() if issubclass(kind, collectives.CollectiveOp)},
-    jax_call.JaxCallOp: in_kernel,
+    kind: collective for kind in OPS.values() if issubclass(kind, collectives.CollectiveOp)
 }

@@ -1,0 +1,68 @@
+"""Custom kernels: which sizes may be padded, and what padding has to hold, the kernel says (`lazytpu.ir.padding_rule`).
+One that says nothing is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isinf
+
+from xdsl.ir import SSAValue
+
+from lazytpu.ir.base import TensorOp
+from lazytpu.ir.jax_call import JaxCallOp
+from lazytpu.ir.padding_rule import DimRule, PaddingRule
+from lazytpu.ir.types import dtype_of, is_float, shape_of
+from lazytpu.passes.padding.dims import Dim, Number, Refused, merged, sized
+from lazytpu.passes.padding.masks import Padded, highest, lowest
+from lazytpu.passes.padding.walk import Rule, Walk
+
+
+def in_kernel(w: Walk, op: TensorOp) -> Sequence[Padded]:
+    assert isinstance(op, JaxCallOp)
+    name = op.body.data.rpartition("_")[0]
+    if not op.padding.data:
+        raise Refused(f"the kernel {name!r} does not say what padding it bears")
+    rule = PaddingRule.parse(op.padding.data)
+    sizes: dict[str, Dim] = {}
+    for i, (dims, operand) in enumerate(zip(rule.operands, op.operands, strict=True)):
+        for k, (dim, padded) in enumerate(zip(dims, w.dims(operand), strict=True)):
+            if dim.name is None and padded.padded:
+                raise Refused(f"the kernel {name!r} bears no padding in dimension {k} of operand {i}")
+            if dim.name is not None:
+                if not padded.prefix:
+                    raise Refused(f"dimension {k} of operand {i} of the kernel {name!r} is a merged one")
+                known = sizes.get(dim.name)
+                sizes[dim.name] = padded if known is None else merged(known, padded)
+    for i, dims in enumerate(rule.operands):
+        _fill(w, op, i, dims, sizes)
+    return [_result(w, op, i, dims, sizes) for i, dims in enumerate(rule.results)]
+
+
+def _fill(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> None:
+    """Mask an operand with what the kernel needs in its padding."""
+    for fill in dict.fromkeys(dim.fill for dim in dims if dim.fill is not None):
+        operand = op.operands[index]
+        own = zip(dims, w.dims(operand), strict=True)
+        arranged = [padded if dim.name is None else sizes[dim.name] for dim, padded in own]
+        along = [k for k, dim in enumerate(dims) if dim.fill == fill]
+        w.mask_operand(op, index, along, _number(fill, operand), arranged)
+
+
+def _number(fill: float, operand: SSAValue) -> Number:
+    dtype = dtype_of(operand)
+    if is_float(dtype):
+        return fill
+    return (highest(dtype) if fill > 0 else lowest(dtype)) if isinf(fill) else int(fill)
+
+
+def _result(w: Walk, op: TensorOp, index: int, dims: Sequence[DimRule], sizes: dict[str, Dim]) -> Padded:
+    shape = shape_of(op.results[index])
+    found = [sized(n) if dim.name is None else sizes[dim.name].settled for dim, n in zip(dims, shape, strict=True)]
+    forms = w.forms(op, f"result{index}" if index else "result", shape)
+    for k, (dim, size) in enumerate(zip(found, forms, strict=True)):
+        if dim.total != size and (dim.total - size).range(w.shared.symbols) != (0, 0):
+            raise Refused(f"dimension {k} of result {index} is {size}, where the kernel's rule has {dim.total}")
+    return Padded(tuple(found))
+
+
+RULES: dict[type[TensorOp], Rule] = {JaxCallOp: in_kernel}

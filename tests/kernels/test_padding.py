@@ -1,0 +1,97 @@
+"""Kernels that say which sizes may have padding: one program for many sizes, and a look at what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.pallas import custom_jax_kernel
+from tests.kernels.pallas_kernels import softmax
+
+SIZES = ((20, 10), (25, 10), (30, 40), (31, 33), (29, 15))
+RULE = "rows columns=-inf -> rows columns"
+
+
+@pytest.fixture(autouse=True)
+def buckets() -> Iterator[None]:
+    lazytpu.sync()
+    with lazytpu.options(buckets=(48, 96), background_compile=0.0):
+        yield
+        lazytpu.sync()
+
+
+def mean_and_total(x: Any, weights: Any, *, power: int) -> Any:
+    total = (x.T @ weights) ** power
+    return x - 1, total
+
+
+def programs(kernel: Any) -> str:
+    before = len(lazytpu.explain())
+    for rows, columns in SIZES:
+        x = torch.randn(rows, columns)
+        y = kernel(x.to("tpu") * 2) + 1
+        torch.testing.assert_close(y.sum(0).cpu(), ((x * 2).softmax(-1) + 1).sum(0), rtol=1e-4, atol=1e-4)
+    return "\n".join(map(str, list(lazytpu.explain())[before:]))
+
+
+def test_a_kernel_that_says_what_padding_it_bears_has_programs_for_buckets() -> None:
+    told = programs(custom_jax_kernel(padding=RULE)(softmax))
+    assert told.count("compiled because") == 3
+    assert "one program for sizes n 2..48, now 30, 38 % padding; m 2..48, now 40" in told
+
+
+def test_a_kernel_that_says_nothing_is_refused() -> None:
+    told = programs(custom_jax_kernel(softmax))
+    assert "one program for sizes" not in told
+    assert "test_padding.py" in told and "the kernel 'softmax' does not say what padding it bears" in told
+
+
+def test_results_may_lack_a_size_and_operands_are_masked_each_in_its_way() -> None:
+    kernel = custom_jax_kernel(padding="rows=0 columns, rows=0 _ -> rows columns, columns _")(mean_and_total)
+    before = len(lazytpu.explain())
+    x = weights = torch.empty(0)
+    for rows, columns in SIZES:
+        x, weights = torch.randn(rows, columns), torch.randn(rows, 3)
+        one, other = kernel(-x.to("tpu"), -weights.to("tpu"), power=2)
+        want = torch.cat([(-x - 1).sum(0), (x.T @ weights).square().amax(1)])
+        torch.testing.assert_close(torch.cat([one.sum(0), other.amax(1)]).cpu(), want, rtol=1e-4, atol=1e-4)
+    made = list(lazytpu.explain())[before:]
+    assert len(made) == 3 and "m 2..48" in str(made[-1])
+    kernel.check_padding(x.to("tpu"), weights.to("tpu"), power=2)
+
+
+def test_what_a_kernel_says_is_looked_at() -> None:
+    x = torch.randn(3, 5).to("tpu")
+    custom_jax_kernel(padding=RULE)(softmax).check_padding(x)
+    with pytest.raises(ValueError, match="softmax: result 0 depends on padding"):
+        custom_jax_kernel(padding="rows columns -> rows columns")(softmax).check_padding(x)
+    with pytest.raises(ValueError, match="result 0 depends on padding"):
+        custom_jax_kernel(padding="n=0 -> _")(lambda a: jnp.mean(a)[None]).check_padding(x[0])
+    with pytest.raises(ValueError, match="says nothing of padding"):
+        custom_jax_kernel(softmax).check_padding(x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("i j", "has 0 arrows"),
+        ("i _=0 -> i _", "has '_=0' for a dimension"),
+        ("i -> j", "has 'j' in a result, which is a size of no operand"),
+        ("i -> i=0", "says what padding of a result holds"),
+    ],
+)
+def test_malformed_rules_are_refused_at_the_decoration(rule: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"softmax: .*{message}"):
+        custom_jax_kernel(padding=rule)(softmax)
+
+
+def test_rules_of_other_shapes_are_refused_at_the_call() -> None:
+    x = torch.ones(2, 3, device="tpu")
+    for rule, message in {"i -> i": "names 1 dimensions", "i j, i -> i j": "2 operands", "i i -> i i": "alike"}.items():
+        with pytest.raises(ValueError, match=message):
+            custom_jax_kernel(padding=rule)(softmax)(x)
