@@ -61,7 +61,7 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 
-    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, seconds: float, host: Any):
+    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, host: Any):
         dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
         self.world = world
         self.members = list(members)
@@ -69,7 +69,6 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
         self.named = self.described = ""
         self.host = host
         self.works: list[Any] | None = None
-        world.seconds[name] = seconds
 
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
         made = op(*arguments, self.key, self.members)

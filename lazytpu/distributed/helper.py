@@ -109,6 +109,9 @@ class Server:
     def post(self, rank: int, group: str, members: list[int] | None, calls: list[Posted]) -> None:
         """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
         found = self._group(group, members)
+        if found.broken is None and members not in (None, found.members):
+            told = f"rank {rank}: {members} at {calls[0][1]}; others: {found.members}"
+            self._break(group, found, f"the ranks disagree about the members of group {group!r}: {told}", cut=False)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
             return

@@ -28,7 +28,7 @@ from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call, Turn
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import call_site, user_line
+from lazytpu.frontend.recording.lines import backward_line, call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
 from lazytpu.runtime import chips, multiprocess
@@ -87,8 +87,9 @@ class World(Agreement):
             self.control.post(group, batch[0][0].members, told)
         return turns
 
-    def barrier(self, group: str, members: Sequence[int]) -> Collective:
-        """Say that this process has come to a barrier of a group; `meet()` of what it gives waits for the others.
+    def barrier(self, group: str, members: Sequence[int], what: str = "barrier") -> Collective:
+        """Say that this process has come to a barrier of a group, or where it is made; `meet()` of what it gives waits
+        for the others.
 
         Barriers are counted by themselves, since a thread that saves a checkpoint may have its own.
         """
@@ -96,7 +97,7 @@ class World(Agreement):
         self.seconds[name] = self.seconds[group]
         number = self._compared[name]
         self._compared[name] += 1
-        entry = self.flight.post(name, str(call_site()), number, "barrier", members)
+        entry = self.flight.post(name, str(call_site()), number, what, members)
         self.control.post(name, members, [(entry.signature, entry.line, number)])
         return Collective(self, entry, number)
 
@@ -116,7 +117,7 @@ class World(Agreement):
 
     def note(self, group: str) -> None:
         """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self.flight.record(group, user_line())
+        self.flight.record(group, user_line() or backward_line())
 
     def report(self) -> str:
         """The last collectives of each group, and how far they came on this rank."""

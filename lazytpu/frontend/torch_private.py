@@ -62,6 +62,7 @@ has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 runs_on = torch._C._dispatch_has_computed_kernel_for_dispatch_key  # composite kernels and fallbacks included
 sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 current_node = torch._C._current_autograd_node
+BACKWARD = torch.autograd.graph._engine_run_backward.__code__  # runs while a thread waits for its backward
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
 MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is called; its `self` is the module
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__  # runs the step of `self`
