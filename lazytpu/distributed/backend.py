@@ -33,7 +33,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     name = job.name_of(str(asked.group_id), is_default=default is None)
     job.seconds[name] = seconds
     # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are.
-    job.barrier(name, members, "init_process_group" if default is None else "new_group").meet()
+    job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     host = _gloo(asked, f"host/{job.token}/{name}")
     return TpuGroup(job, name, members, asked.group_rank, host)
 

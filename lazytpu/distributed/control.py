@@ -131,8 +131,9 @@ class Control:
                 self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
         return self._sought.pop(name, False)
 
-    def wait(self, group: str, number: int, seconds: float) -> None:
-        """Wait until all members have posted the same collective of that number.
+    def wait(self, group: str, number: int, seconds: float, before: float = 0) -> None:
+        """Wait until all members have posted the same collective of that number; this rank has waited for it `before`,
+        too.
 
         Raises CollectiveError when they have not, or not within so many seconds.
         """
@@ -141,7 +142,7 @@ class Control:
         while not self._is_agreed(group, number, end - time.monotonic()):
             if gave_up:
                 raise CollectiveError(f"no answer in collective {number} of group {group!r} within {seconds:g} s")
-            self._send({"give_up": {"group": group, "seconds": seconds}})
+            self._send({"give_up": {"group": group, "seconds": round(before + seconds, 1)}})
             gave_up, end = True, time.monotonic() + 5
 
     @interruptible

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from lazytpu.distributed import reductions
 from lazytpu.distributed.dense import dense, put
+from lazytpu.distributed.host_tensors import HostTensors
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
 from lazytpu.distributed.unequal import UnequalParts
@@ -51,13 +52,12 @@ def collective(method: F) -> F:
         if any(map(_on_device, given)):
             _check_devices(method.__name__, given)
             return method(self, *args, **kwargs)
-        flush()
-        return getattr(self.host, method.__name__)(*args, **kwargs)
+        return self.on_host(method.__name__, *args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
+class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 
@@ -193,8 +193,7 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """All members get the tensors, and the root keeps them."""
         if not _on_device(inputs):
-            flush()
-            return self.host.gather(outputs, inputs, opts)
+            return self.on_host("gather", outputs, inputs, opts)
         for parts in outputs if self.rank() == opts.rootRank else ():
             self._check_count("gather", parts)
         with torch.no_grad():

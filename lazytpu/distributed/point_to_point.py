@@ -54,7 +54,7 @@ class PointToPoint:
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all members are here, and have launched what they recorded. Who does not come is named."""
         flush()
-        coming = self.world.barrier(self.key, self.members)
+        coming = self.world.meeting("barriers", self.key, self.members, "barrier")
 
         def wait(timeout: Any) -> bool:
             coming.meet()

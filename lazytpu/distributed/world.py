@@ -38,6 +38,7 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
 STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
+SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
@@ -87,17 +88,17 @@ class World(Agreement):
             self.control.post(group, batch[0][0].members, told)
         return turns
 
-    def barrier(self, group: str, members: Sequence[int], what: str = "barrier") -> Collective:
-        """Say that this process has come to a barrier of a group, or where it is made; `meet()` of what it gives waits
-        for the others.
+    def meeting(self, kind: str, group: str, members: Sequence[int], what: str) -> Collective:
+        """Say that this process calls `what`, a call of a group by which nothing is launched: a barrier, say. `meet()`
+        of what it gives waits for the others.
 
-        Barriers are counted by themselves, since a thread that saves a checkpoint may have its own.
+        Each kind of them is counted by itself, since a thread that saves a checkpoint may have its own barriers.
         """
-        name = f"barriers of {group}"
+        name = f"{kind} of {group}"
         self.seconds[name] = self.seconds[group]
         number = self._compared[name]
         self._compared[name] += 1
-        entry = self.flight.post(name, str(call_site()), number, what, members)
+        entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
         self.control.post(name, members, [(entry.signature, entry.line, number)])
         return Collective(self, entry, number)
 
@@ -238,6 +239,33 @@ class Collective(Turn):
             self.agree()
         for _ in ("agreed", "launched", "done"):
             self.entry.reached()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Gloo's errors with the call, and with what is known of it, after a report."""
+        try:
+            yield
+        except RuntimeError as error:
+            why = self._why(str(error)) if "gloo" in str(error).lower() else None
+            if why is None:
+                raise
+            with self._explained():
+                raise CollectiveError(f"{why}\n({error})") from error
+
+    def _why(self, reason: str) -> str | None:
+        """Why this failed without a launch, as far as the control plane knows: who is gone, or has not come."""
+        control, group = self.world.control, self.entry.group
+        end = time.monotonic() + SETTLING
+        while time.monotonic() < end:
+            if (text := control.why_broken(group)) is not None:
+                return text
+            time.sleep(0.02)
+        assert self.number is not None
+        try:
+            control.wait(group, self.number, 0, time.monotonic() - self.entry.times[0])
+        except CollectiveError as error:
+            return str(error)
+        return None
 
     def agree(self) -> None:
         """Wait until all have posted this. Raises CollectiveError."""
