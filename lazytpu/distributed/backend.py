@@ -12,7 +12,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import data_parallel, fsdp
 from lazytpu.distributed.group import TpuGroup
-from lazytpu.distributed.world import own_address, world
+from lazytpu.distributed.starting import own_address
+from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
 
 

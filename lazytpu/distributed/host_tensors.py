@@ -14,13 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import Collective, World, flush
 from lazytpu.options import options
 
 # By the name of a method: which argument has tensors of equal sizes on all members.
-EQUAL = dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 0)
-EQUAL |= {"allgather": 1, "gather": 1}
-NO_TIMEOUT = timedelta()
+EQUAL: dict[str, int] = {"allgather": 1, "gather": 1}
+EQUAL |= dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 0)
 
 
 class HostTensors:

@@ -13,11 +13,11 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch.distributed.distributed_c10d import AllgatherOptions
 
 from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.work import recorded
+from lazytpu.frontend.torch_private import AllgatherOptions
 
 
 class UnequalParts:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import secrets
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import torch.distributed as dist
@@ -24,6 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call, Turn
@@ -56,6 +54,7 @@ class World(Agreement):
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
         self._made: Counter[str] = Counter()
+        self._messages = count()
         self._lives = 0  # of the default group
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
@@ -101,6 +100,10 @@ class World(Agreement):
         entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
         self.control.post(name, members, [(entry.signature, entry.line, number)])
         return Collective(self, entry, number)
+
+    def next_message(self) -> int:
+        """The number of the next message to or from another rank."""
+        return next(self._messages)
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
@@ -356,7 +359,7 @@ def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
     elif current is not None and all(store.get(f"{key}/in/{each}").decode() == mine for each in range(1, size)):
         store.set(key, json.dumps({"token": mine}))
     else:
-        store.set(key, json.dumps(_start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
+        store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
     return json.loads(store.get(key))
 
 
@@ -390,32 +393,3 @@ def _leave(process: int, engine: Engine) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-
-
-def own_address(master: str) -> str:
-    """The address of this machine by which it reaches the machine `master`: the loopback for itself."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing
-        probe.connect((master, 9))
-        return str(probe.getsockname()[0])
-
-
-def _start_helper(host: str, size: int) -> dict[str, Any]:
-    """Start the helper, and read from it where it listens. It is in a session of its own: what ends the ranks of this
-    machine all together does not end it before them."""
-    token = secrets.token_hex(16)
-    helper = subprocess.Popen(
-        [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert helper.stdin is not None and helper.stdout is not None
-    helper.stdin.write(token + "\n")
-    helper.stdin.close()
-    line = helper.stdout.readline()
-    if not line:
-        raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
-    helper.returncode = 0  # it outlives this process, which Popen would warn about
-    return {"host": host, "token": token, **json.loads(line)}
