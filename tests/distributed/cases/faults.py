@@ -121,7 +121,7 @@ def missing(what: str) -> str:
 
 
 def messages_that_disagree() -> list[str]:
-    """Gloo would fill a part of a larger buffer, take another dtype for its own, and end a process for a smaller one."""
+    """Gloo would fill a part of a larger buffer, take other dtypes for equal ones, and abort for a smaller one."""
     texts: list[str] = []
     for device, size, dtype in (("tpu", 6, torch.float32), ("cpu", 2, torch.float32), ("tpu", 4, torch.int32)):
         sent, received = torch.ones(4, device=device), torch.ones(size, dtype=dtype, device=device)
