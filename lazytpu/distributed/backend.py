@@ -12,7 +12,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from lazytpu.distributed import data_parallel, fsdp
 from lazytpu.distributed.group import TpuGroup
-from lazytpu.distributed.world import own_address, world
+from lazytpu.distributed.starting import own_address
+from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
 
 
@@ -20,7 +21,8 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     """A group of processes. `asked` has the store, the ranks and the timeout, and `start` gives the engine; the first
     group joins the job, and waits for all of it.
 
-    Raises RuntimeError when this process cannot join, and NotImplementedError on platforms other than CPUs and TPUs.
+    Raises RuntimeError when this process cannot join, or a member does not come within the timeout, and
+    NotImplementedError on platforms other than CPUs and TPUs.
     """
     members = list(asked.global_ranks_in_group) or list(range(asked.group_size))
     seconds = asked.timeout.total_seconds()
@@ -30,8 +32,11 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     fsdp.install()
     data_parallel.install()
     name = job.name_of(str(asked.group_id), is_default=default is None)
+    job.seconds[name] = seconds
+    # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are.
+    job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     host = _gloo(asked, f"host/{job.token}/{name}")
-    return TpuGroup(job, name, members, asked.group_rank, seconds, host)
+    return TpuGroup(job, name, members, asked.group_rank, host)
 
 
 def _gloo(asked: Any, prefix: str) -> Any:

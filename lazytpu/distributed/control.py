@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -52,6 +52,7 @@ class Control:
         self._broken: dict[str, str] = {}
         self._groups: set[str] = set()
         self._sought: dict[str, bool] = {}
+        self._mails: dict[int, Callable[[int, str], None]] = {}
         self._lost: str | None = None
         self._listener = listener
         os.register_at_fork(after_in_child=self._let_go)  # a worker of a DataLoader would keep it after a crash
@@ -77,6 +78,8 @@ class Control:
             with self._changed:
                 self._lost = "the helper process of this job is gone: start the job again"
                 self._changed.notify_all()
+            for number in list(self._mails):
+                self._mails.pop(number)(-1, self._lost)
 
     def _told(self, message: Any) -> None:
         if "wanted" in message:
@@ -91,6 +94,9 @@ class Control:
             name, there = message["seek"], self._listener.has(message["seek"])
             with suppress(CollectiveError):
                 self._send({"has": {"name": name, "by": message["by"], "there": there}})
+            return
+        if "mail" in message:
+            self._mails.pop(message["mail"], _withdrawn)(message["with"], message["text"])
             return
         with self._changed:
             if "agreed" in message:
@@ -109,6 +115,18 @@ class Control:
         told = None if group in self._groups else list(members)
         self._send({"post": {"group": group, "members": told, "calls": list(calls)}})
         self._groups.add(group)
+
+    def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
+        """Say that this rank sends a message, or expects one: its `number` of all of them. When the other end is there,
+        too, `then` is called with its rank, and why they cannot go on, if they cannot; on the thread that listens."""
+        self._mails[number] = then
+        self._send({"mail": {"number": number, **end}})
+
+    def withdraw(self, number: int) -> None:
+        """Wait no more for the other end of a message."""
+        self._mails.pop(number, None)
+        with suppress(CollectiveError):  # then nobody waits for it
+            self._send({"withdraw": number})
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
         """Say that a collective that was launched did not end within so many seconds."""
@@ -131,8 +149,9 @@ class Control:
                 self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
         return self._sought.pop(name, False)
 
-    def wait(self, group: str, number: int, seconds: float) -> None:
-        """Wait until all members have posted the same collective of that number.
+    def wait(self, group: str, number: int, seconds: float, before: float = 0) -> None:
+        """Wait until all members have posted the same collective of that number; this rank has waited for it `before`,
+        too.
 
         Raises CollectiveError when they have not, or not within so many seconds.
         """
@@ -141,7 +160,7 @@ class Control:
         while not self._is_agreed(group, number, end - time.monotonic()):
             if gave_up:
                 raise CollectiveError(f"no answer in collective {number} of group {group!r} within {seconds:g} s")
-            self._send({"give_up": {"group": group, "seconds": seconds}})
+            self._send({"give_up": {"group": group, "seconds": round(before + seconds, 1)}})
             gave_up, end = True, time.monotonic() + 5
 
     @interruptible
@@ -183,3 +202,7 @@ class Control:
         os.dup(self._socket.fileno())
         with suppress(CollectiveError):  # then the helper is gone, and nobody is left to be told
             self._send({"bye": self.rank})
+
+
+def _withdrawn(rank: int, text: str) -> None:
+    """Nobody waits for that message."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from lazytpu.distributed import reductions
 from lazytpu.distributed.dense import dense, put
+from lazytpu.distributed.host_tensors import HostTensors
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
 from lazytpu.distributed.unequal import UnequalParts
@@ -51,17 +52,16 @@ def collective(method: F) -> F:
         if any(map(_on_device, given)):
             _check_devices(method.__name__, given)
             return method(self, *args, **kwargs)
-        flush()
-        return getattr(self.host, method.__name__)(*args, **kwargs)
+        return self.on_host(method.__name__, *args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
+class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 
-    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, seconds: float, host: Any):
+    def __init__(self, world: World, name: str, members: Sequence[int], rank: int, host: Any):
         dist.ProcessGroup.__init__(self, rank, len(members))  # pyright: ignore[reportCallIssue]
         self.world = world
         self.members = list(members)
@@ -69,7 +69,6 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
         self.named = self.described = ""
         self.host = host
         self.works: list[Any] | None = None
-        world.seconds[name] = seconds
 
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
         made = op(*arguments, self.key, self.members)
@@ -194,8 +193,7 @@ class TpuGroup(PointToPoint, UnequalParts, dist.ProcessGroup):
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """All members get the tensors, and the root keeps them."""
         if not _on_device(inputs):
-            flush()
-            return self.host.gather(outputs, inputs, opts)
+            return self.on_host("gather", outputs, inputs, opts)
         for parts in outputs if self.rank() == opts.rootRank else ():
             self._check_count("gather", parts)
         with torch.no_grad():

@@ -10,7 +10,9 @@ has connections for them all, on which order alone says what is what. When all m
 equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
 `broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
 When one is `stuck` in a collective that was agreed, all are asked for their `state`, and the group is broken; so it is
-when a rank has to `fail`. A rank may `seek` a program: one rank with each other cache folder says whether it `has` it.
+when a rank has to `fail`. Ranks send each other `mail`: messages, whose ends the helper brings together. Both are told
+with whom, or that they disagree, or that the other rank is gone. A rank may `seek` a program: one rank with each other
+cache folder says whether it `has` it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,26 @@ CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 
 Posted = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A message that `rank` sends to another, or expects: `number` among all of its own, of `other` (None for anyone).
+    `what` has to be equal at both ends, `shown` has the shapes and the source line."""
+
+    rank: int
+    number: int
+    other: int | None
+    sends: bool
+    what: str
+    shown: str
+
+    def fits(self, other: Mail) -> bool:
+        """Whether the two are the ends of one message."""
+        return self.sends != other.sends and self.other in (None, other.rank) and other.other in (None, self.rank)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} {'sends' if self.sends else 'expects'} {self.shown}"
 
 
 @dataclass
@@ -60,6 +82,7 @@ class Server:
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.left: dict[int, str] = {}
         self.folders: dict[int, str] = {}
+        self.mails: dict[tuple[str, int], list[Mail]] = {}  # by group and tag: those of which one end is there
         self.sought: dict[tuple[int, str], set[int]] = {}  # who seeks what: the ranks that have not answered
         self.empty = asyncio.Event()
 
@@ -89,6 +112,10 @@ class Server:
                     self.answer(rank, **message["answer"])
                 elif "fail" in message:
                     self.fail(**message["fail"])
+                elif "mail" in message:
+                    self.mail(rank, **message["mail"])
+                elif "withdraw" in message:
+                    self.withdraw(rank, message["withdraw"])
                 elif "seek" in message:
                     self.seek(rank, message["seek"])
                 elif "has" in message:
@@ -109,6 +136,9 @@ class Server:
     def post(self, rank: int, group: str, members: list[int] | None, calls: list[Posted]) -> None:
         """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
         found = self._group(group, members)
+        if found.broken is None and members not in (None, found.members):
+            told = f"rank {rank}: {members} at {calls[0][1]}; others: {found.members}"
+            self._break(group, found, f"the ranks disagree about the members of group {group!r}: {told}", cut=False)
         if found.broken is not None:
             self.send(rank, {"broken": group, "text": found.broken})
             return
@@ -190,6 +220,29 @@ class Server:
             told = f"{start}; {'; '.join(others[:64])}. Or the timeout of the process group is too short."
             self._break(name, group, told)
 
+    def mail(self, rank: int, group: str, tag: int, **end: Any) -> None:
+        """A rank sends or expects a message: tell it when the other end is there, too."""
+        mine = Mail(rank, **end)
+        waiting = self.mails.setdefault((group, tag), [])
+        other = next((each for each in waiting if mine.fits(each)), None)
+        if other is not None:
+            waiting.remove(other)
+            text = "" if mine.what == other.what else f"the ranks disagree about a message: {mine}; {other}"
+            for one, two in ((mine, other), (other, mine)):
+                self.send(one.rank, {"mail": one.number, "with": two.rank, "text": text})
+        elif mine.other in self.left:
+            self._no_mail(mine, mine.other, self.left[mine.other])
+        else:
+            waiting.append(mine)
+
+    def withdraw(self, rank: int, number: int) -> None:
+        """A rank waits no more for the other end of a message."""
+        for waiting in self.mails.values():
+            waiting[:] = [each for each in waiting if (each.rank, each.number) != (rank, number)]
+
+    def _no_mail(self, mail: Mail, other: int, how: str) -> None:
+        self.send(mail.rank, {"mail": mail.number, "with": other, "text": f"rank {other} {how}: {mail}"})
+
     def seek(self, rank: int, name: str) -> None:
         """A rank lacks a program: ask one rank with each other cache folder for it."""
         others = {self.folders[each]: each for each in self.writers}
@@ -213,6 +266,10 @@ class Server:
     def leaves(self, rank: int, how: str) -> None:
         """A rank will launch nothing more: its groups cannot go on. The end of its process may be seconds away."""
         self.left[rank] = how
+        for waiting in self.mails.values():
+            for each in [each for each in waiting if rank in (each.rank, each.other)]:
+                waiting.remove(each)
+                self._no_mail(each, rank, how)
         for name, group in self.groups.items():
             self._without_the_left(name, group)
 

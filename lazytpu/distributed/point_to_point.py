@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lazytpu.distributed.messages import Message
 from lazytpu.distributed.work import all_of, on_wait
 from lazytpu.distributed.world import World, flush
 from lazytpu.frontend.torch_private import CallbackWork
@@ -36,25 +37,34 @@ class PointToPoint:
         """Start to send the tensors to a member. Waits until they are computed."""
         flush()
         copies = [tensor.detach().cpu().contiguous() for tensor in tensors]
-        work = self.host.send(copies, destination, tag)
-        return self._later(on_wait(work, partial(_keep, copies)))
+        return self._later(on_wait(self._message(copies, destination, tag, sends=True), partial(_keep, copies)))
 
     def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Any:
         """Start to receive from a member; the tensors have the values after the handle's `wait()`."""
         flush()
         copies = _host_copies(tensors)
-        return self._later(on_wait(self.host.recv(copies, source, tag), partial(_fill, tensors, copies)))
+        message = self._message(copies, source, tag, sends=False)
+        return self._later(on_wait(message, partial(_fill, tensors, copies)))
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Any:
         """The same from whoever sends first."""
         flush()
         copies = _host_copies(tensors)
-        return self._later(on_wait(self.host.recv_anysource(copies, tag), partial(_fill, tensors, copies)))
+        message = self._message(copies, None, tag, sends=False)
+        return self._later(on_wait(message, partial(_fill, tensors, copies)))
+
+    def _message(self, copies: list[torch.Tensor], other: int | None, tag: int, sends: bool) -> Message:
+        def begin(other: int | None) -> Any:
+            if other is None:
+                return self.host.recv_anysource(copies, tag)
+            return (self.host.send if sends else self.host.recv)(copies, other, tag)
+
+        return Message(self.world, self.key, self.members, other, begin).start(copies, tag, sends)
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait until all members are here, and have launched what they recorded. Who does not come is named."""
         flush()
-        coming = self.world.barrier(self.key, self.members)
+        coming = self.world.meeting("barriers", self.key, self.members, "barrier")
 
         def wait(timeout: Any) -> bool:
             coming.meet()

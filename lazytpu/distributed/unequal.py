@@ -17,14 +17,16 @@ import torch
 from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.work import recorded
-from lazytpu.distributed.world import flush
+from lazytpu.frontend.torch_private import AllgatherOptions
 
 
 class UnequalParts:
-    """The part of a process group that does this. `host` is the gloo group of the same `members`."""
+    """The part of a process group of the ranks `members` that does this."""
 
     members: list[int]
-    host: Any
+
+    def on_host(self, name: str, *args: Any) -> Any:
+        raise NotImplementedError
 
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
         raise NotImplementedError
@@ -87,11 +89,12 @@ class UnequalParts:
     def _compared(self, sent: list[int] | None, received: list[int] | None) -> list[list[int]]:
         """[n][n]: how much goes from each member to each other one. None says that the sizes of this one do not add
         up."""
-        flush()  # the others wait for this rank
         count = len(self.members)
         own = [[-1] * count if each is None else each for each in (sent, received)]
         told = [torch.empty(2, count, dtype=torch.int64, device="cpu") for _ in self.members]
-        self.host.allgather([told], [torch.tensor(own, dtype=torch.int64, device="cpu")]).wait()
+        options = AllgatherOptions()
+        options.asyncOp = False
+        self.on_host("allgather", [told], [torch.tensor(own, dtype=torch.int64, device="cpu")], options).wait()
         both = [each.tolist() for each in told]
         for i, rank in enumerate(self.members):
             if -1 in (both[i][0][0], both[i][1][0]):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch.futures import Future
 
 from lazytpu.frontend.torch_private import CallbackWork, work_of
+
+NO_TIMEOUT = timedelta()
 
 
 def recorded(result: Any) -> Any:
@@ -20,13 +23,13 @@ def recorded(result: Any) -> Any:
 
 
 def on_wait(work: Any, then: Callable[[], None]) -> Any:
-    """The handle of work on CPU tensors, after which `then` runs, at the first `wait()`."""
+    """The handle of a message, after which `then` runs, at the first `wait()`."""
     done = False
 
     def wait(timeout: Any) -> bool:
         nonlocal done
         if not done:
-            work.wait(timeout) if timeout.total_seconds() > 0 else work.wait()
+            work.wait(timeout)
             then()
             done = True
         return True

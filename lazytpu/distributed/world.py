@@ -5,9 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import secrets
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import torch.distributed as dist
@@ -24,11 +21,12 @@ from torch.distributed.distributed_c10d import PrefixStore
 from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.starting import own_address, start_helper
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
 from lazytpu.engine.launching.pieces import Agreement, Call, Turn
 from lazytpu.frontend import activation
-from lazytpu.frontend.recording.lines import call_site, user_line
+from lazytpu.frontend.recording.lines import backward_line, call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
 from lazytpu.options import options
 from lazytpu.runtime import chips, multiprocess
@@ -38,6 +36,7 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
 STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
+SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
@@ -55,6 +54,7 @@ class World(Agreement):
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
         self._made: Counter[str] = Counter()
+        self._messages = count()
         self._lives = 0  # of the default group
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
@@ -87,18 +87,23 @@ class World(Agreement):
             self.control.post(group, batch[0][0].members, told)
         return turns
 
-    def barrier(self, group: str, members: Sequence[int]) -> Collective:
-        """Say that this process has come to a barrier of a group; `meet()` of what it gives waits for the others.
+    def meeting(self, kind: str, group: str, members: Sequence[int], what: str) -> Collective:
+        """Say that this process calls `what`, a call of a group by which nothing is launched: a barrier, say. `meet()`
+        of what it gives waits for the others.
 
-        Barriers are counted by themselves, since a thread that saves a checkpoint may have its own.
+        Each kind of them is counted by itself, since a thread that saves a checkpoint may have its own barriers.
         """
-        name = f"barriers of {group}"
+        name = f"{kind} of {group}"
         self.seconds[name] = self.seconds[group]
         number = self._compared[name]
         self._compared[name] += 1
-        entry = self.flight.post(name, str(call_site()), number, "barrier", members)
+        entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
         self.control.post(name, members, [(entry.signature, entry.line, number)])
         return Collective(self, entry, number)
+
+    def next_message(self) -> int:
+        """The number of the next message to or from another rank."""
+        return next(self._messages)
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
@@ -116,7 +121,7 @@ class World(Agreement):
 
     def note(self, group: str) -> None:
         """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self.flight.record(group, user_line())
+        self.flight.record(group, user_line() or backward_line())
 
     def report(self) -> str:
         """The last collectives of each group, and how far they came on this rank."""
@@ -238,6 +243,33 @@ class Collective(Turn):
         for _ in ("agreed", "launched", "done"):
             self.entry.reached()
 
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Gloo's errors with the call, and with what is known of it, after a report."""
+        try:
+            yield
+        except RuntimeError as error:
+            why = self._why(str(error)) if "gloo" in str(error).lower() else None
+            if why is None:
+                raise
+            with self._explained():
+                raise CollectiveError(f"{why}\n({error})") from error
+
+    def _why(self, reason: str) -> str | None:
+        """Why this failed without a launch, as far as the control plane knows: who is gone, or has not come."""
+        control, group = self.world.control, self.entry.group
+        end = time.monotonic() + SETTLING
+        while time.monotonic() < end:
+            if (text := control.why_broken(group)) is not None:
+                return text
+            time.sleep(0.02)
+        assert self.number is not None
+        try:
+            control.wait(group, self.number, 0, time.monotonic() - self.entry.times[0])
+        except CollectiveError as error:
+            return str(error)
+        return None
+
     def agree(self) -> None:
         """Wait until all have posted this. Raises CollectiveError."""
         assert self.number is not None
@@ -327,7 +359,7 @@ def _meeting(store: Any, key: str, rank: int, size: int) -> dict[str, Any]:
     elif current is not None and all(store.get(f"{key}/in/{each}").decode() == mine for each in range(1, size)):
         store.set(key, json.dumps({"token": mine}))
     else:
-        store.set(key, json.dumps(_start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
+        store.set(key, json.dumps(start_helper(own_address(os.environ.get("MASTER_ADDR", "localhost")), size)))
     return json.loads(store.get(key))
 
 
@@ -361,32 +393,3 @@ def _leave(process: int, engine: Engine) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-
-
-def own_address(master: str) -> str:
-    """The address of this machine by which it reaches the machine `master`: the loopback for itself."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing
-        probe.connect((master, 9))
-        return str(probe.getsockname()[0])
-
-
-def _start_helper(host: str, size: int) -> dict[str, Any]:
-    """Start the helper, and read from it where it listens. It is in a session of its own: what ends the ranks of this
-    machine all together does not end it before them."""
-    token = secrets.token_hex(16)
-    helper = subprocess.Popen(
-        [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert helper.stdin is not None and helper.stdout is not None
-    helper.stdin.write(token + "\n")
-    helper.stdin.close()
-    line = helper.stdout.readline()
-    if not line:
-        raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
-    helper.returncode = 0  # it outlives this process, which Popen would warn about
-    return {"host": host, "token": token, **json.loads(line)}

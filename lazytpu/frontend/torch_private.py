@@ -54,6 +54,7 @@ thread_stash = torch._C._get_obj_in_tls
 is_stashed = torch._C._is_key_in_tls
 
 work_of = torch._C._distributed_c10d._create_work_from_future  # pyright: ignore[reportAttributeAccessIssue]
+AllgatherOptions = torch._C._distributed_c10d.AllgatherOptions  # pyright: ignore[reportAttributeAccessIssue]
 CallbackWork = torch._C._distributed_c10d.PythonCallbackWork  # pyright: ignore[reportAttributeAccessIssue]
 neg_view = torch._neg_view  # pyright: ignore[reportPrivateImportUsage]
 rename_backend = torch.utils.rename_privateuse1_backend  # pyright: ignore[reportPrivateImportUsage]
@@ -62,6 +63,7 @@ has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 runs_on = torch._C._dispatch_has_computed_kernel_for_dispatch_key  # composite kernels and fallbacks included
 sequence_number = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 current_node = torch._C._current_autograd_node
+BACKWARD = torch.autograd.graph._engine_run_backward.__code__  # runs while a thread waits for its backward
 backward_id = torch._C._current_graph_task_id  # of the backward this thread works for, or -1
 MODULE_CALL = torch.nn.Module._call_impl.__code__  # what runs while a module is called; its `self` is the module
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda: None).__code__  # runs the step of `self`

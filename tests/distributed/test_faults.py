@@ -47,16 +47,49 @@ def test_groups_of_the_same_ranks_in_other_orders(ranks: Ranks):
         assert len(re.findall(r"rank \d: number \d+ of these ranks, at \S*faults.py:\d+", text)) == 2
 
 
-def test_a_rank_that_does_not_come_to_a_barrier_is_named(ranks: Ranks):
-    text = ranks.run("faults", "missing_at_a_barrier")[0]
-    assert re.search(r"barrier at .*faults.py:\d+: rank 0 waited 1 s .* for rank 1 \(its last: none\)", text)
+MISSING = {
+    "barrier": "barrier",
+    "new_group": "new_group",
+    "CPU tensors": r"allreduce of CPU tensors float32\[3\]",
+    "handle": r"allreduce of CPU tensors float32\[3\]",
+}
+
+
+@pytest.mark.parametrize("what", MISSING)
+def test_a_rank_that_does_not_come_where_nothing_is_launched_is_named(ranks: Ranks, what: str):
+    text = ranks.run("faults", "missing", what=what)[0]
+    assert re.search(
+        rf"{MISSING[what]} at .*faults.py:\d+: rank 0 waited [\d.]+ s .* for rank 1 \(its last: none", text
+    )
+
+
+def test_a_message_that_does_not_come_names_who_was_to_send_it(ranks: Ranks):
+    text = ranks.run("faults", "missing", what="message")[0]
+    assert re.search(r"recv float32\[3\] from rank 1 at .*faults.py:\d+: the other end did not come within 1 s", text)
+
+
+def test_a_message_that_is_not_what_was_expected_is_an_error_on_both_ranks(ranks: Ranks):
+    for texts in ranks.run("faults", "messages_that_disagree"):
+        for text, expected in zip(texts, ("float32[6]", "float32[2]", "int32[4]"), strict=True):
+            assert re.search(r"rank 0 sends float32\[4\] at \S*faults.py:\d+", text)
+            assert re.search(rf"rank 1 expects {re.escape(expected)} at \S*faults.py:\d+", text)
+
+
+def test_collectives_of_cpu_tensors_are_compared(ranks: Ranks):
+    for text in ranks.run("faults", "host_tensors_that_disagree"):
+        for rank in range(2):
+            assert re.search(rf"rank {rank}: allreduce of CPU tensors float32\[{4 + rank}\] at \S*faults.py:\d+", text)
 
 
 def test_a_killed_rank_is_named():
+    """By whatever is called after that."""
     ranks = Ranks()
     ranks.start("faults", "killed")
-    answer = ranks.answer(0)
-    assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in answer["result"]
+    collective, *others = ranks.answer(0)["result"]
+    assert "rank 1 was killed or crashed, after all_reduce(add) float32[4]" in collective
+    for text in others:
+        assert "rank 1 was killed or crashed" in text
+        assert "faults.py:" in text
     assert ranks.close() == [0, -signal.SIGKILL]
 
 

@@ -166,6 +166,61 @@ def test_a_rank_that_fails_breaks_its_group():
     assert told(act).texts() == {0: "rank 1 failed before all_reduce", 1: "rank 1 failed before all_reduce"}
 
 
+def test_other_members_break_the_group():
+    """Also for one that is no member to the others."""
+
+    async def act(server: Told) -> None:
+        server.post(0, "g", [0, 2], [SUM])
+        server.post(1, "g", [0, 1], [SUM])
+        server.post(0, "h", [0], [SUM])
+
+    server = told(act)
+    assert set(server.texts()) == {0, 1, 2}
+    assert "rank 1: [0, 1] at a.py:1; others: [0, 2]" in server.texts()[1]
+    assert server.sent[-1] == (0, {"agreed": "h", "count": 1})
+
+
+def _mail(server: Server, rank: int, number: int, other: int | None, sends: bool, what: str = "float32 4") -> None:
+    server.mail(rank, "g", 0, number=number, other=other, sends=sends, what=what, shown=f"{what} at a.py:{rank}")
+
+
+def test_the_ends_of_a_message_are_brought_together():
+    """In the order in which they came; one that waits for anyone takes the first."""
+
+    async def act(server: Told) -> None:
+        _mail(server, 0, 0, 1, True)
+        _mail(server, 0, 1, 1, True)
+        _mail(server, 1, 5, None, False)
+        assert server.sent == [(1, {"mail": 5, "with": 0, "text": ""}), (0, {"mail": 0, "with": 1, "text": ""})]
+        _mail(server, 1, 6, 1, False)
+        assert len(server.sent) == 2, "from another"
+        _mail(server, 1, 7, 0, False)
+
+    assert told(act).sent[2:] == [(1, {"mail": 7, "with": 0, "text": ""}), (0, {"mail": 1, "with": 1, "text": ""})]
+
+
+def test_ends_that_disagree_are_told_of_each_other():
+    async def act(server: Told) -> None:
+        _mail(server, 1, 0, 0, False)
+        _mail(server, 0, 3, 1, True, "int32 4")
+
+    for _, message in told(act).sent:
+        assert "rank 0 sends int32 4 at a.py:0; rank 1 expects float32 4 at a.py:1" in message["text"]
+
+
+def test_a_message_does_not_wait_for_who_has_left_and_not_for_who_gave_up():
+    async def act(server: Told) -> None:
+        _mail(server, 1, 0, 0, False)
+        server.withdraw(1, 0)
+        _mail(server, 0, 0, 1, True)
+        assert not server.sent
+        server.leaves(1, "was killed or crashed")
+        _mail(server, 0, 1, 1, False)
+
+    texts = [message["text"] for rank, message in told(act).sent if rank == 0]
+    assert [text.split(": ")[0] for text in texts] == ["rank 1 was killed or crashed"] * 2
+
+
 def test_one_rank_of_each_other_folder_is_asked_for_a_program():
     async def act(server: Told) -> None:
         server.writers = dict.fromkeys(range(4))  # pyright: ignore[reportAttributeAccessIssue]

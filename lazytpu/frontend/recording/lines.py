@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from lazytpu.frontend.torch_private import current_node, sequence_number
+from lazytpu.frontend.torch_private import BACKWARD, current_node, sequence_number
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
@@ -112,6 +112,23 @@ def user_line() -> SourceLine | None:
     if frame is None:
         return None
     return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def backward_line() -> SourceLine | None:
+    """The line that called the backward which this thread of autograd works for: the hooks of a native reducer have no
+    frames. None when several threads run one."""
+    waiting = [frame for frame in map(_backward_frame, sys._current_frames().values()) if frame is not None]
+    frame = _user_frame(waiting[0]) if len(waiting) == 1 else None
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _backward_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame that runs a backward, if a thread waits for one in `frame`."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code is BACKWARD:
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def note_forward(line: SourceLine) -> None:

@@ -96,17 +96,51 @@ def other_orders_of_groups() -> list[str]:
     return [str(raised.value)]
 
 
-def missing_at_a_barrier() -> str:
-    """Rank 1 does not come to the first barrier of the group."""
-    group: Any = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))
+def missing(what: str) -> str:
+    """Rank 1 does not come where rank 0 waits for it, in what needs no program."""
+    short: Any = datetime.timedelta(seconds=1)
+    group: Any = dist.new_group([0, 1], timeout=short)
+    waiting: dict[str, Callable[[], Any]] = {
+        "barrier": lambda: dist.barrier(group),
+        "new_group": lambda: dist.new_group([0, 1], timeout=short),
+        "CPU tensors": lambda: dist.all_reduce(torch.ones(3), group=group),
+        "handle": lambda: dist.all_reduce(torch.ones(3), group=group, async_op=True).wait(),
+        "message": lambda: dist.recv(torch.ones(3, device="tpu"), 1, group=group),
+    }
     if dist.get_rank() == 0:
         with pytest.raises(RuntimeError) as raised:
-            dist.barrier(group)
+            waiting[what]()
         text = str(raised.value)
     else:
         text = ""
     dist.barrier()
+    if what == "new_group" and dist.get_rank() == 1:  # torch counts the groups, on each rank
+        with pytest.raises(RuntimeError, match="rank 0 waited 1 s"):
+            waiting[what]()
     return text
+
+
+def messages_that_disagree() -> list[str]:
+    """Gloo would fill a part of a larger buffer, take other dtypes for equal ones, and abort for a smaller one."""
+    texts: list[str] = []
+    for device, size, dtype in (("tpu", 6, torch.float32), ("cpu", 2, torch.float32), ("tpu", 4, torch.int32)):
+        sent, received = torch.ones(4, device=device), torch.ones(size, dtype=dtype, device=device)
+        with pytest.raises(RuntimeError) as raised:
+            dist.send(sent, 1) if dist.get_rank() == 0 else dist.recv(received, 0)
+        texts.append(str(raised.value))
+    kept = torch.full((3,), 1.0 + dist.get_rank(), device="tpu")
+    dist.send(kept, 1) if dist.get_rank() == 0 else dist.recv(kept)
+    assert kept.tolist() == [1.0] * 3
+    return texts
+
+
+def host_tensors_that_disagree() -> str:
+    """Gloo would end a process."""
+    group: Any = dist.new_group([0, 1])
+    x = torch.ones(4 + dist.get_rank())
+    with pytest.raises(RuntimeError) as raised:
+        dist.all_reduce(x, group=group)
+    return str(raised.value)
 
 
 def too_late() -> str:
@@ -118,15 +152,29 @@ def too_late() -> str:
     return _error(group, lambda rank, group: _reduced(4, torch.float32, group))
 
 
-def killed() -> str:
-    """Rank 1 is killed before it comes."""
+def killed() -> list[str]:
+    """Rank 1 is killed before it comes: the errors of what rank 0 calls then."""
     made = torch.ones(4, device="tpu")
     assert _reduced(4, torch.float32, dist.group.WORLD).tolist() == [2.0] * 4
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    text = _error(dist.group.WORLD, lambda rank, group: _reduced(4, torch.float32, group))
+    calls: list[Callable[[], Any]] = [
+        lambda: _reduced(4, torch.float32, dist.group.WORLD).cpu(),
+        lambda: dist.all_reduce(torch.ones(4)),
+        lambda: dist.all_reduce(torch.ones(4), async_op=True).wait(),
+        lambda: dist.all_gather_object([None, None], 3),
+        lambda: dist.send(made, 1),
+        lambda: dist.recv(made, 1),
+        lambda: dist.all_to_all_single(made, made, [2, 2], [2, 2]),
+        lambda: dist.new_group([0, 1]),
+    ]
+    texts: list[str] = []
+    for call in calls:
+        with pytest.raises(RuntimeError) as raised:
+            call()
+        texts.append(str(raised.value))
     assert (made + 1).tolist() == [2.0] * 4, "what needs no other rank goes on"
-    return text
+    return texts
 
 
 def helper_killed() -> str:

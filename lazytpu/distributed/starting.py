@@ -1,0 +1,41 @@
+"""Starts the helper of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def own_address(master: str) -> str:
+    """The address of this machine by which it reaches the machine `master`: the loopback for itself."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing
+        probe.connect((master, 9))
+        return str(probe.getsockname()[0])
+
+
+def start_helper(host: str, size: int) -> dict[str, Any]:
+    """Start the helper, and read from it where it listens. It is in a session of its own: what ends the ranks of this
+    machine all together does not end it before them."""
+    token = secrets.token_hex(16)
+    helper = subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("helper.py")), host, str(size)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert helper.stdin is not None and helper.stdout is not None
+    helper.stdin.write(token + "\n")
+    helper.stdin.close()
+    line = helper.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the helper process of the job ended with status {helper.wait()}; its error is above")
+    helper.returncode = 0  # it outlives this process, which Popen would warn about
+    return {"host": host, "token": token, **json.loads(line)}
