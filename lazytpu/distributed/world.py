@@ -97,7 +97,7 @@ class World(Agreement):
         number = self._compared[name]
         self._compared[name] += 1
         entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
-        self.control.post(name, members, [(entry.signature, entry.line, number)])
+        self.control.post(name, members, [(entry.signature, entry.line, -1)])
         return Collective(self, entry, number)
 
     def gather(self, seconds: float) -> None:
