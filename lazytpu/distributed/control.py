@@ -43,7 +43,13 @@ class Control:
 
     def __init__(self, host: str, port: int, rank: int, token: str, folder: str, listener: Listener):
         self.rank = rank
-        self._socket = socket.create_connection((host, port), timeout=30)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=30)
+        except OSError as error:
+            raise CollectiveError(
+                f"rank {rank} cannot reach the helper process of its job at {host}:{port} ({error}): the other ranks "
+                "have ended, or given up waiting for this one"
+            ) from error
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sending = threading.Lock()
@@ -159,7 +165,10 @@ class Control:
         gave_up = False
         while not self._is_agreed(group, number, end - time.monotonic()):
             if gave_up:
-                raise CollectiveError(f"no answer in collective {number} of group {group!r} within {seconds:g} s")
+                raise CollectiveError(
+                    f"the helper process of this job does not answer: nothing is known of the other ranks in "
+                    f"collective {number} of group {group!r} after {seconds:g} s"
+                )
             self._send({"give_up": {"group": group, "seconds": round(before + seconds, 1)}})
             gave_up, end = True, time.monotonic() + 5
 

@@ -177,6 +177,11 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
         for parts, each in zip(outputs, inputs, strict=True):
             self._check_count("all_gather", parts)
             if len({part.shape for part in parts}) == 1:
+                if parts[0].numel() != each.numel():
+                    raise ValueError(
+                        f"all_gather expected tensors of the input's shape {list(each.shape)}; they have "
+                        f"{list(parts[0].shape)}"
+                    )
                 for part, made in zip(parts, self._gathered(each), strict=True):
                     put(part, made)
             else:  # each member's part has a size of its own

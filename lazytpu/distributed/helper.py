@@ -58,7 +58,8 @@ class Mail:
 @dataclass
 class Group:
     """The collectives of one group: all before number `agreed` were the same everywhere. `calls` has for each member
-    what it posted from there on, as (signature, source line, place among those of all groups of these members)."""
+    what it posted from there on, as (signature, source line, place among those of all groups of these members; -1 if
+    nothing is launched)."""
 
     members: list[int]
     agreed: int = 0
@@ -82,6 +83,8 @@ class Server:
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.left: dict[int, str] = {}
         self.folders: dict[int, str] = {}
+        # By members and place: the group whose collective that is, with the rank that says so, and its line.
+        self.placed: dict[frozenset[int], dict[int, tuple[str, int, str]]] = {}
         self.mails: dict[tuple[str, int], list[Mail]] = {}  # by group and tag: those of which one end is there
         self.sought: dict[tuple[int, str], set[int]] = {}  # who seeks what: the ranks that have not answered
         self.empty = asyncio.Event()
@@ -144,6 +147,14 @@ class Server:
             return
         found.calls[rank].extend(calls)
         found.last[rank] = f"{calls[-1][0]} ({calls[-1][1]})"
+        places = self.placed.setdefault(frozenset(found.members), {})
+        for _, line, place in calls:
+            other, by, where = places.setdefault(place, (group, rank, line)) if place >= 0 else (group, rank, line)
+            if other != group:
+                text = _other_orders(group, found.agreed, {by: ("", where, place), rank: ("", line, place)})
+                self._break(other, self.groups[other], text, cut=False)
+                self._break(group, found, text, cut=False)
+                return
         before = found.agreed
         while all(found.calls.values()):
             current = {each: found.calls[each][0] for each in found.members}
@@ -153,6 +164,7 @@ class Server:
             if len({place for *_, place in current.values()}) > 1:
                 self._break(group, found, _other_orders(group, found.agreed, current), cut=False)
                 return
+            places.pop(current[rank][2], None)
             for waiting in found.calls.values():
                 waiting.popleft()
             found.agreed += 1
@@ -294,6 +306,9 @@ class Server:
         """`cut`: what runs in the group may never end. After a disagreement, what was agreed before it does, and so
         does what a rank took part in that has ended. That one is `quiet`: it is no fault if nothing more comes."""
         group.broken = text
+        places = self.placed.get(frozenset(group.members), {})
+        for place in [place for place, (other, *_) in places.items() if other == name]:
+            del places[place]
         for rank in group.members:
             self.send(rank, {"broken": name, "text": text, "cut": cut, "quiet": quiet})
 

@@ -8,12 +8,16 @@ wait for; then the comparison only explains.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from lazytpu.distributed.control import CollectiveError
 from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import Collective, World, flush
 from lazytpu.options import options
@@ -21,6 +25,8 @@ from lazytpu.options import options
 # By the name of a method: which argument has tensors of equal sizes on all members.
 EQUAL: dict[str, int] = {"allgather": 1, "gather": 1}
 EQUAL |= dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 0)
+
+SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 
 
 class HostTensors:
@@ -42,8 +48,37 @@ class HostTensors:
         called = self.world.meeting("CPU tensors", self.key, self.members, _signature(name, args, how))
         if how is None or not how.asyncOp:
             called.meet()
-        with called.explained():
+        with explained(called):
             return HostWork(run(*args, **kwargs), called)
+
+
+@contextmanager
+def explained(called: Collective) -> Iterator[None]:
+    """Gloo's errors with the call, and with what is known of it, after a report."""
+    try:
+        yield
+    except RuntimeError as error:
+        why = _why(called) if "gloo" in str(error).lower() else None
+        if why is None:
+            raise
+        with called.named():
+            raise CollectiveError(f"{why}\n({error})") from error
+
+
+def _why(called: Collective) -> str | None:
+    """Why it failed, as far as the control plane knows: who is gone, or has not come."""
+    control, group = called.world.control, called.entry.group
+    end = time.monotonic() + SETTLING
+    while time.monotonic() < end:
+        if (text := control.why_broken(group)) is not None:
+            return text
+        time.sleep(0.02)
+    assert called.number is not None
+    try:
+        control.wait(group, called.number, 0, time.monotonic() - called.entry.times[0])
+    except CollectiveError as error:
+        return str(error)
+    return None
 
 
 class HostWork(dist.Work):
@@ -56,7 +91,7 @@ class HostWork(dist.Work):
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait until it is done. Raises CollectiveError."""
-        with self.called.explained():
+        with explained(self.called):
             return self.work.wait(timeout) if timeout > NO_TIMEOUT else self.work.wait()
 
     def get_future(self) -> Any:

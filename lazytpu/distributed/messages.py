@@ -41,7 +41,7 @@ class Message:
         peer = "anyone" if self.other is None else f"rank {self.members[self.other]}"
         shapes, sizes = (", ".join(map(how, tensors)) for how in (_shape, _size))
         what = f"send {shapes} to {peer}" if sends else f"recv {shapes} from {peer}"
-        flight, number = self.world.flight, self.world.next_message()
+        flight, number = self.world.flight, next(self.world.messages)
         self.entry = flight.post(f"messages of {self.key}", str(call_site()), number, what, ())
         if options.collectives == "trusted":
             self._begun(self.other)

@@ -36,7 +36,6 @@ from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
 STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
-SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
 
@@ -54,7 +53,7 @@ class World(Agreement):
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
         self._made: Counter[str] = Counter()
-        self._messages = count()
+        self.messages = count()  # to and from other ranks, one by one
         self._lives = 0  # of the default group
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
@@ -98,12 +97,19 @@ class World(Agreement):
         number = self._compared[name]
         self._compared[name] += 1
         entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
-        self.control.post(name, members, [(entry.signature, entry.line, number)])
+        self.control.post(name, members, [(entry.signature, entry.line, -1)])
         return Collective(self, entry, number)
 
-    def next_message(self) -> int:
-        """The number of the next message to or from another rank."""
-        return next(self._messages)
+    def gather(self, seconds: float) -> None:
+        """Wait until all ranks have come, at most so many seconds: XLA's client would end the process when one does not
+        connect. Raises CollectiveError naming those that have not; then this job is left."""
+        self.seconds["the job"] = seconds
+        try:
+            self.meeting("start", "the job", range(self.size), "init_process_group").meet()
+        except CollectiveError:
+            self.close(time.monotonic() + LEAVING)
+            self.control.leave()
+            raise
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
@@ -225,7 +231,7 @@ class Collective(Turn):
 
     def wait(self) -> None:
         """As `Turn` says. Raises CollectiveError."""
-        with self._explained():
+        with self.named():
             broken = self.world.watch.why_cut(self.entry.group, self.entry.members)
             if self.number is None:
                 broken = broken or self.world.control.why_broken(self.entry.group)
@@ -238,37 +244,10 @@ class Collective(Turn):
 
     def meet(self) -> None:
         """Wait for the others, where nothing is launched. Raises CollectiveError."""
-        with self._explained():
+        with self.named():
             self.agree()
         for _ in ("agreed", "launched", "done"):
             self.entry.reached()
-
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Gloo's errors with the call, and with what is known of it, after a report."""
-        try:
-            yield
-        except RuntimeError as error:
-            why = self._why(str(error)) if "gloo" in str(error).lower() else None
-            if why is None:
-                raise
-            with self._explained():
-                raise CollectiveError(f"{why}\n({error})") from error
-
-    def _why(self, reason: str) -> str | None:
-        """Why this failed without a launch, as far as the control plane knows: who is gone, or has not come."""
-        control, group = self.world.control, self.entry.group
-        end = time.monotonic() + SETTLING
-        while time.monotonic() < end:
-            if (text := control.why_broken(group)) is not None:
-                return text
-            time.sleep(0.02)
-        assert self.number is not None
-        try:
-            control.wait(group, self.number, 0, time.monotonic() - self.entry.times[0])
-        except CollectiveError as error:
-            return str(error)
-        return None
 
     def agree(self) -> None:
         """Wait until all have posted this. Raises CollectiveError."""
@@ -276,7 +255,7 @@ class Collective(Turn):
         self.world.control.wait(self.entry.group, self.number, self.world.seconds[self.entry.group])
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def named(self) -> Iterator[None]:
         """Errors with the call, after a report."""
         entry, world = self.entry, self.world
         try:
@@ -343,6 +322,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
         WORLD.close(time.monotonic() + LEAVING)
     joined = World(rank, size, address["host"], address["control"], address["token"])
     if not takes_chip:
+        joined.gather(seconds)
         multiprocess.join(place, engine.forget_programs)
     joined.programs = programs.install(PrefixStore(f"{key}/programs", store), joined.control.seek)
     _enter(joined, engine)

@@ -80,6 +80,24 @@ def test_groups_of_the_same_ranks_have_one_order():
         assert "collective 0 of group 'g': rank 0: number 0 of these ranks, at a.py:1; rank 1: number 1" in text
 
 
+def test_groups_of_the_same_ranks_that_wait_for_each_other_are_told_at_once():
+    """Each rank waits in a group of its own, for hours if the timeouts say so. Barriers have no order among them."""
+
+    async def act(server: Told) -> None:
+        server.post(0, "barriers", [0, 1], [("barrier", "a.py:9", -1)])
+        server.post(0, "g", [0, 1], [SUM])
+        assert not server.sent
+        server.post(1, "h", [1, 0], [OTHER])
+        server.post(0, "later", [0, 1], [SUM])
+        server.post(1, "later", [0, 1], [SUM])
+
+    server = told(act)
+    assert {message["broken"] for _, message in server.sent if "broken" in message} == {"g", "h"}
+    for text in server.texts().values():
+        assert "rank 0: number 0 of these ranks, at a.py:1; rank 1: number 0 of these ranks, at b.py:2" in text
+    assert server.sent[-1] == (1, {"agreed": "later", "count": 1})
+
+
 def test_other_groups_go_on():
     async def act(server: Told) -> None:
         server.post(0, "g", [0, 1], [SUM])

@@ -39,6 +39,29 @@ def test_threads_that_use_xla_have_stopped(status: int):
         assert name not in after
 
 
+ALONE = """
+import datetime
+import torch, torch.distributed as dist
+
+try:
+    dist.init_process_group(store=dist.HashStore(), rank=0, world_size=2, timeout=datetime.timedelta(seconds=1))
+except RuntimeError as error:
+    print(error)
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(4, device="tpu")
+dist.all_reduce(x)
+assert x.tolist() == [1] * 4
+"""
+
+
+def test_a_rank_that_does_not_come_at_the_start_is_named():
+    """XLA's client would end this process by an abort. It can start again."""
+    done = zygote.run(["-c", ALONE], timeout=120)
+    assert done.returncode == 0
+    assert "rank 0 waited 1 s" in done.stdout
+    assert "for rank 1 (its last: none)" in done.stdout
+
+
 UNREAD = """
 import os, signal, sys
 import torch, torch.distributed as dist
