@@ -46,11 +46,12 @@ def start() -> Engine:
         from lazytpu.engine.engine import Engine
         from lazytpu.frontend.recording.growing import INFERENCE
         from lazytpu.frontend.recording.lines import user_line
-        from lazytpu.frontend.recording.names import model_names, parameter_slots, slot_names
+        from lazytpu.frontend.recording.names import model_names, parameter_count, parameter_slots, slot_names
         from lazytpu.frontend.storage.owners import owners
         from lazytpu.frontend.torch_private import undisturbed
 
         options.check()
-        ENGINE = Engine(slot_names, parameter_slots, model_names, owners, user_line, undisturbed, INFERENCE)
+        frontend = slot_names, parameter_slots, parameter_count, model_names
+        ENGINE = Engine(*frontend, owners, user_line, undisturbed, INFERENCE)
         activation.install(ENGINE)
     return ENGINE

@@ -48,6 +48,7 @@ class Cutter:
         memory: Callable[[], MemoryReport],
         user_line: Callable[[], Any],
         undisturbed: Callable[[], AbstractContextManager[Any]],
+        parameter_count: Callable[[], int],
     ):
         self.compiler = compiler
         self.traces = traces
@@ -55,7 +56,7 @@ class Cutter:
         self.inflight = compiler.queue.inflight
         self.background = Background(compiler.build, compiler.quick, compiler.parts, compiler.costs, compiler.leave)
         self.for_sizes = ForSizes(compiler, self.background)
-        self.on_host = OnHost(self.inflight, undisturbed, compiler.sized)
+        self.on_host = OnHost(self.inflight, undisturbed, compiler.sized, parameter_count)
         self.stepwise = Stepwise(compiler.prepare, compiler.build, self.inflight.keep_up)
         self.memory = memory
         self.user_line = user_line

@@ -50,6 +50,7 @@ class Engine(EnginePort):
         self,
         slot_names: Callable[[int], dict[int, str]],
         parameter_slots: Callable[[int], frozenset[int]],
+        parameter_count: Callable[[], int],
         model_names: Callable[[int], list[str]],
         owners: Owners,
         user_line: Callable[[], Any],
@@ -65,7 +66,7 @@ class Engine(EnginePort):
         self.growth = Growth()
         self.traces = Traces(learn=self.growth.learn)
         self.owners = owners
-        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed)
+        self.cutter = cutter = Cutter(self.compiler, self.traces, self.memory, user_line, undisturbed, parameter_count)
         self.background = cutter.background
         self._answers = Constants(cutter.constant, self.metrics.answered)
         watch(self.traces.forget_programs)

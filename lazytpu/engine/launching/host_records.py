@@ -6,7 +6,7 @@ that writes gets a copy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -17,7 +17,21 @@ from lazytpu.trace.extract import operands
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
 
-_MOVES = ("cat", "clone", "copy", "stack", "repeat", "where", "zero")
+_MOVES = ("box", "cat", "clone", "copy", "stack", "repeat", "where", "zero")
+_FILLS = (
+    "full",
+    "full_like",
+    "masked_fill",
+    "new_full",
+    "new_ones",
+    "new_zeros",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+)
+_EMPTY = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+"Names of ops whose results hold anything in torch, and zeros on devices."
 _COMPARISONS = (
     "eq",
     "ge",
@@ -35,14 +49,26 @@ _COMPARISONS = (
 _ROUNDED_ONCE = ("_to_copy", "add", "div", "mul", "sub")
 _REDUCTIONS = ("all", "any", "mean", "sum")  # of floats only if there is one
 _OF_WHOLE_NUMBERS = (  # positions and masks between the steps of a script that generates text
-    "abs", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "cumsum", "full", "full_like",
-    "isin", "masked_fill", "max", "maximum", "min", "minimum", "neg", "new_full", "new_ones", "new_zeros",
-    "ones", "ones_like", "zeros", "zeros_like",
+    "abs", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clamp", "cumsum", "isin", "max",
+    "maximum", "min", "minimum", "neg", "nonzero",
 )  # fmt: skip
-_EXACT = frozenset((*_MOVES, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
-_LIGHT = _EXACT | {"fill", "full_like", "index_copy", "index_select", "masked_fill", "tril", "triu"}
+_EXACT = frozenset((*_MOVES, *_FILLS, *_EMPTY, *_COMPARISONS, *_ROUNDED_ONCE, *_REDUCTIONS, *_OF_WHOLE_NUMBERS))
+_LIGHT = _EXACT | {"fill", "index_copy", "index_select", "tril", "triu"}
 _DTYPES = frozenset((torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64))
 _REFUSED = ("alpha", "rounding_mode", "out")  # a second rounding, or another meaning
+
+
+def _box(self: torch.Tensor, dims: list[int], starts: list[int], sizes: list[int]) -> torch.Tensor:
+    for dim, start, size in zip(dims, starts, sizes, strict=True):
+        self = self.narrow(dim, start, size)
+    return self.clone()
+
+
+_OWN: dict[str, Callable[..., torch.Tensor]] = {
+    "lazytpu.box.default": _box,
+    "lazytpu.nonzero.default": lambda self, count: torch.nonzero(self),
+}
+"Ops that are not torch's, and what they compute."
 
 
 def small(layout: Layout, elements: int) -> bool:
@@ -52,7 +78,9 @@ def small(layout: Layout, elements: int) -> bool:
 
 def computable(record: Record, layouts: dict[int, Layout]) -> bool:
     """Whether `compute` takes a record. Floats may come out rounded otherwise than by its program."""
-    if not str(record.op).startswith("aten.") or record.rng is not None or record.checks:
+    if not str(record.op).startswith("aten.") and str(record.op) not in _OWN:
+        return False
+    if record.rng is not None or record.checks:
         return False
     tensors = [operand for value in record.arguments.values() for operand in operands(value)]
     if any(operand.view is not None and operand.view[3] != layouts[operand.slot].dtype for operand in tensors):
@@ -122,12 +150,15 @@ def compute(
     if isinstance(arguments.get("device"), torch.device):
         arguments["device"] = torch.device("cpu")
     with torch.no_grad():
-        made = [result for result in _fresh(record, record.op(**arguments)) if result is not None]
+        op: Any = _OWN.get(str(record.op)) or record.op
+        made = [result for result in _fresh(record, op(**arguments)) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
         for slot, layout, result in zip(record.out_slots, present, made, strict=True):
             if layout.dtype.is_floating_point and _name(record) in ("mean", "sum") and arguments["self"].numel() == 1:
                 # torch adds it to 0.0: -0.0 would become 0.0, and a denormal number be flushed.
                 result = arguments["self"].to(layout.dtype).reshape(layout.shape)
+            if _name(record) in _EMPTY:
+                result.zero_()
             if (result.dtype, tuple(result.shape)) != (layout.dtype, layout.shape):
                 raise RunError(str(record.op), f"got {result.dtype} {tuple(result.shape)}, expected {layout}")
             if result.stride() == layout.stride:

@@ -9,7 +9,8 @@ Those that vary: an episode has as many steps as it has, a solver chooses its ow
 occurs in it twice. Each is another trace of the same ops at the same lines. When `Families` has seen some of them,
 which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
 As with the quick tier, results are equal to rounding. Those that vary in sizes alone share the program of a bucket:
-they run by it where it is there, and here until all of its sizes together have come often enough for it.
+they run by it where it is there, and here until all of its sizes together have come often enough for it. Of short ones
+the second size shows that they vary.
 
 A trace that comes again and again gets its program in the end. What ran here is in `lazytpu.explain()`; the first of
 those that vary is told on a terminal.
@@ -47,8 +48,10 @@ from lazytpu.trace.value import Layout, Value
 
 BESIDE = 32
 "Records of a trace of this process from which on it does more than try out ops."
-RECORDS = 24
+RECORDS = 32
 "Of a short trace."
+OF_A_PARAMETER = 4
+"Records of a step for each parameter of a model: a process with a model on the device does more than try out ops."
 HOST = "the host"
 "What `Origin.program` is of results."
 ELEMENTS = 1024
@@ -98,17 +101,19 @@ REFUSED = HostWay([], {}, frozenset(), Runs(0), varies=False)
 
 class OnHost:
     """Runs traces on the host. `largest` is the longest trace that this process has run; `undisturbed` hides ops from
-    modes of the user, and `sized` finds the bucket of a trace."""
+    modes of the user, `sized` finds the bucket of a trace, and `parameters` counts those of models on the device."""
 
     def __init__(
         self,
         inflight: Inflight,
         undisturbed: Callable[[], AbstractContextManager[None]],
         sized: Callable[[Trace], Sized | None],
+        parameters: Callable[[], int],
     ):
         self.inflight = inflight
         self.undisturbed = undisturbed
         self.sized = sized
+        self.parameters = parameters
         self.families = Families()
         self.log = HostLog()
         self.largest = 0
@@ -164,8 +169,12 @@ class OnHost:
         return way.counted
 
     def _way(self, plan: CutPlan, trace: Trace) -> HostWay | None:
-        if self.largest < BESIDE or plan.known or plan.checks or plan.collective or options.dump:
+        if plan.known or plan.checks or plan.collective or options.dump:
             return None
+        if self.largest < BESIDE:
+            self.largest = max(self.largest, OF_A_PARAMETER * self.parameters())
+            if self.largest < BESIDE:
+                return None
         if plan.host is None:
             plan.host = self._found(trace)
         return cast("HostWay", plan.host)
@@ -173,13 +182,12 @@ class OnHost:
     def _found(self, trace: Trace) -> HostWay:
         """Whether and how a trace can run on the host that is met for the first time."""
         records = trace.state.records()
-        if len(records) <= RECORDS:
-            layouts = Slots(records).layouts
-            if all(small(layout, ELEMENTS) for layout in layouts.values()) and exact(records, layouts, ELEMENTS):
-                return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
-        if not self.families.vary(records):
-            return REFUSED
         layouts = Slots(records).layouts
+        short = len(records) <= RECORDS and all(small(layout, ELEMENTS) for layout in layouts.values())
+        if short and exact(records, layouts, ELEMENTS):
+            return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
+        if not self.families.vary(records) and not (short and self.sized(trace) is not None):
+            return REFUSED
         near = client.platform() == "cpu" and all(map(light, records))
         most, few = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)
         possible = all(small(layout, most) for layout in layouts.values())

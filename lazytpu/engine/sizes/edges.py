@@ -154,11 +154,11 @@ class Writer:
         return f"layout({self._constant(layout.dtype)}, {size}, {stride})"
 
     def _record(self, record: Record, forms: Iterator[Form]) -> str:
-        arguments = {name: self._argument(value, forms) for name, value in record.arguments.items()}
-        outs = [self._constant(None) if out is None else self._layout(out, forms) for out in record.outs]
         admitted = [
             _tuple([str(slot), self._layout(layout, forms), str(empty)]) for slot, layout, empty in record.admitted
         ]
+        arguments = {name: self._argument(value, forms) for name, value in record.arguments.items()}
+        outs = [self._constant(None) if out is None else self._layout(out, forms) for out in record.outs]
         if not any("f[" in text for text in (*arguments.values(), *outs, *admitted)):
             return self._constant(record)
         named = ", ".join(f"{name!r}: {text}" for name, text in arguments.items())

@@ -85,7 +85,7 @@ def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Var
             key = tuple(column.tolist())
             size = known.get(key)
             if size is None and kind != COUNT:
-                size = _form(column, columns, kind == SIZE)
+                size = _form(column, columns, known, kind == SIZE)
             if size is None:
                 if kind == OTHER or len(symbols) == len(NAMES) or column.min() < LEAST:
                     return None
@@ -97,16 +97,20 @@ def _fit(table: np.ndarray, constant: np.ndarray, *positions: np.ndarray) -> Var
     return Varying(table[-1], symbols, varying, constant)
 
 
-def _form(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Form | None:
-    """The simplest form of the symbols that is this column of numbers."""
-    for size in _candidates(column, columns, is_size):
+def _form(
+    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], is_size: bool
+) -> Form | None:
+    """The simplest form of the symbols that is this column of numbers. `known` are the columns that have forms."""
+    for size in _candidates(column, columns, known, is_size):
         values = [size.at(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
         if values == column.tolist():
             return size
     return None
 
 
-def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: bool) -> Iterator[Form]:
+def _candidates(
+    column: np.ndarray, columns: Mapping[str, np.ndarray], known: Mapping[tuple[int, ...], Form], is_size: bool
+) -> Iterator[Form]:
     samples = len(column)
     if not columns:
         return
@@ -120,9 +124,10 @@ def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: 
         if column[0] % product == 0:
             yield symbol(one) * symbol(other) * int(column[0] // product)
     for one, other in combinations(columns, 2):
-        yield symbol(one) + symbol(other)
+        yield symbol(one) + symbol(other) + int(column[0] - columns[one][0] - columns[other][0])
         yield symbol(one) - symbol(other)
         yield symbol(other) - symbol(one)
+    yield from _beside(column, known)
     # Two samples fit an affine form of any size by chance.
     if samples > 2 or not is_size:
         yield from _affine(column, columns)
@@ -131,6 +136,16 @@ def _candidates(column: np.ndarray, columns: Mapping[str, np.ndarray], is_size: 
     if samples > 2:
         yield from _polynomials(column, columns)
         yield from _quotients(column, columns)
+
+
+def _beside(column: np.ndarray, known: Mapping[tuple[int, ...], Form]) -> Iterator[Form]:
+    """What lies beside forms of several symbols: strides are multiples of sizes, and offsets sizes but for some."""
+    several = [(values, size) for values, size in known.items() if len(size.symbols) > 1]
+    for values, size in several:
+        if values[0] and column[0] % values[0] == 0:
+            yield size * int(column[0] // values[0])
+    for values, size in several:
+        yield size + int(column[0] - values[0])
 
 
 def _affine(column: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterator[Form]:

@@ -3,6 +3,9 @@
 Traces whose skeletons are equal differ in sizes alone, and what is a number in one may be a form of sizes in all of
 them. Strides that follow from the sizes, those of a dense tensor, are no integers of the record: the skeleton has the
 order of its dimensions. Of a custom kernel it has the family.
+
+In a trace, a whole tensor and its first part are one skeleton, as a cache is that is sometimes cut to fewer tokens: the
+part has the tensor's strides, and all of its sizes are integers.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from lazytpu.trace.extract import operands
 from lazytpu.trace.families import MEMBERS
 from lazytpu.trace.trie import Number, Operand, Record
 from lazytpu.trace.value import Layout
@@ -38,16 +42,59 @@ class Integers:
         self.kinds.extend([kind] * len(values))
 
 
-def take_apart(record: Record, into: Integers) -> Skeleton:
-    """The skeleton of a record, hashable; its integers are added to `into`."""
+Layouts = dict[int, Layout]
+"Those of the slots of a trace, as far as it is known."
+
+
+def trace_apart(records: Sequence[Record], into: Integers) -> list[Skeleton]:
+    """The skeletons of a trace's records; their integers are added to `into`."""
+    layouts, skeletons = Layouts(), list[Skeleton]()
+    for record in records:
+        layouts.update((slot, layout) for slot, layout, _ in record.admitted)
+        skeletons.append(take_apart(record, into, layouts))
+        _note_made(record, layouts)
+    return skeletons
+
+
+def trace_together(records: Sequence[Record], integers: Iterator[int]) -> list[Record]:
+    """Records of the same skeletons with other integers, in the order of `trace_apart`."""
+    old, new, made = Layouts(), Layouts(), list[Record]()
+    for record in records:
+        old.update((slot, layout) for slot, layout, _ in record.admitted)
+        made.append(put_together(record, integers, (old, new)))
+        _note_made(record, old)
+        _note_made(made[-1], new)
+    return made
+
+
+def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:
+    """Of two traces of one skeleton each record that has views of what is whole in the other one."""
+    return [other if _views(other) > _views(record) else record for record, other in zip(records, others, strict=True)]
+
+
+def _views(record: Record) -> int:
+    found = (operand for value in record.arguments.values() for operand in operands(value))
+    return sum(operand.view is not None for operand in found)
+
+
+def _note_made(record: Record, layouts: Layouts) -> None:
+    layouts.update(zip(record.out_slots, [layout for layout in record.outs if layout is not None], strict=True))
+    for name, slots in record.written.items():
+        for operand, slot in zip(operands(record.arguments[name]), slots, strict=True):
+            layouts[slot] = layouts[operand.slot]
+
+
+def take_apart(record: Record, into: Integers, layouts: Layouts | None = None) -> Skeleton:
+    """The skeleton of a record, hashable; its integers are added to `into`. With the `layouts` of what it reads, first
+    parts of these are told from other views."""
     counted, arguments = COUNTED.get(str(record.op)), record.arguments.items()
     return (
         record.op,
-        tuple([(name, _argument(value, into, COUNT if name == counted else OTHER)) for name, value in arguments]),
+        tuple([(slot, layout_apart(layout, into), empty) for slot, layout, empty in record.admitted]),
+        tuple([(n, _argument(value, into, layouts, COUNT if n == counted else OTHER)) for n, value in arguments]),
         tuple([None if layout is None else layout_apart(layout, into) for layout in record.outs]),
         record.out_slots,
         tuple(record.written.items()),
-        tuple([(slot, layout_apart(layout, into), empty) for slot, layout, empty in record.admitted]),
         record.rng,
         record.settings,
         record.in_backward,
@@ -55,26 +102,30 @@ def take_apart(record: Record, into: Integers) -> Skeleton:
     )
 
 
-def put_together(record: Record, integers: Iterator[int]) -> Record:
-    """A record of the same skeleton with other integers, in the order of `take_apart`."""
+def put_together(record: Record, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None = None) -> Record:
+    """A record of the same skeleton with other integers, in the order of `take_apart`. `layouts` are those of what it
+    reads, and the new ones, to which what it admits is added."""
+    admitted = tuple([(slot, _new_layout(layout, integers), empty) for slot, layout, empty in record.admitted])
+    if layouts is not None:
+        layouts[1].update((slot, layout) for slot, layout, _ in admitted)
     return replace(
         record,
-        arguments={name: _new_argument(value, integers) for name, value in record.arguments.items()},
+        admitted=admitted,
+        arguments={name: _new_argument(value, integers, layouts) for name, value in record.arguments.items()},
         outs=tuple([None if layout is None else _new_layout(layout, integers) for layout in record.outs]),
-        admitted=tuple([(slot, _new_layout(layout, integers), empty) for slot, layout, empty in record.admitted]),
     )
 
 
-def _argument(value: Any, into: Integers, kind: int = OTHER) -> Any:
+def _argument(value: Any, into: Integers, layouts: Layouts | None, kind: int = OTHER) -> Any:
     if type(value) is int:
         into.add((value,), kind)
         return int
     if isinstance(value, Operand):
-        return value.slot, None if value.view is None else _view(value.view, into)
+        return value.slot, _operand(value, into, layouts)
     if isinstance(value, Number):
         return value
     if isinstance(value, list | tuple):
-        return (type(cast("object", value)), *[_argument(v, into) for v in cast("Sequence[Any]", value)])
+        return (type(cast("object", value)), *[_argument(v, into, layouts) for v in cast("Sequence[Any]", value)])
     if isinstance(value, float | complex):  # NaN equals itself, and the zeros differ
         return type(value), repr(value)
     if type(value) is str and value in MEMBERS:
@@ -82,16 +133,42 @@ def _argument(value: Any, into: Integers, kind: int = OTHER) -> Any:
     return type(value), value
 
 
-def _new_argument(value: Any, integers: Iterator[int]) -> Any:
+def _new_argument(value: Any, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None) -> Any:
     if type(value) is int:
         return next(integers)
     if isinstance(value, Operand):
-        return Operand(value.slot, None if value.view is None else _new_view(value.view, integers))
+        return Operand(value.slot, _new_view_of(value, integers, layouts))
     if isinstance(value, list):
-        return [_new_argument(v, integers) for v in cast("list[Any]", value)]
+        return [_new_argument(v, integers, layouts) for v in cast("list[Any]", value)]
     if isinstance(value, tuple):
-        return tuple([_new_argument(v, integers) for v in cast("tuple[Any, ...]", value)])
+        return tuple([_new_argument(v, integers, layouts) for v in cast("tuple[Any, ...]", value)])
     return value
+
+
+def is_first_part(operand: Operand, layout: Layout) -> bool:
+    """Whether an operand is all of a tensor with this layout, or the first elements of some of its dimensions."""
+    if operand.view is None:
+        return True
+    _, stride, offset, dtype = operand.view
+    return offset == 0 and dtype == layout.dtype and tuple(stride) == tuple(layout.stride)
+
+
+def _operand(operand: Operand, into: Integers, layouts: Layouts | None) -> Skeleton | None:
+    if layouts is None or not is_first_part(operand, layout := layouts[operand.slot]):
+        return None if operand.view is None else _view(operand.view, into)
+    size = layout.shape if operand.view is None else tuple(operand.view[0])
+    into.add(size, SIZE)
+    return tuple([n if n < LEAST else LEAST for n in size])
+
+
+def _new_view_of(
+    operand: Operand, integers: Iterator[int], layouts: tuple[Layouts, Layouts] | None
+) -> tuple[Any, ...] | None:
+    view, slot = operand.view, operand.slot
+    if layouts is None or not is_first_part(operand, layouts[0][slot]):
+        return None if view is None else _new_view(view, integers)
+    size = tuple([next(integers) for _ in (layouts[0][slot].shape if view is None else view[0])])
+    return None if view is None else (size, layouts[1][slot].stride, 0, view[3])
 
 
 def layout_apart(layout: Layout, into: Integers) -> Skeleton:

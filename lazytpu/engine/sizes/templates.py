@@ -24,7 +24,7 @@ from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
-from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, put_together, take_apart
+from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Form, Range, symbol
 from lazytpu.trace.extract import Slots
@@ -72,7 +72,7 @@ class Bucket:
 
     def at(self, sizes: Mapping[str, int]) -> list[Record]:
         """The records at other sizes, with the custom kernels of the template."""
-        return self.template.at(self.forms, sizes)
+        return self.forms.at(sizes)
 
     def samples(self) -> list[dict[str, int]]:
         """Sizes at which the program is looked at for its forms: the bounds, and so many below that these are found for
@@ -134,14 +134,19 @@ class Sized:
 
 @dataclass(eq=False)
 class Forms:
-    """What varies between traces of a template, or between some of them, and their buckets. `notes` are what
-    `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
+    """What varies between traces of a template, or between some of them, and their buckets. `records` are those of one
+    of them. `notes` are what `lazytpu.engine.sizes.padded` has found of their programs, by live slots and settings."""
 
     varying: Varying
+    records: list[Record]
     buckets: dict[Any, Bucket] = field(default_factory=dict[Any, Bucket])
     notes: dict[Any, Any] = field(default_factory=dict[Any, Any])
     by_spreads: dict[tuple[int, ...], list[Bucket]] = field(default_factory=dict[tuple[int, ...], list[Bucket]])
     "The buckets whose bounds lie so far apart, for each symbol; one may be in several lists."
+
+    def at(self, sizes: Mapping[str, int]) -> list[Record]:
+        """The records at other sizes."""
+        return trace_together(self.records, iter(self.varying.at(sizes)))
 
     def among(self, sizes: Mapping[str, int], spreads: tuple[int, ...]) -> Bucket | None:
         """The bucket of these spreads that has these sizes, if one was made."""
@@ -170,19 +175,18 @@ class Template:
         if known is not None and self._settled(known[0].varying):
             return self._sized(*known, state)
         if not any((sample == integers).all() for sample in self.samples):
-            known = self._learned(integers, known)
+            known = self._learned(integers, known, state)
         return None if known is None else self._sized(*known, state)
 
     def show(self, others: Iterable[Sequence[Record]]) -> None:
         """Learn forms from the records at other sizes."""
         for records in others:
             integers = Integers([], [])
-            skeletons = [take_apart(record, integers) for record in records]
-            if skeletons == [take_apart(record, Integers([], [])) for record in self.records]:
+            if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
                 self.samples.append(np.array(integers.values, dtype=np.int64))
         varying = fit(self.samples, self.kinds) if len(self.samples) > 1 else None
         if varying is not None and varying.symbols:
-            self.forms = [Forms(varying)]
+            self.forms = [Forms(varying, self.records)]
 
     def mark(self, marked: Marked) -> None:
         """Learn forms from what somebody said will vary."""
@@ -207,10 +211,11 @@ class Template:
         return len(varying.symbols) == 1 or len(self.samples) == SAMPLES
 
     def _learned(
-        self, integers: np.ndarray, known: tuple[Forms, dict[str, int]] | None
+        self, integers: np.ndarray, known: tuple[Forms, dict[str, int]] | None, state: State
     ) -> tuple[Forms, dict[str, int]] | None:
         """Forms that these integers show, if those that are `known` do not fit them or have more symbols."""
         self.samples = [*self.samples, integers][-SAMPLES:]
+        self.records = with_parts(self.records, state.records())
         varying, others = fit(self.samples, self.kinds), list[Forms]()
         if varying is None and known is None:  # not a form yet: what came first may be another kind
             varying, others = fit(self.samples[-2:], self.kinds), self.forms
@@ -219,7 +224,7 @@ class Template:
             return known
         if known is not None and len(varying.symbols) >= len(known[0].varying.symbols):
             return known
-        self.forms = [Forms(varying), *others][:KINDS]
+        self.forms = [Forms(varying, self.records), *others][:KINDS]
         return self.forms[0], sizes
 
     def _sized(self, forms: Forms, sizes: dict[str, int], state: State) -> Sized | None:
@@ -256,25 +261,28 @@ class Template:
         self, forms: Forms, sizes: Mapping[str, int], symbols: Mapping[str, Range]
     ) -> dict[str, Range] | None:
         """The ranges without the sizes at which a view leaves its tensor, as where the script writes to a table of the
-        greatest length. None where there are such sizes still."""
+        greatest length. Where views fit at the greatest sizes of all, only what fits at no size of the others is left
+        out: of a cache that is cut to some of its tokens, both numbers vary. None where there are such sizes still."""
+        here = forms.at(sizes)
+
+        def fits(others: Mapping[str, int]) -> bool:
+            return views_fit(forms.at(others), here)
+
+        highest = {name: high for name, (_, high) in symbols.items()}
+        joint = fits(highest)
+        lowest = {name: low for name, (low, _) in symbols.items()}
+        beside = [sizes, lowest, highest] if joint and len(symbols) > 1 else [sizes]
         found: dict[str, Range] = {}
-        here = self.at(forms, sizes)
         for name, (low, high) in symbols.items():
             size = sizes[name]
 
-            def misfits(other: int, name: str = name) -> bool:
-                return not views_fit(self.at(forms, {**sizes, name: other}), here)
+            def possible(other: int, name: str = name) -> bool:
+                return any(fits({**others, name: other}) for others in beside)
 
-            above = bisect_left(range(size + 1, high + 1), True, key=misfits)
-            below = bisect_left(range(low, size), True, key=lambda other: not misfits(other))
-            found[name] = low + below, size + above
+            top = high if joint else size + bisect_left(range(size + 1, high + 1), True, key=lambda n: not possible(n))
+            found[name] = low + bisect_left(range(low, size), True, key=possible), top
         highest = {name: high for name, (_, high) in found.items()}
-        return found if len(found) == 1 or views_fit(self.at(forms, highest), here) else None
-
-    def at(self, forms: Forms, sizes: Mapping[str, int]) -> list[Record]:
-        """The records at other sizes."""
-        integers = iter(forms.varying.at(sizes))
-        return [put_together(record, integers) for record in self.records]
+        return found if joint or len(found) == 1 or fits(highest) else None
 
     def _bucket(self, forms: Forms, symbols: dict[str, Range], state: State) -> Bucket:
         key = tuple(symbols.items())
@@ -323,8 +331,7 @@ class Templates:
             self._skeletons.clear()
             self._templates.clear()
         integers, ids = Integers([], []), list[int]()
-        for record in records:
-            skeleton = take_apart(record, integers)
+        for skeleton in trace_apart(records, integers):
             ids.append(self._skeletons.setdefault(skeleton, len(self._skeletons)))
         layouts = Slots(records).layouts
         key = tuple(ids), tuple([(slot, layouts[slot].key) for slot in sorted(parameters()) if slot in layouts])

@@ -1,13 +1,14 @@
 """Names of a trace's values, for readers of its IR: parameters and buffers of modules, states of optimizers.
 
 Values do not refer to tensors, so modules and optimizers are noted by torch's own hooks, which are called when a module
-gets a parameter, a buffer or a child, and when an optimizer steps. Searching all of Python's objects instead would cost
-half a second per compile.
+gets a parameter, a buffer or a child, and when an optimizer steps; copies of modules when they get their state.
+Searching all of Python's objects instead would cost half a second per compile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -38,6 +39,17 @@ def install() -> None:
     register_module_module_registration_hook(note_module)
     register_module_buffer_registration_hook(note_module)
     register_optimizer_step_pre_hook(note_optimizer)
+    module: Any = nn.Module
+    module.__setstate__ = _noting(module.__setstate__)  # of copies and of pickled ones no hook tells
+
+
+def _noting(set_state: Callable[[nn.Module, Any], None]) -> Callable[[nn.Module, Any], None]:
+    @wraps(set_state)
+    def __setstate__(self: nn.Module, state: Any) -> None:
+        set_state(self, state)
+        _modules[id(self)] = self
+
+    return __setstate__
 
 
 def note_module(module: nn.Module, name: str, member: Any) -> None:
@@ -120,6 +132,13 @@ def parameter_slots(epoch: int) -> frozenset[int]:
     held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
     slots = (_slot_in(epoch, tensor) for tensors in held for tensor in tensors)
     return frozenset(slot for slot in slots if slot is not None)
+
+
+def parameter_count() -> int:
+    """How many parameters and buffers of modules are on the device."""
+    modules = [vars(module) for module in list(_modules.values())]
+    held = [list(members[kind].values()) for members in modules for kind in _HELD if kind in members]
+    return sum(value_of(tensor) is not None for tensors in held for tensor in tensors)
 
 
 def _slot_in(epoch: int, tensor: Any) -> int | None:

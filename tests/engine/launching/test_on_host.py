@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lazytpu
+from lazytpu import wiring
 from lazytpu.engine.launching import on_host
 
 NUMBERS = torch.tensor([1.5, -0.0, float("nan"), float("inf"), 3e-3, -7.25])
@@ -68,6 +71,7 @@ RUNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "positions": lambda x: ((x > 0).cumsum(0) - 1).masked_fill(x <= 0, 1).clamp(max=3),
     "ranges": lambda x: torch.arange(len(x), device=x.device) + (x > 0),
     "membership": lambda x: torch.isin((x > 0).to(torch.int64), torch.tensor([1], device=x.device)),
+    "fills": lambda x: torch.full_like(x, 2).masked_fill(x > 0, 3) + x.new_empty(6).copy_(x),
     "most": lambda x: torch.maximum((x > 0) + 1, (x < 0) + 1).max(),
 }
 
@@ -83,6 +87,29 @@ def test_values_are_those_of_the_cpu_and_of_the_program(name: str, x: torch.Tens
         program, ran, _ = counted(lambda: run(x.to("tpu")))
     assert ran == 0
     same_bits(got, program)
+
+
+def test_places_and_offsets_that_vary() -> None:
+    x = COUNTS.to("tpu")
+    got, _, compiled = counted(lambda: (x > 2).nonzero())
+    assert compiled == 0
+    same_bits(got, (COUNTS > 2).nonzero())
+    assert [counted(lambda i=i: x[i] * 2)[0].item() for i in range(5)] == [0, 2, 4, 6, 8]
+    assert counted(lambda: x[5] * 2)[1:] == (1, 0)
+
+
+def test_a_short_trace_of_another_size_has_no_program() -> None:
+    assert [counted(lambda n=n: torch.rand(n).to("tpu").softmax(0))[1:] for n in (5, 6, 7)] == [(0, 1), (1, 0), (1, 0)]
+
+
+def test_a_process_with_a_model_does_more_than_try_out_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(5).to("tpu")
+    model = copy.deepcopy(nn.Sequential(*(nn.Linear(2, 2) for _ in range(4))))
+    monkeypatch.setattr(on_host, "BESIDE", 4 * 8)
+    monkeypatch.setattr(wiring.start().cutter.on_host, "largest", 0)
+    assert counted(lambda: x + 1)[1] == 0
+    model.to("tpu")
+    assert counted(lambda: x - 1)[1] == 1
 
 
 TINY = torch.tensor([1e-40, -1e-39, 1.2e-38, 0.0, 1.0, -0.0])

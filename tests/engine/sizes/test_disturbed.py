@@ -76,7 +76,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "forms are found": (templates, "fit"),
     "forms of states are found": (growth, "fit"),
     "a bucket is made": (Template, "_sized"),
-    "records are put together": (templates, "put_together"),
+    "records are put together": (templates, "trace_together"),
     "torch is asked": (chains.Chain, "_agrees_at"),
     "states are made": (chains, "State"),
 }

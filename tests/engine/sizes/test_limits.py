@@ -39,6 +39,17 @@ def test_writes_end_at_the_tensor() -> None:
     torch.testing.assert_close(device.cpu(), host)
 
 
+def test_parts_of_tensors_that_vary_too() -> None:
+    """As of a cache that is cut to some of its tokens: the tensor has room for the greatest part when it is large."""
+
+    def steps() -> None:
+        for n, of in ((9, 9), (40, 60), (35, 61), (33, 34), (62, 63), (64, 64)):
+            host = torch.randn(3, of)
+            torch.testing.assert_close((host.to("tpu")[:, :n] * 2.5).sum(1).cpu(), (host[:, :n] * 2.5).sum(1))
+
+    assert programs(steps) == 2
+
+
 def test_three_sizes_at_once_have_fewer_bounds() -> None:
     """Each power of two is one bucket: 64 ways to combine four bounds of each are one program."""
     firsts = [(9, 17, 33), (10, 20, 37), (12, 18, 40), (13, 25, 48)]  # of which two show forms of fewer sizes

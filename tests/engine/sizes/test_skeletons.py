@@ -8,7 +8,18 @@ import numpy as np
 import torch
 
 from lazytpu.engine.sizes.fitting import fit
-from lazytpu.engine.sizes.skeletons import COUNT, OTHER, SIZE, Integers, dense_order, put_together, take_apart
+from lazytpu.engine.sizes.skeletons import (
+    COUNT,
+    OTHER,
+    SIZE,
+    Integers,
+    dense_order,
+    put_together,
+    take_apart,
+    trace_apart,
+    trace_together,
+    with_parts,
+)
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
 
@@ -45,6 +56,23 @@ def test_records_of_other_sizes_have_one_skeleton() -> None:
     made = put_together(shifted(6), iter(many.values))
     assert [o.key for o in made.outs if o is not None] == [o.key for o in shifted(9).outs if o is not None]
     assert [entry[1].key for entry in made.admitted] == [entry[1].key for entry in shifted(9).admitted]
+
+
+def read(n: int, of: int) -> Record:
+    """`x[:, :n].sum()` of 4 rows of some elements, or `x.sum()` of all."""
+    view = None if n == of else ((4, n), (of, 1), 0, torch.float32)
+    admitted = ((0, layout(4, of), False),)
+    return Record(torch.ops.aten.sum.default, {"self": Operand(0, view)}, (layout(),), (1,), {}, admitted, None)
+
+
+def test_a_whole_tensor_and_its_first_part_are_one_skeleton() -> None:
+    whole, part, other = Integers([], []), Integers([], []), Integers([], [])
+    assert trace_apart([read(9, 9)], whole) == trace_apart([read(7, 9)], part)
+    assert trace_apart([shifted(9)], other) != trace_apart([read(9, 9)], Integers([], []))
+    for records in ([read(9, 9)], [read(7, 9)]), ([read(7, 9)], [read(9, 9)]):
+        assert with_parts(*records)[0].arguments == read(7, 9).arguments
+    assert trace_together([read(7, 9)], iter([4, 12, 4, 5]))[0].arguments == read(5, 12).arguments
+    assert trace_together([read(9, 9)], iter(whole.values))[0].arguments == read(9, 9).arguments
 
 
 def test_sizes_0_and_1_are_part_of_the_skeleton() -> None:
@@ -119,6 +147,11 @@ def test_half_of_a_size_is_a_form_of_it_wherever_it_comes() -> None:
 def test_two_sizes_that_are_joined() -> None:
     rows = columns((4, 10, 14), (3, 17, 20))
     assert forms(rows, (SIZE, SIZE, SIZE)) == ["n", "m", "m+n"]
+
+
+def test_what_is_joined_but_for_some_and_its_strides() -> None:
+    rows = columns((12, 5, 16, 256), (15, 4, 18, 288))
+    assert forms(rows, (SIZE, SIZE, SIZE, OTHER)) == ["n", "m", "m+n-1", "16*m+16*n-16"]
 
 
 def test_what_was_counted_is_a_symbol_even_where_it_looks_like_a_form() -> None:
