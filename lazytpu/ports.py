@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from lazytpu.trace.constants import ConstantReads
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.subtraces import Subtrace
 from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
@@ -154,6 +155,11 @@ class EnginePort(Protocol):
     @abstractmethod
     def rules(self) -> Collection[str]:
         """Names of the ops that have a rule of their own."""
+
+    @abstractmethod
+    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
+        """The digest of a subtrace with sizes that it counts, made one for all of these: `function` gives it at some
+        counts, and the last results are the counts. Raises ValueError, with the reason, where there is none."""
 
     @abstractmethod
     def untunable(self) -> str | None:

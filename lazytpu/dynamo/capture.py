@@ -7,8 +7,10 @@ value, or computes on another device, is not one record: `NotOneRecord`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from typing import Any, TypeGuard
 
 import torch
@@ -22,6 +24,7 @@ from lazytpu.dynamo.results import Capture, RandomState, Summary, view_of, viewe
 from lazytpu.frontend import activation
 from lazytpu.frontend import torch_private as private
 from lazytpu.frontend.device.generators import drawing_nothing
+from lazytpu.frontend.ops.counts import Counts
 from lazytpu.frontend.recording.recomputing import recomputing
 from lazytpu.frontend.recording.tensors import STASH, recorder, value_of, wrap
 from lazytpu.frontend.torch_private import pytree
@@ -38,12 +41,13 @@ def capture(
     constants: dict[str, torch.Tensor],
     states: Collection[int],
     backward: bool,
+    counts: Counts | None = None,
 ) -> Capture:
     """The records of `graph` on `args`, tensors of the device, of which only the layouts matter, numbers as 0-d tensors
     of the CPU, and Python values.
 
     `constants` are the tensors of its nodes that are inputs too; they follow the placeholders of the graph in `args`.
-    `states` are the indices of those that are states of generators.
+    `states` are the indices of those that are states of generators. What is counted of `counts` is returned in the end.
     Raises NotOneRecord, NewConstants, and what the graph's ops raise.
     """
     _check_ops(graph)
@@ -54,9 +58,10 @@ def capture(
         before = [value_of(t) if _is_on_device(t) else None for t in stand_ins]
         first = len(args) - len(constants)
         known: dict[str, Any] = dict(zip(constants, stand_ins[first:], strict=True))
-        run = _Run(graph, known, inner, backward)
+        run = _Run(graph, known, inner, backward, counts)
         results = run.run(*stand_ins[:first])
         results = list(results) if isinstance(results, tuple | list) else [results]
+        results += [] if counts is None else counts.totals
         return Summary(inner, stand_ins, before).of(before, results, run.sources)
 
 
@@ -103,11 +108,18 @@ class _Run(GraphRun):
     """The run of a graph on placeholders. `constants` are those of its nodes that are inputs."""
 
     def __init__(
-        self, graph: fx.GraphModule, constants: dict[str, torch.Tensor], inner: CaptureRecorder, backward: bool
+        self,
+        graph: fx.GraphModule,
+        constants: dict[str, torch.Tensor],
+        inner: CaptureRecorder,
+        backward: bool,
+        counts: Counts | None,
     ):
         super().__init__(graph, backward)
         self.constants = constants
         self.inner = inner
+        self.counts = counts
+        self.counted: dict[Any, torch.Tensor] = {}  # by symbol
         self.new_constants: dict[str, torch.Tensor] = {}
         self.sources: dict[int, tuple[int, int]] = {}
         self.recomputation = ExitStack()
@@ -128,12 +140,34 @@ class _Run(GraphRun):
         if n.op == "call_function":
             self._recompute(self.backward and n.meta.get("recompute") in _RECOMPUTED)
         result = super().run_node(n)
+        if self.counts is not None and self.counts.latest >= 0:
+            if n.meta.get("unbacked_bindings"):
+                total = self.counts.totals[self.counts.latest]
+                self.counted |= dict.fromkeys(_symbols(n.meta.get("val")), total)
         if n.op == "get_attr" and isinstance(result, torch.Tensor) and result.device.type == "tpu":
             self.new_constants[n.name] = result
         return result
 
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
+        """As torch's. A number that is counted is a tensor where an op takes one."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        if not self.counted or not isinstance(n.target, OpOverload):
+            return args, kwargs
+        parameters = _of_tensors(n.target)._schema.arguments
+        given = zip(n.args, args, parameters, strict=False)
+        return tuple([self._number(node, arg, parameter.type) for node, arg, parameter in given]), kwargs
+
+    def _number(self, node: Any, argument: Any, kind: Any) -> Any:
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        if not isinstance(value, torch.SymInt) or not isinstance(kind, torch.TensorType):
+            return argument
+        total = _total(value.node.expr, self.counted)
+        return argument if total is None else total
+
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = len(self.inner.numbers)
+        if self.counted and isinstance(target, OpOverload) and any(isinstance(a, torch.Tensor) for a in args[1:]):
+            target = _of_tensors(target)
         result = super().call_function(target, args, kwargs)
         taken = {argument for number, argument in self.inner.given.items() if number >= before}
         if any(isinstance(v, Given) and v.index not in taken for v in pytree.tree_leaves((args, kwargs))):
@@ -160,6 +194,31 @@ class _Run(GraphRun):
             self.recomputation.close()
             if wanted:
                 self.recomputation.enter_context(recomputing(self.inner, self.saved))
+
+
+def _symbols(value: Any) -> list[Any]:
+    """The sizes of tensors that are symbols."""
+    tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+    sizes = [size.node.expr for t in tensors for size in t.shape if isinstance(size, torch.SymInt)]
+    return [size for size in sizes if size.is_Symbol]
+
+
+def _of_tensors(op: OpOverload) -> OpOverload:
+    """The overload of an op that takes a 0-d tensor where this one takes a number."""
+    packet = op.overloadpacket
+    return packet.Tensor if op._overloadname == "Scalar" and "Tensor" in packet.overloads() else op
+
+
+def _total(size: Any, counted: dict[Any, torch.Tensor]) -> Any:
+    """A size as the device computes it, or an integer; None if it is neither a sum nor a product of what it counts."""
+    if size.is_Integer:
+        return int(size)
+    if size.is_Symbol:
+        return counted.get(size)
+    parts = [_total(part, counted) for part in size.args]
+    if not (size.is_Add or size.is_Mul) or any(part is None for part in parts):
+        return None
+    return reduce(operator.add if size.is_Add else operator.mul, parts)
 
 
 def _check_ops(graph: fx.GraphModule) -> None:

@@ -18,6 +18,7 @@ from torch.autograd.graph import increment_version
 from lazytpu.dynamo.breaks import note_one_by_one
 from lazytpu.dynamo.capture import capture, is_number
 from lazytpu.dynamo.captures import Captures
+from lazytpu.dynamo.counted import counted, has_counts
 from lazytpu.dynamo.elsewhere import elsewhere
 from lazytpu.dynamo.interpret import GraphRun, random_states
 from lazytpu.dynamo.placeholders import NewConstants, NotOneRecord
@@ -25,6 +26,7 @@ from lazytpu.dynamo.results import Capture, View, view_of, viewed
 from lazytpu.dynamo.splice import Plan, plan_of, splice
 from lazytpu.dynamo.varying import VaryingSizes
 from lazytpu.frontend.device.generators import default_generator, draw, packed, undraw, unpacked
+from lazytpu.frontend.ops.counts import Counts
 from lazytpu.frontend.recording import ambient
 from lazytpu.frontend.recording.eager import run_now
 from lazytpu.frontend.recording.keys import exact
@@ -60,6 +62,7 @@ class CompiledGraph:
         self.constants: dict[str, torch.Tensor] = {}  # tensors of its nodes that are arguments, too
         self.states = random_states(graph)
         self.one_by_one = False
+        self.counts = has_counts(graph)
         self.captures = Captures.of(self.name)
         self.elsewhere: tuple[Any, Sequence[Capture]] | None = None  # of the first structure that was met
 
@@ -117,12 +120,13 @@ class CompiledGraph:
         structure = _structure(r, args, self.states)
         captured = self.captures.get(structure)
         if captured is None:
-            captured = capture(self.graph, args, self.constants, self.states, self.kind == "backward")
+            captured = self._captured(args)
             self.captures.keep(structure, captured)
         if not captured.records:
             r.rollback()  # nothing is recorded, so nothing has to be admitted
             return plan_of(captured)[0]
-        others = () if r.eager or options.buckets == "off" else self._elsewhere(args, structure, captured)
+        fixed = r.eager or options.buckets == "off" or self.counts
+        others = () if fixed else self._elsewhere(args, structure, captured)
         parent = r.state
         _admit(r, captured.uploads.values())
         _append_numbers(r, captured, args, drawn)
@@ -130,6 +134,16 @@ class CompiledGraph:
         parent.expected = state
         _enter(r, state, state.outs, args, values)
         return state.outs
+
+    def _captured(self, args: list[Any]) -> Capture:
+        backward = self.kind == "backward"
+        if not self.counts or options.buckets == "off" or torch.are_deterministic_algorithms_enabled():
+            return capture(self.graph, args, self.constants, self.states, backward)
+
+        def capturing(others: list[Any], counts: Counts) -> Capture:
+            return capture(self.graph, others, self.constants, self.states, backward, counts)
+
+        return capture(counted(self.graph, args, capturing), args, {}, (), backward)
 
     def _elsewhere(self, args: list[Any], structure: Any, captured: Capture) -> Sequence[Capture]:
         """The captures at other sizes. Those of the first call's show how all vary."""

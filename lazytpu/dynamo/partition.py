@@ -11,18 +11,50 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from lazytpu.frontend.torch_private import default_partition
+from lazytpu.frontend.torch_private import default_partition, is_unbacked, pytree
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph of a joint graph."""
     for node in reversed(list(joint.graph.nodes)):  # a view of a view, and then the one it is of
-        if _is_view(node):
+        if _is_view(node) or _is_counted(node):
             _take_again(joint.graph, node)
-    return default_partition(joint, inputs, **options)
+    forward, backward = default_partition(joint, inputs, **options)
+    _forget_checked(forward, backward)
+    return forward, backward
+
+
+def _forget_checked(forward: fx.GraphModule, backward: fx.GraphModule) -> None:
+    """Keep no size that depends on values and is only checked once more."""
+    output = next(iter(reversed(forward.graph.nodes)))
+    for size in [n for n in backward.graph.nodes if n.op == "placeholder" and _is_size(n.meta.get("val"))]:
+        if all(checks := [_checks(user) for user in size.users]) or not checks:
+            for node in [node for found in checks for node in found or ()]:
+                if not node._erased:
+                    backward.graph.erase_node(node)
+            backward.graph.erase_node(size)
+            kept = tuple([each for each in output.args[0] if getattr(each, "name", None) != size.name])  # pyright: ignore[reportGeneralTypeIssues]
+            output.args = (kept,)
+    forward.recompile()
+    backward.recompile()
+
+
+def _checks(node: fx.Node) -> list[fx.Node] | None:
+    """The nodes that check a size and what `node` makes of it, the last first; None if it is used otherwise."""
+    if node.target is torch.ops.aten._assert_scalar.default:
+        return [node]
+    if node.target not in (operator.ge, operator.le, operator.gt, operator.lt, operator.eq, operator.ne):
+        return None
+    found = [_checks(user) for user in node.users]
+    return None if None in found else [*(each for checks in found for each in checks or ()), node]
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, torch.SymInt) and is_unbacked(value)
 
 
 def _is_view(node: fx.Node) -> bool:
@@ -36,6 +68,17 @@ def _is_view(node: fx.Node) -> bool:
     results = op._schema.returns
     alias = results[0].alias_info if len(results) == 1 else None
     return alias is not None and not alias.is_write
+
+
+def _is_counted(node: fx.Node) -> bool:
+    """Whether a node has a size that depends on values, and is the same when it is computed again. Kept, it would be a
+    result of that size, which has to be read (`lazytpu.dynamo.counted`)."""
+    if _is_backward(node) or node.op != "call_function" or "recompute" in node.meta:
+        return False
+    if isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    sizes = [n for t in pytree.tree_leaves(node.meta.get("val")) for n in (t.shape if hasattr(t, "shape") else (t,))]
+    return any(_is_size(size) for size in sizes)
 
 
 def _is_backward(node: fx.Node) -> bool:

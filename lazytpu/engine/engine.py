@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,7 +24,9 @@ from lazytpu.engine.launching.packs import Packs
 from lazytpu.engine.memory.alive import Amount, MemoryReport, Owners, report
 from lazytpu.engine.memory.out_of_memory import check_size
 from lazytpu.engine.metrics import Metrics
+from lazytpu.engine.sizes.counted import counted
 from lazytpu.engine.sizes.growth import Growth
+from lazytpu.engine.sizes.templates import OneSize
 from lazytpu.engine.trace_cache.digest import canonical
 from lazytpu.engine.trace_cache.source_facts import recall_rules, remembered
 from lazytpu.engine.transfers import Transfers
@@ -35,6 +37,7 @@ from lazytpu.runtime.cache import programs
 from lazytpu.runtime.cache.programs import TRAFFIC
 from lazytpu.trace.eviction import Traces
 from lazytpu.trace.recorder import Trace
+from lazytpu.trace.subtraces import Subtrace
 from lazytpu.trace.trie import CutPlan, Grow, Record, State
 from lazytpu.trace.value import Layout
 
@@ -120,6 +123,12 @@ class Engine(EnginePort):
 
     def rules(self) -> Collection[str]:
         return registry.facts().keys()
+
+    def counted(self, bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], Subtrace]) -> str:
+        try:
+            return counted(bounds, function)
+        except OneSize as error:
+            raise ValueError(str(error)) from error
 
     def untunable(self) -> str | None:
         return untunable()

@@ -213,3 +213,10 @@ def guard_graph(value: Callable[[], Any], reason: str) -> None:
         builder.guard_manager.root.add_lambda_guard(lambda _: value() == expected, [reason], None)
 
     context.guards_context.dynamo_guards.add(_guards.Guard(GlobalStateSource(), add))
+
+
+def is_unbacked(size: torch.SymInt) -> bool:
+    """Whether a size of a graph depends on values of tensors."""
+    from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
+
+    return has_free_unbacked_symbols(size)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -14,12 +15,14 @@ from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.kernels import with_kernels
 from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
+from lazytpu.ir.forms import Range
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
 from lazytpu.passes.padding.notes import Notes, OtherOps, annotate, notes_of
-from lazytpu.passes.padding.pad_sizes import pad_sizes
+from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.padding.widen import widen
+from lazytpu.trace.trie import Record
 
 ATTENTION = frozenset((AttentionOp.name, AttentionBackwardOp.name))
 
@@ -42,17 +45,44 @@ Import = Callable[[bool], Imported]
 "Imports the program of the bound, with or without ops that change nothing."
 
 
+class ManySizes(Protocol):
+    """A program at many sizes: a bucket, for one."""
+
+    @property
+    def symbols(self) -> Mapping[str, Range]: ...
+    @property
+    def notes(self) -> dict[Any, Any]: ...
+    def at(self, sizes: Mapping[str, int]) -> list[Record]: ...
+    def samples(self) -> list[dict[str, int]]: ...
+    def more_samples(self) -> list[dict[str, int]]: ...
+
+
 def pad(
     import_bound: Import, bucket: Bucket, live: Sequence[int], bounds_checks: bool
 ) -> tuple[Imported, Padding, tuple[str, ...]]:
-    """The program of the bound, made one for all sizes of a bucket, and what `lazytpu.explain()` says of it. Attention
-    that bears no padding, as with dropout, or where its bias has a gradient, is decomposed first.
+    """The program of the bound, made one for all sizes of a bucket, and what `lazytpu.explain()` says of it. Raises
+    OneSize where that cannot be."""
+    imported, sized, note = padded_for(import_bound, bucket, tuple(live), bounds_checks)
+    sized = widen(imported.module, sized, bound)
+    arguments = tuple([_memory(dims) for dims in sized.arguments[len(imported.packer.packs) :]])
+    results = tuple([_memory(dims) for dims in sized.results[:-1]])
+    return imported, Padding(sized.symbols, arguments, results), (note,)
+
+
+def padded_for(
+    import_bound: Import, many: ManySizes, live: tuple[int, ...], bounds_checks: bool
+) -> tuple[Imported, Sized, str]:
+    """The program of the bound, made one for all sizes, what was done, and a line about that. Attention that bears no
+    padding, as with dropout, or where its bias has a gradient, is decomposed first.
 
     Raises OneSize where that cannot be."""
     way = Way()
     while True:
         try:
-            return _padded(_at_bound(import_bound, way), bucket, tuple(live), bounds_checks, way)
+            imported = _at_bound(import_bound, way)
+            _annotate(imported.module, many, live, bounds_checks, way)
+            before = sum(1 for _ in imported.module.walk())
+            sized = pad_sizes(imported.module)
         except Refusal as error:
             other = way.after(error)
             if other == way:
@@ -60,6 +90,11 @@ def pad(
             way = other
         except Refused as error:
             raise OneSize(str(error)) from error
+        else:
+            assert sized is not None
+            more = sum(1 for _ in imported.module.walk()) - before
+            masks = f"{sized.masks} operands are masked, {sized.moves} moved into a row"
+            return imported, sized, f"padding: {masks}, {more} more of {before} ops"
 
 
 def _at_bound(import_bound: Import, way: Way) -> Imported:
@@ -72,22 +107,6 @@ def _at_bound(import_bound: Import, way: Way) -> Imported:
     return imported
 
 
-def _padded(
-    imported: Imported, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way
-) -> tuple[Imported, Padding, tuple[str, ...]]:
-    module, packs = imported.module, len(imported.packer.packs)
-    _annotate(module, bucket, live, bounds_checks, way)
-    before = sum(1 for _ in module.walk())
-    sized = pad_sizes(module)
-    assert sized is not None
-    more = sum(1 for _ in module.walk()) - before
-    note = f"padding: {sized.masks} operands are masked, {sized.moves} moved into a row, {more} more of {before} ops"
-    sized = widen(module, sized, bound)
-    arguments = tuple([_memory(dims) for dims in sized.arguments[packs:]])
-    results = tuple([_memory(dims) for dims in sized.results[:-1]])
-    return imported, Padding(sized.symbols, arguments, results), (note,)
-
-
 def _decompose(module: ModuleOp) -> None:
     DecomposeAttentionPass().apply(Context(), module)
 
@@ -96,40 +115,40 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
     return tuple([tuple([(factor.size, str(factor.true)) for factor in dim.factors]) for dim in dims])
 
 
-def _annotate(module: ModuleOp, bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> None:
+def _annotate(module: ModuleOp, many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> None:
     """Write the notes of a template's programs on that of a bucket. Those of another bucket may have fitted there by
     chance, as where it has few sizes; then this one has its own. Raises Refused."""
-    notes, key = bucket.forms.notes, (live, bounds_checks, way)
+    notes, key = many.notes, (live, bounds_checks, way)
     if key in notes:
         try:
-            annotate(module, notes[key], bucket.symbols)
+            annotate(module, notes[key], many.symbols)
         except Refused:
             pass
         else:
             return
-    notes[key] = _notes(bucket, live, bounds_checks, way)
-    annotate(module, notes[key], bucket.symbols)
+    notes[key] = _notes(many, live, bounds_checks, way)
+    annotate(module, notes[key], many.symbols)
 
 
-def _notes(bucket: Bucket, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
+def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
     """The notes of a program, made from it at a few sizes of a bucket; where these show no form, at more."""
     modules: list[ModuleOp] = []
     at: list[dict[str, int]] = []
 
     def import_at(sizes: dict[str, int]) -> ModuleOp:
-        records = with_kernels(bucket.at(sizes))
+        records = with_kernels(many.at(sizes))
         module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
         if way.decomposed:
             _decompose(module)
         return module
 
-    _import_at(import_at, bucket.samples(), modules, at)
+    _import_at(import_at, many.samples(), modules, at)
     try:
         return notes_of(modules, at)
     except OtherOps:
         raise
     except Refused:
-        _import_at(import_at, bucket.more_samples(), modules, at)
+        _import_at(import_at, many.more_samples(), modules, at)
         return notes_of(modules, at)
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from lazytpu.engine.sizes.fitting import Varying, fit
 from lazytpu.engine.sizes.kernels import OtherKernel, with_kernels
 from lazytpu.engine.sizes.limits import views_fit
 from lazytpu.engine.sizes.marked import Marked
+from lazytpu.engine.sizes.samples import more_samples, samples
 from lazytpu.engine.sizes.skeletons import LEAST, OTHER, Integers, trace_apart, trace_together, with_parts
 from lazytpu.engine.sizes.work import costs_little, work
 from lazytpu.ir.forms import Form, Range, symbol
@@ -31,7 +32,6 @@ from lazytpu.trace.extract import Slots
 from lazytpu.trace.trie import CutPlan, Record, State
 
 MOST = 256  # templates that are remembered, the newest
-MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
 SKELETONS = 65_536  # of records
 SAMPLES = 6  # samples of one template, the newest
 KINDS = 4  # forms of one template, the newest
@@ -75,22 +75,17 @@ class Bucket:
         return self.forms.at(sizes)
 
     def samples(self) -> list[dict[str, int]]:
-        """Sizes at which the program is looked at for its forms: the bounds, and so many below that these are found for
-        each symbol and each pair."""
-        high = {name: top for name, (_, top) in self.symbols.items()}
-        below: dict[str, list[int]] = {}
-        for name, (low, top) in self.symbols.items():
-            inside = [s for s in (top - 1, low, (low + top) // 2, low - 1, low + 1, top - 2, top - 3) if s >= LEAST]
-            below[name] = [s for s in dict.fromkeys(inside) if s != top][:3]
-        sizes = [{**high, name: size} for name, tried in below.items() for size in tried]
-        sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
-        return [*sizes, {name: (tried or [high[name]])[-1] for name, tried in below.items()}, high]
+        """Sizes at which the program is looked at for its forms."""
+        return samples(self.symbols)
 
     def more_samples(self) -> list[dict[str, int]]:
-        """More of them: a row of sizes of each symbol, with all remainders of usual strides."""
-        high = {name: top for name, (_, top) in self.symbols.items()}
-        rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
-        return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+        """More of them."""
+        return more_samples(self.symbols)
+
+    @property
+    def notes(self) -> dict[Any, Any]:
+        """What was found of the programs of its forms."""
+        return self.forms.notes
 
     @cached_property
     def spacious(self) -> bool:

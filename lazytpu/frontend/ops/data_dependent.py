@@ -9,6 +9,7 @@ import torch
 import lazytpu.frontend.inference.histograms  # noqa: F401 (its meta functions register)
 from lazytpu.frontend.inference.indexing import scalar_type
 from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.ops.counts import counts
 from lazytpu.frontend.recording.kernels import kernel
 
 aten = torch.ops.aten
@@ -24,7 +25,11 @@ def infer_nonzero(self: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def nonzero(tensor: torch.Tensor) -> torch.Tensor:
-    """aten::nonzero, shape (count, dims), int64: the count is read, and the indices are computed on the device."""
+    """aten::nonzero, shape (count, dims), int64: the count is read, and the indices are computed on the device. In a
+    graph that is captured whole it is assumed."""
+    graph = counts()
+    if graph is not None and tensor.numel() and tensor.dim():
+        return kernel(OPS.nonzero.default).call(tensor, graph.of(tensor))
     count = int((tensor != 0).sum().item()) if tensor.numel() else 0
     if tensor.dim() == 0 or count == 0:
         return torch.empty((tensor.dim(), count), dtype=torch.int64, device=tensor.device).t()

@@ -1,0 +1,136 @@
+"""A graph with sizes that depend on values, as `x[mask]` has where Dynamo captures it: one record, and nothing is read.
+
+Its records are found at assumed counts (`capture`), and the engine makes a function of them that counts on the device.
+That function is one op of another graph, which is captured in its place. What gives out a tensor of such a size cannot
+be that, as torch has to know the size: it is recorded op by op, and the count is read.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from lazytpu.dynamo.placeholders import NotOneRecord, Placeholder
+from lazytpu.dynamo.results import Capture, Fresh, Input, Static
+from lazytpu.frontend import activation
+from lazytpu.frontend.inference.infer import override
+from lazytpu.frontend.ops.counts import Counts, counting
+from lazytpu.frontend.recording.tensors import is_dense, layout, wrap
+from lazytpu.trace.subtraces import SUBTRACES, Subtrace
+from lazytpu.trace.trie import Operand
+from lazytpu.trace.value import resident, row_major
+
+LIBRARY = torch.library.Library("lazytpu", "FRAGMENT")
+LIBRARY.define("counted(Tensor[] inputs, str body) -> Tensor[]")
+OPS: Any = torch.ops.lazytpu
+NAMES = ("n", "m", "k")
+"The counts of a graph; of more there is no such function."
+
+
+@override("lazytpu.counted.default")
+def _like_function(inputs: list[torch.Tensor], body: str) -> list[torch.Tensor]:
+    outs = SUBTRACES[body].outs
+    return [torch.empty_strided(out.shape, out.stride, dtype=out.dtype, device="meta") for out in outs]
+
+
+def has_counts(graph: fx.GraphModule) -> bool:
+    """Whether ops of a graph make sizes that depend on values."""
+    return any(n.meta.get("unbacked_bindings") for n in graph.graph.nodes)
+
+
+Capturing = Callable[[list[Any], Counts], Capture]
+"Captures the graph for arguments, at assumed counts."
+
+
+def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) -> fx.GraphModule:
+    """A graph of the same arguments that counts on the device. Raises NotOneRecord where there is none."""
+    tensors = [i for i, arg in enumerate(args) if isinstance(arg, torch.Tensor) and arg.device.type == "tpu"]
+    own = [_alone(arg) if i in tensors else arg for i, arg in enumerate(args)]
+
+    def captured(assumed: Mapping[int, int]) -> tuple[Capture, Counts]:
+        counts = Counts(assumed)
+        with counting(counts):
+            return capturing(list(own), counts), counts
+
+    bound, counts = captured({})
+    if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < 2:
+        raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
+    names = NAMES[: len(counts.bounds)]
+
+    def function(sizes: Mapping[str, int]) -> Subtrace:
+        found, again = captured(dict(enumerate(sizes.values())))
+        if len(again.bounds) != len(names) or _kinds(found) != _kinds(bound):
+            raise ValueError("it is another graph at other counts")
+        return _subtrace(found, own, tensors)
+
+    try:
+        body = activation.engine().counted(dict(zip(names, counts.bounds, strict=True)), function)
+    except ValueError as error:
+        raise NotOneRecord(f"{error}") from error
+    return _calling(graph, bound, body, len(args), tensors, len(names))
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same shape that covers a storage of its own, of which nobody knows what is in it."""
+    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+    kind = layout(tensor.dtype, shape, stride if is_dense(shape, stride) else row_major(shape))
+    return wrap(resident(kind, Placeholder()))
+
+
+def _kinds(captured: Capture) -> Any:
+    """What is the same at all counts."""
+    results = [result if isinstance(result, Static | Input) else type(result) for result in captured.results]
+    return [record.op for record in captured.records], captured.numbers, results
+
+
+def _subtrace(captured: Capture, args: Sequence[Any], tensors: Sequence[int]) -> Subtrace:
+    if captured.written or captured.draws or captured.given or captured.uploads:
+        raise NotOneRecord("it counts, and writes to its arguments, draws random numbers, or has constants of its own")
+    if not all(isinstance(r, Static | Fresh) or (isinstance(r, Input) and r.view is None) for r in captured.results):
+        raise NotOneRecord("it counts, and returns a view of an argument, or memory that nothing has written")
+    slots = [result.slot for result in captured.results if isinstance(result, Fresh)]
+    if any(slot not in captured.values for slot in slots):
+        raise NotOneRecord("it counts, and returns a view of an argument")
+    inputs = {slot: tensors.index(index) for slot, index in captured.inputs.items()}
+    arguments = tuple([layout(args[i].dtype, tuple(args[i].shape), args[i].stride()) for i in tensors])
+    outs = tuple([captured.values[slot] for slot in slots])
+    results = tuple([Operand(slot, None) for slot in slots])
+    return Subtrace(arguments, captured.records, inputs, captured.numbers, 0, results, outs)
+
+
+def _calling(
+    graph: fx.GraphModule, captured: Capture, body: str, count: int, tensors: Sequence[int], totals: int
+) -> fx.GraphModule:
+    """The graph that calls the function `body`, and returns what `captured` does but for its counts."""
+    made = fx.Graph()
+    arguments = [made.placeholder(f"x{i}") for i in range(count)]
+    call = made.call_function(OPS.counted.default, ([arguments[i] for i in tensors], body))
+    lines = [n.meta for n in graph.graph.nodes if n.meta.get("unbacked_bindings")]
+    results: list[Any] = []
+    made_results = 0
+    for result in captured.results[: len(captured.results) - totals]:
+        match result:
+            case Static(value):
+                results.append(value)
+            case Input(index, _):
+                results.append(arguments[index])
+            case Fresh(slot, view):
+                item = made.call_function(operator.getitem, (call, made_results))
+                made_results += 1
+                if view is not None:
+                    size, stride, offset, dtype = view
+                    if dtype is not captured.values[slot].dtype:
+                        raise NotOneRecord("it counts, and returns a view of another dtype")
+                    item = made.call_function(torch.ops.aten.as_strided.default, (item, size, stride, offset))
+                results.append(item)
+            case _:
+                raise NotOneRecord("it counts, and returns what is no tensor")
+    made.output(tuple(results))
+    for node in made.nodes:
+        if node.op == "call_function" and lines and "stack_trace" in lines[0]:
+            node.meta["stack_trace"] = lines[0]["stack_trace"]
+    return fx.GraphModule({}, made)

@@ -1,0 +1,30 @@
+"""Sizes at which a program is looked at for its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from lazytpu.engine.sizes.skeletons import LEAST
+from lazytpu.ir.forms import Range
+
+MORE = 8  # sizes of each symbol at which a program is looked at where a few show no form
+
+
+def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
+    """The bounds, in the end, and so many below that forms are found for each symbol and each pair."""
+    high = {name: top for name, (_, top) in symbols.items()}
+    below: dict[str, list[int]] = {}
+    for name, (low, top) in symbols.items():
+        inside = [s for s in (top - 1, low, (low + top) // 2, low - 1, low + 1, top - 2, top - 3) if s >= LEAST]
+        below[name] = [s for s in dict.fromkeys(inside) if s != top][:3]
+    sizes = [{**high, name: size} for name, tried in below.items() for size in tried]
+    sizes += [{**high, x: below[x][0], y: below[y][0]} for x, y in combinations(high, 2) if below[x] and below[y]]
+    return [*sizes, {name: (tried or [high[name]])[-1] for name, tried in below.items()}, high]
+
+
+def more_samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
+    """More of them: a row of sizes of each symbol, with all remainders of usual strides."""
+    high = {name: top for name, (_, top) in symbols.items()}
+    rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
+    return [*({**high, name: size} for name, row in rows.items() for size in row), high]

@@ -1,0 +1,96 @@
+"""Graphs with sizes that depend on values: one program for all counts, and no count is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import lazytpu
+
+
+@pytest.fixture(autouse=True)
+def captured() -> Iterator[None]:
+    torch._dynamo.reset()  # pyright: ignore[reportAttributeAccessIssue]
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):  # pyright: ignore[reportAttributeAccessIssue]
+        with lazytpu.options(buckets="auto", background_compile=0.0):
+            yield
+
+
+def mask(count: int) -> torch.Tensor:
+    made = torch.zeros(16, dtype=torch.bool)
+    made[torch.randperm(16)[:count]] = True
+    return made
+
+
+def steps(f: Callable[..., Any], *args: Any) -> tuple[Any, int]:
+    """What a function returns, and in how many steps."""
+    moved = [a.to("tpu") for a in args]
+    lazytpu.mark_step()
+    before = lazytpu.metrics()["steps"]
+    result = f(*moved)
+    lazytpu.mark_step()
+    return result, int(lazytpu.metrics()["steps"] - before)
+
+
+def trained(x: torch.Tensor, w: torch.Tensor, labels: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    logits = x @ w
+    chosen = functional.cross_entropy(logits[m], labels[m]) + logits[m].square().mean()
+    return chosen + logits[~m].abs().sum() / m.shape[0]
+
+
+def test_a_loss_of_chosen_rows_and_its_gradients():
+    torch.manual_seed(0)
+    f, before = torch.compile(trained), len(lazytpu.explain())
+
+    def step(*args: torch.Tensor) -> list[torch.Tensor]:
+        x, w, *rest = args
+        w = w.detach().requires_grad_()
+        loss = f(x, w, *rest)
+        loss.backward()
+        assert w.grad is not None
+        return [loss.detach(), w.grad]
+
+    for count in (5, 1, 15, 0):
+        x, w, labels, m = torch.randn(16, 4), torch.randn(4, 3), torch.randint(0, 3, (16,)), mask(count)
+        w.requires_grad_()
+        want = trained(x, w, labels, m)
+        want.backward()
+        got, took = steps(step, x, w.detach(), labels, m)
+        assert took == 1
+        torch.testing.assert_close([t.cpu() for t in got], [want.detach(), w.grad], equal_nan=True)
+    assert len(lazytpu.explain()) == before + 1
+
+
+def test_a_count_as_a_number_and_a_maximum_of_nothing():
+    f = torch.compile(lambda x, m: (x[m].sum() / x[m].shape[0], (x[m] * 2.5).max()))
+    for count in (4, 9):
+        x, m = torch.randn(16), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close([t.cpu() for t in got], [x[m].mean(), (x[m] * 2.5).max()])
+    got, _ = steps(f, torch.randn(16), mask(0))
+    with pytest.raises(RuntimeError, match=r"max\(\): Expected reduction dim"):
+        got[1].cpu()
+
+
+def test_indices_that_are_only_written_at():
+    f = torch.compile(lambda x, m: torch.zeros(16, device=x.device).index_add_(0, m.nonzero().reshape(-1), x[m]))
+    for count in (4, 0):
+        x, m = torch.randn(16), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), x * m)
+
+
+@pytest.mark.parametrize("buckets", ["auto", "off"])
+def test_a_count_that_torch_has_to_know_is_read(buckets: str):
+    f = torch.compile(lambda x, m: x[m] if buckets == "auto" else x[m].sum())
+    x, m = torch.randn(16), mask(5)
+    with lazytpu.options(buckets=buckets):
+        got, took = steps(f, x, m)
+    assert took == 2
+    torch.testing.assert_close(got.cpu(), x[m] if buckets == "auto" else x[m].sum())
