@@ -15,9 +15,9 @@ import lazytpu
 @pytest.fixture(autouse=True)
 def captured() -> Iterator[None]:
     torch._dynamo.reset()  # pyright: ignore[reportAttributeAccessIssue]
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):  # pyright: ignore[reportAttributeAccessIssue]
-        with lazytpu.options(buckets="auto", background_compile=0.0):
-            yield
+    patched = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)  # pyright: ignore[reportAttributeAccessIssue]
+    with patched, lazytpu.options(buckets="auto", background_compile=0.0):
+        yield
 
 
 def mask(count: int) -> torch.Tensor:
