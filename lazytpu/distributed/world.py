@@ -49,6 +49,7 @@ class World(Agreement):
         self.size = size
         self.token = token
         self.seconds: dict[str, float] = {}
+        self.patience = 0.0  # the timeout of the default group
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
