@@ -32,9 +32,13 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     fsdp.install()
     data_parallel.install()
     name = job.name_of(str(asked.group_id), is_default=default is None)
-    job.seconds[name] = seconds
-    # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are.
+    if default is None:
+        job.patience = seconds
+    # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are. Torch
+    # gives half an hour to a group without a timeout: how far ranks may be apart is what the default group says.
+    job.seconds[name] = min(seconds, job.patience)
     job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
+    job.seconds[name] = seconds
     host = _gloo(asked, f"host/{job.token}/{name}")
     return TpuGroup(job, name, members, asked.group_rank, host)
 

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible
 
+SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
+
 
 class CollectiveError(RuntimeError):
     """The ranks of a group cannot go on together: one is gone, came too late, or called something else."""
@@ -190,6 +192,13 @@ class Control:
         """What is known to have broken a group."""
         with self._changed:
             return self._broken.get(group) or self._lost
+
+    @interruptible
+    def why_soon(self, group: str, seconds: float) -> str | None:
+        """The same, which may come to be known within so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: group in self._broken or self._lost, seconds)
+        return self.why_broken(group)
 
     def is_connected(self) -> bool:
         """Whether the helper is still there."""

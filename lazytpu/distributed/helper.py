@@ -151,7 +151,8 @@ class Server:
         for _, line, place in calls:
             other, by, where = places.setdefault(place, (group, rank, line)) if place >= 0 else (group, rank, line)
             if other != group:
-                text = _other_orders(group, found.agreed, {by: ("", where, place), rank: ("", line, place)})
+                ends = {by: ("", f"{where} in group {other!r}", place), rank: ("", f"{line} in group {group!r}", place)}
+                text = _other_orders(group, found.agreed, ends)
                 self._break(other, self.groups[other], text, cut=False)
                 self._break(group, found, text, cut=False)
                 return

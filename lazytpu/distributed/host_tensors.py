@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lazytpu.distributed.control import CollectiveError
+from lazytpu.distributed.control import SETTLING, CollectiveError
 from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import Collective, World, flush
 from lazytpu.options import options
@@ -25,8 +25,6 @@ from lazytpu.options import options
 # By the name of a method: which argument has tensors of equal sizes on all members.
 EQUAL: dict[str, int] = {"allgather": 1, "gather": 1}
 EQUAL |= dict.fromkeys(("allreduce", "allreduce_coalesced", "broadcast", "reduce", "scatter"), 0)
-
-SETTLING = 1.0  # seconds in which the helper sees that a rank is gone, and says so
 
 
 class HostTensors:
@@ -68,11 +66,8 @@ def explained(called: Collective) -> Iterator[None]:
 def _why(called: Collective) -> str | None:
     """Why it failed, as far as the control plane knows: who is gone, or has not come."""
     control, group = called.world.control, called.entry.group
-    end = time.monotonic() + SETTLING
-    while time.monotonic() < end:
-        if (text := control.why_broken(group)) is not None:
-            return text
-        time.sleep(0.02)
+    if (text := control.why_soon(group, SETTLING)) is not None:
+        return text
     assert called.number is not None
     try:
         control.wait(group, called.number, 0, time.monotonic() - called.entry.times[0])

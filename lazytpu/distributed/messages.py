@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.distributed.control import CollectiveError
+from lazytpu.distributed.control import SETTLING, CollectiveError
 from lazytpu.distributed.work import NO_TIMEOUT
 from lazytpu.distributed.world import World
 from lazytpu.frontend.recording.lines import call_site
@@ -90,7 +90,10 @@ class Message:
         except RuntimeError as error:
             self.entry.failed = True
             self.world.watch.dump(self.entry.group, str(error))
-            raise CollectiveError(f"{self.entry.signature} at {self.entry.line}: {error}") from error
+            text = str(error)
+            if "gloo" in text.lower() and (gone := self.world.control.why_soon(f"start of {self.key}", SETTLING)):
+                text = f"{gone}\n({text})"
+            raise CollectiveError(f"{self.entry.signature} at {self.entry.line}: {text}") from error
         self.entry.reached()
         return True
 

@@ -27,19 +27,22 @@ ANSWER = 2.0  # seconds in which the others have to say whether they have a prog
 
 class Shared(Peers):
     """Programs of a job whose ranks have so many cache `folders`, in its store `common`. `seek` asks the others for
-    one, for at most so many seconds: whether one of them shares it now."""
+    one, for at most so many seconds: whether one of them shares it now. `is_short` says that a rank is gone: it may be
+    the one that was to make a program."""
 
     def __init__(
         self,
         common: Any,
         folders: int,
         seek: Callable[[str, float], bool] = lambda name, seconds: False,
+        is_short: Callable[[], bool] = lambda: False,
         patience: float = PATIENCE,
     ):
         # A connection of its own: another thread may wait for something in the job's, which waits for this program.
         self._common = common.clone()
         self._folders = folders
         self._seek = seek
+        self._is_short = is_short
         self._offers: list[threading.Thread] = []
         self._patience = patience
 
@@ -49,7 +52,7 @@ class Shared(Peers):
             if self._common.add(f"{name}/claimed", 1) == 1 and not self._seek(name, ANSWER):
                 return None
             while not self._common.check([name]):
-                if there() or time.monotonic() > end:
+                if there() or self._is_short() or time.monotonic() > end:
                     return None
                 time.sleep(TICK)
             parts = int(self._common.get(name))
@@ -106,9 +109,9 @@ def announce(common: Any) -> None:
         common.add("folders", 1)
 
 
-def install(common: Any, seek: Callable[[str, float], bool]) -> Shared | None:
-    """Share programs if the ranks, which have met, have several folders; `seek` as for `Shared`."""
+def install(common: Any, seek: Callable[[str, float], bool], is_short: Callable[[], bool]) -> Shared | None:
+    """Share programs if the ranks, which have met, have several folders; `seek` and `is_short` as for `Shared`."""
     folders = common.add("folders", 0)
-    shared = Shared(common, folders, seek) if folders > 1 else None
+    shared = Shared(common, folders, seek, is_short) if folders > 1 else None
     PEERS[:] = [] if shared is None else [shared]
     return shared

@@ -134,6 +134,7 @@ class Watch:
             latest = [*reversed(list(self.flight.flying)), *reversed(list(self.flight.failed))]
             for entry in latest if launching is None else [launching]:
                 text = self.why_cut(entry.group, entry.members) or self.control.why_broken(entry.group)
+                text = text or self.control.why_broken(f"start of {entry.group}")  # where ranks compare nothing
                 if text is not None:
                     return f"{entry.signature} at {entry.line}: {text}\n({reason})"
             time.sleep(0.02)

@@ -35,6 +35,7 @@ from lazytpu.trace.cuts import PEER
 from lazytpu.trace.recorder import Recorder
 from lazytpu.trace.trie import State
 
+ALL = "the job"  # in place of the name of a group
 STANDSTILL = 0.1  # seconds without a record before a trace is cut because others wait for it: a busy core takes 0.05
 LEAVING = 1.0  # seconds in which the threads of a job that is left have to stop
 BUSY = 10.0  # seconds, but at most half of the group's timeout, after which it is cut though more is being recorded
@@ -49,6 +50,7 @@ class World(Agreement):
         self.size = size
         self.token = token
         self.seconds: dict[str, float] = {}
+        self.patience = 0.0  # the timeout of the default group
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
         self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
@@ -103,13 +105,17 @@ class World(Agreement):
     def gather(self, seconds: float) -> None:
         """Wait until all ranks have come, at most so many seconds: XLA's client would end the process when one does not
         connect. Raises CollectiveError naming those that have not; then this job is left."""
-        self.seconds["the job"] = seconds
+        self.seconds[ALL] = seconds
         try:
-            self.meeting("start", "the job", range(self.size), "init_process_group").meet()
+            self.meeting("start", ALL, range(self.size), "init_process_group").meet()
         except CollectiveError:
             self.close(time.monotonic() + LEAVING)
             self.control.leave()
             raise
+
+    def is_short(self) -> bool:
+        """Whether a rank is gone."""
+        return self.control.why_broken(f"start of {ALL}") is not None
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
@@ -321,10 +327,10 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
     joined = World(rank, size, address["host"], address["control"], address["token"])
+    joined.gather(seconds)
     if not takes_chip:
-        joined.gather(seconds)
         multiprocess.join(place, engine.forget_programs)
-    joined.programs = programs.install(PrefixStore(f"{key}/programs", store), joined.control.seek)
+    joined.programs = programs.install(PrefixStore(f"{key}/programs", store), joined.control.seek, joined.is_short)
     _enter(joined, engine)
     return joined
 

@@ -94,7 +94,7 @@ def test_groups_of_the_same_ranks_that_wait_for_each_other_are_told_at_once():
     server = told(act)
     assert {message["broken"] for _, message in server.sent if "broken" in message} == {"g", "h"}
     for text in server.texts().values():
-        assert "rank 0: number 0 of these ranks, at a.py:1; rank 1: number 0 of these ranks, at b.py:2" in text
+        assert "rank 0: number 0 of these ranks, at a.py:1 in group 'g'; rank 1: number 0 of these ranks, at b." in text
     assert server.sent[-1] == (1, {"agreed": "later", "count": 1})
 
 

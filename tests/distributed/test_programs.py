@@ -147,6 +147,10 @@ def test_a_maker_that_is_gone_is_not_waited_for_for_ever(job: Any, monkeypatch: 
     job(0)
     assert not peers.receive("program", KEY)
     job(1)
+    monkeypatch.setattr(peers.PEERS[0], "_is_short", lambda: True)
+    assert not peers.receive("program", KEY)
+    monkeypatch.undo()
+    job(1)
     monkeypatch.setattr(peers.PEERS[0], "_patience", 0.0)
     assert not peers.receive("program", KEY)
 
