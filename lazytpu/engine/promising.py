@@ -1,5 +1,5 @@
 """Cuts in a job of several processes. One with collectives waits for the others: it is launched on a thread, in the
-order of the cuts, while the script goes on with promised results. Any other cut comes after those that wait."""
+order of the cuts, while the script goes on with promised results. Cuts after it wait behind it, or for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PromisingCutter(Cutter):
     def cut_trace(self, trace: Trace) -> None:
         """As of any cutter; a trace that needs what has failed fails as well."""
         try:
-            if trace.state.collective:
+            if not self.launcher.is_busy or trace.state.collective or self._is_known(trace):
                 self.launcher.make_room()
             else:
                 self.launcher.drain()
@@ -76,21 +76,53 @@ class PromisingCutter(Cutter):
             with_old_contents(trace.buffers)
         super().lose_trace(trace, error)
 
+    def _is_known(self, trace: Trace) -> bool:
+        """Whether a trace has a program that can wait, very likely: else it is better to wait here, where an interrupt
+        loses nothing."""
+        plan = self.traces.ended(trace.state)
+        programs = list(plan.programs.values())
+        return plan.sized is None and bool(programs) and all(map(_is_plain, programs)) and _is_asynchronous(trace)
+
     def _run_in_pieces(
         self, pieces: list[tuple[Piece, Any]], plan: CutPlan, trace: Trace, held: list[tuple[int, Value]]
     ) -> None:
         """As of any cutter. Only what is compiled waits: it is known what it gives."""
         launcher = self.launcher
         with launcher.order:
-            if trace.mode not in ("strict", "debug") and all(map(_is_plain, pieces)):
+            if _is_asynchronous(trace) and all(piece.idle or _is_plain(program) for piece, program in pieces):
                 turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
-                launcher.put(PromisedCut(self, launcher, pieces, plan, trace, held, turns))
+
+                def launch(trace: Trace, held: list[tuple[int, Value]]) -> None:
+                    self.launch_pieces(pieces, plan, trace, held, turns)
+
+                launcher.put(PromisedCut(self, launcher, launch, trace, held))
                 return
-            launcher.drain()
-            failure = lost_input(trace.buffers)
-            if failure is not None:
-                raise failure.told()
+            self._catch_up(trace)
             super()._run_in_pieces(pieces, plan, trace, held)
+
+    def _run(self, program: Any, trace: Trace, held: list[tuple[int, Value]]) -> None:
+        """As of any cutter; behind the cuts that wait, if there are any."""
+        launcher = self.launcher
+        with launcher.order:
+            if launcher.is_busy and _is_asynchronous(trace) and _is_plain(program):
+                launcher.put(PromisedCut(self, launcher, partial(super()._run, program), trace, held))
+                return
+        self._catch_up(trace)
+        super()._run(program, trace, held)
+
+    def _run_meanwhile(
+        self, job: Any, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
+    ) -> None:
+        """As of any cutter."""
+        self._catch_up(trace)
+        super()._run_meanwhile(job, plan, trace, held, dead)
+
+    def _catch_up(self, trace: Trace) -> None:
+        """Wait for the cuts before a trace. Raises what failed there and is needed here."""
+        self.launcher.drain()
+        failure = lost_input(trace.buffers) if self._has_failed else None
+        if failure is not None:
+            raise failure.told()
 
     def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
         """A cut that waited has failed, by itself or since an input failed before: the failure that it is part of."""
@@ -115,10 +147,13 @@ class PromisingCutter(Cutter):
         return next((each for each in failures if each is not None and each.error is not None), None)
 
 
-def _is_plain(found: tuple[Piece, Any]) -> bool:
-    """Whether a piece has a program whose results are plain buffers, or none."""
-    piece, program = found
+def _is_asynchronous(trace: Trace) -> bool:
+    return trace.mode not in ("strict", "debug")
+
+
+def _is_plain(program: Any) -> bool:
+    """Whether this is a compiled program whose results are plain buffers."""
     if type(program) is not Compiled:
-        return program is None and piece.idle
+        return False
     layouts = program.program.layouts
     return layouts is None or not any(layouts.results)

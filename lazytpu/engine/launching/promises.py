@@ -16,11 +16,9 @@ from lazytpu.engine.errors.cuts import drop_frames, explain
 from lazytpu.engine.errors.lineage import DeviceError
 from lazytpu.engine.errors.undo import before_trace, root_of
 from lazytpu.engine.launching.launcher import Launcher
-from lazytpu.engine.launching.pieces import Turn
 from lazytpu.runtime.buffer import Buffer
 from lazytpu.runtime.promised import PromisedBuffer, failure_of, is_waiting
 from lazytpu.trace.recorder import Trace
-from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import EMPTY, Value, again
 
 _telling = threading.Lock()
@@ -101,11 +99,7 @@ class Promise:
 
 
 class Cutting(Protocol):
-    """What launches the pieces of a cut."""
-
-    def launch_pieces(self, pieces: Any, plan: CutPlan, trace: Trace, held: Any, turns: Sequence[Turn]) -> None:
-        """Launch them, and give the values `held` their buffers."""
-        ...
+    """Whose cuts these are."""
 
     def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
         """A cut has failed: the failure that it is part of."""
@@ -113,21 +107,19 @@ class Cutting(Protocol):
 
 
 class PromisedCut:
-    """A cut that waits, with all that launching it takes."""
+    """A cut that waits. `launch` runs its programs: it gives the live values of a trace their buffers."""
 
     def __init__(
         self,
         cutting: Cutting,
         launcher: Launcher,
-        pieces: Any,
-        plan: CutPlan,
+        launch: Callable[[Trace, Any], None],
         trace: Trace,
         held: Sequence[tuple[int, Value]],
-        turns: Sequence[Turn],
     ):
         self.cutting = cutting
         self.launcher = launcher
-        self.pieces, self.plan, self.turns = pieces, plan, turns
+        self.launch = launch
         # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
         self.promises = [Promise(value, slot, launcher) for slot, value in held]
         self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
@@ -138,7 +130,7 @@ class PromisedCut:
         try:
             reason = lost_input(self.trace.buffers)
             if reason is None:
-                self.cutting.launch_pieces(self.pieces, self.plan, self.trace, self.held, self.turns)
+                self.launch(self.trace, self.held)
                 return
         except BaseException as error:  # noqa: BLE001  (it is raised where somebody needs a result, or at the end)
             reason = error

@@ -39,25 +39,27 @@ def _after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
 
 
 def cuts_return_before_the_others_come() -> None:
-    """Each takes the results of the one before, and the memory of what it overwrites."""
-    x, steps = torch.ones(4, device="tpu"), torch.zeros((), device="tpu")
+    """Each takes the results of the one before, and the memory of what it overwrites. So do those without
+    collectives."""
+    x, added = torch.ones(4, device="tpu"), torch.zeros(4, device="tpu")
 
     def step() -> None:
         total = x * 2
         dist.all_reduce(total)
         x.copy_(total - x)
-        steps.add_(1)
+        lazytpu.mark_step()
+        added.add_(x)
         lazytpu.mark_step()
 
-    def three() -> None:
-        for _ in range(3):
-            step()
+    def two() -> None:
+        step()
+        step()
 
     with lazytpu.options(background_compile=0.0):
         step()
         assert x.tolist() == [3.0] * 4
-        _after(three, lambda: None)
-        assert (x.tolist(), steps.item()) == ([81.0] * 4, 4.0)
+        _after(two, lambda: None)
+        assert (x.tolist(), added.tolist()) == ([27.0] * 4, [39.0] * 4)
 
 
 def what_needs_no_other_rank_is_read() -> None:
