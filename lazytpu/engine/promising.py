@@ -69,6 +69,12 @@ class PromisingCutter(Cutter):
                 finally:
                     del error  # its traceback holds this frame, which would hold it
         super().cut_trace(trace)
+        if trace.left and trace.state.collective:  # the read waits for it, and what it has left is lost if this fails
+            self.launcher.drain()
+            values = [value.buffer for each in trace.values if (value := each()) is not None]
+            failure = lost_input(values) if self._has_failed else None
+            if failure is not None:
+                raise failure.told()
 
     def lose_trace(self, trace: Trace, error: BaseException) -> None:
         """As of any cutter."""
