@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -35,12 +36,13 @@ KINDS = ("alone", "DDP")
 
 
 def python_threads() -> list[int]:
-    """The clocks of the main thread and of autograd: for each, what CLOCK_THREAD_CPUTIME_ID is to it, as Linux numbers
-    that."""
+    """The clocks of the main thread, of autograd, and of the one that launches cuts: for each, what
+    CLOCK_THREAD_CPUTIME_ID is to it, as Linux numbers that."""
+    launching = {each.native_id for each in threading.enumerate() if each.name == "lazytpu launcher"}
     threads = [
         int(each.name)
         for each in Path("/proc/self/task").iterdir()
-        if each.name == str(os.getpid()) or (each / "comm").read_text().startswith("pt_autograd")
+        if int(each.name) in {os.getpid(), *launching} or (each / "comm").read_text().startswith("pt_autograd")
     ]
     return [(~thread << 3) | 6 for thread in threads]
 
@@ -61,7 +63,8 @@ def timed(owner: Any, name: str, spent: Counter[str], what: str) -> None:
 
 def rank(count: int, file: Path) -> None:
     """One of two processes. Rank 0 writes, for each kind, the milliseconds (host, comparison) of each of its steps."""
-    from lazytpu.distributed.world import Collective, World
+    from lazytpu.distributed.turns import Collective
+    from lazytpu.distributed.world import World
     from lazytpu.runtime.program import Program
 
     compile_at_once()

@@ -204,6 +204,12 @@ class Control:
         """Whether the helper is still there."""
         return self._lost is None
 
+    def stop(self) -> None:
+        """End all waits: the process ends, or goes on in another job."""
+        with self._changed:
+            self._lost = self._lost or "this process has left the job"
+            self._changed.notify_all()
+
     def leave(self) -> None:
         """End the connection: this process goes on in another job."""
         with suppress(CollectiveError, OSError):  # it has ended

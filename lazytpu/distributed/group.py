@@ -19,7 +19,7 @@ from lazytpu.distributed.host_tensors import HostTensors
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
 from lazytpu.distributed.unequal import UnequalParts
-from lazytpu.distributed.work import recorded
+from lazytpu.distributed.work import Recorded
 from lazytpu.distributed.world import World, flush
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,6 +75,10 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
         self.world.note(self.key)
         return made
 
+    def _handle(self, result: Any) -> Recorded:
+        """The handle of what was recorded last."""
+        return Recorded(result, self.world.last(self.key), self.world)
+
     # -- reductions
 
     def _reduced(self, tensor: torch.Tensor, options: Any) -> torch.Tensor:
@@ -89,7 +93,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         for tensor in tensors:
             put(tensor, self._reduced(tensor, opts))
-        return recorded(tensors)
+        return self._handle(tensors)
 
     @collective
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
@@ -101,7 +105,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
             reduced = self._reduced(tensor, opts)
             if self.rank() == opts.rootRank:
                 put(tensor, reduced)
-        return recorded(tensors)
+        return self._handle(tensors)
 
     def _scattered(self, parts: torch.Tensor, shape: Sequence[int], options: Any) -> torch.Tensor:
         """This member's part, of that shape, of the reduction of `parts`."""
@@ -118,7 +122,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         self._check_parts(input, output, "input")
         put(output, self._scattered(input, output.shape, opts))
-        return recorded([output])
+        return self._handle([output])
 
     _reduce_scatter_base = reduce_scatter_single  # pyright: ignore[reportAssignmentType]
 
@@ -126,7 +130,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         for output, each in zip(outputs, inputs, strict=True):
             self.reduce_scatter_single(output, each, opts)
-        return recorded(outputs)
+        return self._handle(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # pyright: ignore[reportAssignmentType]
 
@@ -138,7 +142,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
             else:  # each member's part has a size of its own
                 reduced = [self._reduced(part, opts) for part in parts]
                 put(output, reduced[self.rank()])
-        return recorded(outputs)
+        return self._handle(outputs)
 
     # -- copies
 
@@ -154,13 +158,13 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
         root = 0 if opts is None else opts.rootRank
         for tensor in tensors:
             put(tensor, self._sent(tensor, root))
-        return recorded(tensors)
+        return self._handle(tensors)
 
     @collective
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         self._check_parts(output, input, "output")
         put(output, self._gathered(input))
-        return recorded([output])
+        return self._handle([output])
 
     _allgather_base = all_gather_single
 
@@ -168,7 +172,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         for output, each in zip(outputs, inputs, strict=True):
             self.all_gather_single(output, each, opts)
-        return recorded(outputs)
+        return self._handle(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced  # pyright: ignore[reportAssignmentType]
 
@@ -187,13 +191,13 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
             else:  # each member's part has a size of its own
                 for root, part in enumerate(parts):
                     put(part, self._sent(each if root == self.rank() else part, root))
-        return recorded([part for parts in outputs for part in parts])
+        return self._handle([part for parts in outputs for part in parts])
 
     @collective
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         for i, each in enumerate(inputs):
             self.allgather([[parts[i] for parts in outputs]], [each], opts)
-        return recorded([part for parts in outputs for part in parts])
+        return self._handle([part for parts in outputs for part in parts])
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """All members get the tensors, and the root keeps them."""
@@ -206,7 +210,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
             for parts in outputs if self.rank() == opts.rootRank else ():
                 for part, made in zip(parts, gathered, strict=True):
                     put(part, made)
-        return recorded([part for parts in outputs for part in parts])
+        return self._handle([part for parts in outputs for part in parts])
 
     @collective
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -218,7 +222,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
             parts = output.new_zeros((self.size(), *output.shape))
         size = [*output.shape, 2] if output.is_complex() else list(output.shape)
         put(output, self._record(OPS.scatter, dense(parts), root, size))
-        return recorded(outputs)
+        return self._handle(outputs)
 
     @collective
     def all_to_all_single(
@@ -237,7 +241,7 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
                 f"shape {list(input.shape)}, the output {list(output.shape)}"
             )
         put(output, self._record(OPS.all_to_all, dense(input)))
-        return recorded([output])
+        return self._handle([output])
 
     alltoall_base = all_to_all_single  # pyright: ignore[reportAssignmentType]
 

@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 
 from lazytpu.distributed.control import SETTLING, CollectiveError
+from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.work import NO_TIMEOUT
-from lazytpu.distributed.world import Collective, World, flush
+from lazytpu.distributed.world import World, flush
 from lazytpu.options import options
 
 # By the name of a method: which argument has tensors of equal sizes on all members.

@@ -16,7 +16,6 @@ import torch
 
 from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.ops import OPS
-from lazytpu.distributed.work import recorded
 from lazytpu.frontend.torch_private import AllgatherOptions
 
 
@@ -31,6 +30,9 @@ class UnequalParts:
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
         raise NotImplementedError
 
+    def _handle(self, result: Any) -> Any:
+        raise NotImplementedError
+
     def exchange(
         self, output: torch.Tensor, input: torch.Tensor, output_sizes: Sequence[int], input_sizes: Sequence[int]
     ) -> Any:
@@ -43,11 +45,11 @@ class UnequalParts:
         assert sent is not None and received is not None
         largest = max(map(max, table))
         if largest == 0:
-            return recorded([output])
+            return self._handle([output])
         rows = dense(input)
         if min(map(min, table)) == largest:
             put(output, self._record(OPS.all_to_all, rows))
-            return recorded([output])
+            return self._handle([output])
         length = _rounded(largest)
         if rows.shape[0]:
             filled = rows.index_select(0, _taken(sent, length, rows.device))
@@ -56,7 +58,7 @@ class UnequalParts:
         made = self._record(OPS.all_to_all, dense(filled))
         if output.numel():
             put(output, made.index_select(0, _filled(received, length, rows.device)))
-        return recorded([output])
+        return self._handle([output])
 
     def exchange_lists(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any:
         """`all_to_all`: tensor i goes to member i, of any shape.
@@ -70,14 +72,14 @@ class UnequalParts:
         table = self._compared(*(each if len(each) == len(self.members) else None for each in sizes))
         largest = max(map(max, table)) * (2 if inputs[0].is_complex() else 1)
         if largest == 0:
-            return recorded(outputs)
+            return self._handle(outputs)
         parts = [_filled_up(dense(each).reshape(-1), largest) for each in inputs]
         made = self._record(OPS.all_to_all, dense(torch.stack(parts)))
         for output, part in zip(outputs, made, strict=True):
             real = [*output.shape, 2] if output.is_complex() else list(output.shape)
             if output.numel():
                 put(output, part[: torch.Size(real).numel()].reshape(real))
-        return recorded(outputs)
+        return self._handle(outputs)
 
     def _parts(self, tensor: torch.Tensor, sizes: Sequence[int]) -> list[int] | None:
         """The rows of each part; None if they do not add up."""

@@ -80,12 +80,12 @@ class Watch:
             self._settle(entry)
 
     def give_up(self, group: str) -> list[Entry]:
-        """Mark as failed, and return, what of a group was not launched, or whose launch itself failed."""
-        self._launching.entry = None
+        """Mark as failed, and return, what of a group was not launched, or whose launch failed on this thread."""
+        launching, self._launching.entry = getattr(self._launching, "entry", None), None
         with self._settling:
             given_up: list[Entry] = []
             for entry in list(self.flight.last[group]):
-                is_begun = entry.state == "launched" and entry.status is None
+                is_begun = entry is launching and entry.status is None
                 if is_begun:
                     self._has_failed = True
                     self._ended(entry)
@@ -114,7 +114,7 @@ class Watch:
     def broken(self, group: str, text: str) -> None:
         """A group is broken: end what waits in it."""
         self._broken.setdefault(group, text)  # before it looks: what begins after that sees it
-        running = [entry for entry in list(self.flight.flying) if entry.group == group and not _is_done(entry)]
+        running = [entry for entry in list(self.flight.flying) if entry.group == group and not is_done(entry)]
         for members in {frozenset(entry.members) for entry in running}:
             self._cut.setdefault(members, (group, text))
             if members in self._links:
@@ -169,7 +169,7 @@ class Watch:
             if self._closed.wait(TICK):
                 return
             for entry in list(self.flight.flying):
-                if _is_done(entry):
+                if is_done(entry):
                     self._settle(entry)
                 elif time.monotonic() - entry.times[3] > self.seconds[entry.group]:
                     self._too_long(entry)
@@ -207,9 +207,10 @@ class Watch:
             self.flight.flying.remove(entry)
 
 
-def _is_done(entry: Entry) -> bool:
+def is_done(entry: Entry) -> bool:
+    """Whether a collective that was launched has ended, or one will never be launched."""
     status = entry.status
-    return entry.failed or (status is not None and client.is_ready(status))
+    return entry.state in ("done", "failed") or (status is not None and client.is_ready(status))
 
 
 def _tell(text: str) -> None:

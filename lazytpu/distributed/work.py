@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.futures import Future
 
-from lazytpu.frontend.torch_private import CallbackWork, work_of
+from lazytpu.distributed.control import CollectiveError
+from lazytpu.distributed.flight import Entry
+from lazytpu.distributed.watch import is_done
+from lazytpu.distributed.world import World, flush_without_waiting
+from lazytpu.frontend.torch_private import CallbackWork
+from lazytpu.interrupts import interruptible
 
 NO_TIMEOUT = timedelta()
+PAUSE = 0.001  # seconds between two looks at whether a collective has run
 
 
-def recorded(result: Any) -> Any:
-    """The handle of collectives that are recorded: its `wait()` has nothing to wait for, since whoever reads `result`
-    (tensors) does that."""
-    future: Future[Any] = Future()
-    future.set_result(result)
-    return work_of(future)
+class Recorded(dist.Work):
+    """The handle of collectives that are recorded, the last of them as `entry`, and give the tensors `result`."""
+
+    def __init__(self, result: Any, entry: Entry | None = None, world: World | None = None):
+        super().__init__()
+        self._future: Future[Any] = Future()
+        self._future.set_result(result)
+        self._entry = entry
+        self._world = world
+
+    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
+        """Without a `timeout` there is nothing to wait for, since whoever reads the result does that. With one, wait at
+        most so long until they have run; raises what failed, and RuntimeError after that time, as gloo does."""
+        if timeout > NO_TIMEOUT and self._world is not None and self._entry is not None:
+            _wait(self._world, self._entry, timeout.total_seconds())
+        return True
+
+    def get_future(self) -> Future[Any]:
+        return self._future
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._future.value()
+
+
+def _wait(world: World, entry: Entry, seconds: float) -> None:
+    """Wait until a collective has run, so many seconds after it was cut. Raises what failed, and RuntimeError when it
+    has not run by then."""
+    flush_without_waiting()
+    end = time.monotonic() + seconds
+    while not is_done(entry):
+        if time.monotonic() > end:
+            raise RuntimeError("Operation timed out!")
+        _pause()
+    if entry.failed:
+        world.raise_untold()
+        why = world.control.why_broken(entry.group) or "it has failed before"
+        raise CollectiveError(f"{entry.signature or 'a collective'} at {entry.line}: {why}")
+
+
+@interruptible
+def _pause() -> None:
+    time.sleep(PAUSE)
 
 
 def on_wait(work: Any, then: Callable[[], None]) -> Any:
@@ -51,11 +101,15 @@ class _OnWait(CallbackWork):
 def all_of(works: list[Any], result: list[torch.Tensor]) -> Any:
     """One handle of several."""
     if not works:
-        return recorded(result)
+        return Recorded(result)
 
     def wait(timeout: Any) -> bool:
+        end = time.monotonic() + timeout.total_seconds()
         for work in works:
-            work.wait()
+            if timeout > NO_TIMEOUT:
+                work.wait(timedelta(seconds=max(0.001, end - time.monotonic())))
+            else:
+                work.wait()
         return True
 
     return CallbackWork(wait)

@@ -10,8 +10,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -22,9 +21,12 @@ from lazytpu.distributed import programs
 from lazytpu.distributed.control import CollectiveError, Control
 from lazytpu.distributed.flight import Entry, Flight
 from lazytpu.distributed.starting import own_address, start_helper
+from lazytpu.distributed.turns import Collective
 from lazytpu.distributed.watch import Watch
 from lazytpu.engine.engine import Engine
+from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.engine.launching.pieces import Agreement, Call, Turn
+from lazytpu.engine.promising import PromisingCutter
 from lazytpu.frontend import activation
 from lazytpu.frontend.recording.lines import backward_line, call_site, user_line
 from lazytpu.frontend.recording.tensors import recorders
@@ -57,12 +59,15 @@ class World(Agreement):
         self._made: Counter[str] = Counter()
         self.messages = count()  # to and from other ranks, one by one
         self._lives = 0  # of the default group
+        self._counting = threading.Lock()  # held while these change: what was cut is launched on a thread of its own
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
         self._wanted: dict[str, tuple[int, float]] = {}  # by group: the number, and when a busy rank is cut
         self._asked = threading.Event()
         self._closed = threading.Event()
         self.programs: programs.Shared | None = None
+        self.launcher = Launcher()
+        self.cutter: PromisingCutter | None = None
         self.control = Control(host, port, rank, token, programs.folder(), self)
         self.watch.control = self.control
         self._peers = threading.Thread(target=self._serve_others, name="lazytpu peers", daemon=True)
@@ -70,6 +75,10 @@ class World(Agreement):
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         """As `Agreement` says; the calls of each group in one message."""
+        with self._counting:
+            return self._post(calls)
+
+    def _post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         turns: list[Turn] = []
         batches: dict[str, list[tuple[Entry, int]]] = {}
         checked = options.collectives != "trusted"
@@ -87,6 +96,11 @@ class World(Agreement):
             told = [(entry.signature, str(entry.line), place) for entry, place in batch]
             self.control.post(group, batch[0][0].members, told)
         return turns
+
+    def last(self, group: str) -> Entry | None:
+        """The last collective of a group that was recorded."""
+        entries = self.flight.last[group]
+        return entries[-1] if entries else None
 
     def meeting(self, kind: str, group: str, members: Sequence[int], what: str) -> Collective:
         """Say that this process calls `what`, a call of a group by which nothing is launched: a barrier, say. `meet()`
@@ -119,12 +133,16 @@ class World(Agreement):
 
     def lost(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
+        if self.is_left():  # which is told in another way
+            return
+        self.launcher.drain()  # unless this is its thread: what was cut before is launched all the same
         for group, members in groups.items():
-            given_up = self.watch.give_up(group)
-            for entry in given_up:
-                if entry.number is not None:  # it was posted
-                    self._places[frozenset(entry.members)] -= 1
-            self.flight.pending[group].clear()
+            with self._counting:
+                given_up = self.watch.give_up(group)
+                for entry in given_up:
+                    if entry.number is not None:  # it was posted
+                        self._places[frozenset(entry.members)] -= 1
+                self.flight.pending[group].clear()
             if given_up and self.control.why_broken(group) is None:
                 lines = str(error).splitlines() or [""]
                 what = f"{given_up[0].signature or 'a collective'} at {given_up[0].line}"
@@ -158,7 +176,7 @@ class World(Agreement):
 
     def broken(self, group: str, text: str, cut: bool) -> None:
         """A group is broken; `cut` says that what runs in it may never end."""
-        if self._closed.is_set():  # this process leaves, and so do the others
+        if self.is_left():  # and so do the others
             return
         if group in self._posted:  # else nobody waits here, or it is a barrier, whose error says all
             self.watch.broken(group, text) if cut else self.watch.dump(group, text)
@@ -202,6 +220,18 @@ class World(Agreement):
         """Whether nothing has cut the connections to other ranks, or to the helper."""
         return self.control.is_connected() and not self.watch.has_cut()
 
+    def raise_untold(self) -> None:
+        """Raise what has failed in what was launched, or was to be, if nobody was told."""
+        assert self.cutter is not None
+        inflight = self.cutter.inflight
+        inflight.settle()
+        self.cutter.finish()
+        inflight.raise_first([each for each in inflight.errors if isinstance(each.error, RunError)])
+
+    def is_left(self) -> bool:
+        """Whether this process ends, or goes on in another job."""
+        return self._closed.is_set()
+
     def _is_overdue(self) -> bool:
         """Whether others have waited for too long."""
         now = time.monotonic()
@@ -209,15 +239,22 @@ class World(Agreement):
 
     def close(self, end: float) -> bool:
         """At the end of the process: stop the threads that wait for XLA, and wait for that until `end`
-        (time.monotonic()). Returns whether they have stopped."""
+        (time.monotonic()). Returns whether they have stopped. What was cut is still launched if the others come soon:
+        the script may have failed after that."""
+        self.launcher.drain(min(LEAVING, max(0.0, end - time.monotonic())))
         self._closed.set()
         self._asked.set()
+        self.control.stop()
+        launched = self.launcher.close(end)
         self._peers.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
         offered = self.programs is None or self.programs.close(end)
-        return self.watch.close(end) and offered and not self._peers.is_alive()
+        return self.watch.close(end) and launched and offered and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
-        """Cut a recorder that is still at `state`, or has been busy for too long."""
+        """Cut a recorder that is still at `state`, or has been busy for too long. Not before the script was told of
+        what failed: it is an error to go on from that, and this thread would be told in its place."""
+        if self.cutter is not None and self.cutter.has_untold():
+            return
         try:
             with recorder.cut_lock:
                 if recorder.state is state or self._is_overdue():
@@ -226,65 +263,24 @@ class World(Agreement):
             return
 
 
-class Collective(Turn):
-    """The turn of a collective of a job. `number` counts those of its group that ranks compare; None if they trust."""
-
-    def __init__(self, world: World, entry: Entry, number: int | None):
-        self.world = world
-        self.entry = entry
-        self.number = number
-        self.first = False
-
-    def wait(self) -> None:
-        """As `Turn` says. Raises CollectiveError."""
-        with self.named():
-            broken = self.world.watch.why_cut(self.entry.group, self.entry.members)
-            if self.number is None:
-                broken = broken or self.world.control.why_broken(self.entry.group)
-            if broken is not None:
-                raise CollectiveError(broken)
-            if self.number is not None:
-                self.agree()
-            self.entry.reached()
-            self.first = self.world.watch.begin(self.entry)
-
-    def meet(self) -> None:
-        """Wait for the others, where nothing is launched. Raises CollectiveError."""
-        with self.named():
-            self.agree()
-        for _ in ("agreed", "launched", "done"):
-            self.entry.reached()
-
-    def agree(self) -> None:
-        """Wait until all have posted this. Raises CollectiveError."""
-        assert self.number is not None
-        self.world.control.wait(self.entry.group, self.number, self.world.seconds[self.entry.group])
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Errors with the call, after a report."""
-        entry, world = self.entry, self.world
-        try:
-            yield
-        except CollectiveError as error:
-            world.watch.dump(entry.group, str(error))
-            raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
-
-    def launched(self, status: Any) -> None:
-        """As `Turn` says."""
-        self.world.watch.launched(self.entry, status, self.first)
-
-
 def _pending() -> list[Recorder]:
     """The recorders with a collective that is not launched."""
     return [each for each in recorders() if each.state.collective]
 
 
-def flush() -> None:
-    """Launch the recorded collectives: what comes next makes other ranks wait for this one, or this one for them."""
+def flush_without_waiting() -> None:
+    """Cut the recorded collectives, which launches them when the others have come."""
     place = call_site()
     for each in _pending():
         each.cut(PEER, place)
+
+
+def flush() -> None:
+    """Launch the recorded collectives: what comes next makes other ranks wait for this one, or this one for them.
+    Raises what has failed, if nobody was told."""
+    flush_without_waiting()
+    if WORLD is not None and WORLD.cutter is not None:
+        WORLD.cutter.finish()
 
 
 WORLD: World | None = None
@@ -324,6 +320,7 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     engine = start()
     for each in recorders():
         each.cut(PEER, call_site())
+    engine.cutter.drain()
     if WORLD is not None:
         WORLD.close(time.monotonic() + LEAVING)
     joined = World(rank, size, address["host"], address["control"], address["token"])
@@ -353,14 +350,17 @@ def _enter(joined: World, engine: Engine) -> None:
     """Be in this job, and no more in the one before."""
     global WORLD
     before, WORLD = WORLD, joined
-    engine.cutter.agreement = joined
+    if not isinstance(engine.cutter, PromisingCutter):
+        engine.cutter = PromisingCutter(engine.cutter, joined.launcher)
+    joined.cutter = engine.cutter
+    joined.cutter.agreement, joined.cutter.launcher = joined, joined.launcher
     if before is None:
         atexit.register(_leave, os.getpid(), engine)
     else:
         engine.closing.remove(before.close)
         EXPLANATIONS.remove(before.watch.explain)
         before.control.leave()  # now that all are here: the others would take it for a fault
-    engine.closing.insert(0, joined.close)  # first: the thread that serves others may launch something
+    engine.closing.insert(0, joined.close)  # first: the thread that serves others may cut something
     EXPLANATIONS.append(joined.watch.explain)
 
 
@@ -371,8 +371,7 @@ def _leave(process: int, engine: Engine) -> None:
         return
     try:
         flush()
-        engine.inflight.settle()
-        engine.inflight.raise_first([each for each in engine.inflight.errors if isinstance(each.error, RunError)])
+        WORLD.raise_untold()
         WORLD.control.close()
     except Exception:  # noqa: BLE001  (an error of a function at exit would leave the status 0)
         traceback.print_exc()

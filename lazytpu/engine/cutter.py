@@ -19,7 +19,7 @@ from lazytpu.engine.errors.undo import undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.on_copies import OnCopies, on_copies
 from lazytpu.engine.launching.on_host import OnHost
-from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, groups_of, pieces_of
+from lazytpu.engine.launching.pieces import Agreement, Alone, Piece, Turn, calls_of, groups_of, pieces_of
 from lazytpu.engine.launching.sized import AtSizes
 from lazytpu.engine.launching.stepwise import NAMELESS, Stepwise
 from lazytpu.engine.memory.alive import MemoryReport
@@ -39,7 +39,10 @@ JOBS = (Job, JobAtSizes)
 
 class Cutter:
     """Turns traces into results. `memory` reports what is alive, for errors; `user_line` is the line of the user's
-    script that runs now. `agreement` is how collectives wait for the other processes."""
+    script that runs now. `agreement` is how collectives wait for the other processes. `is_behind` says whether cuts
+    wait to be launched; see `PromisingCutter`."""
+
+    is_behind = False
 
     def __init__(
         self,
@@ -67,6 +70,9 @@ class Cutter:
         """Start counting anew."""
         self.metrics.reset()
         self._waited = 0.0
+
+    def drain(self) -> None:
+        """Wait until everything cut is launched, or has failed."""
 
     def cut_trace(self, trace: Trace) -> None:
         """Run the program that computes what is alive of a trace, compiling it if there is none.
@@ -244,16 +250,27 @@ class Cutter:
         trace: Trace,
         held: list[tuple[int, Value]],
     ) -> None:
-        """Run a trace with collectives. Each of these waits for the other processes to be at the same one."""
-        turns = iter(self.agreement.post([piece.call for piece, _ in pieces if piece.call is not None]))
+        """Run a trace with collectives."""
+        self.launch_pieces(pieces, plan, trace, held, self.agreement.post(calls_of([piece for piece, _ in pieces])))
+
+    def launch_pieces(
+        self,
+        pieces: list[tuple[Piece, Compiled | Job | JobAtSizes | None]],
+        plan: CutPlan,
+        trace: Trace,
+        held: list[tuple[int, Value]],
+        turns: Sequence[Turn],
+    ) -> None:
+        """The same. Each collective waits, in its turn, for the other processes to be at the same one."""
         buffers: dict[int, Any] = dict(zip(plan.inputs, trace.buffers, strict=True))
+        coming = iter(turns)
         for piece, program in pieces:
             part = piece.part
             if program is not None:
                 inputs = [buffers[slot] for slot in part.inputs]
                 numbers = [trace.numbers[i] for i in part.numbers]
                 own = Trace(part.state, NAMELESS, inputs, numbers, [], trace.begun, trace.mode)
-                turn = None if piece.call is None else next(turns)
+                turn = None if piece.call is None else next(coming)
                 buffers.update(zip(piece.made, self._run_piece(piece, program, own, held, turn), strict=True))
             for slot in piece.done_with:
                 del buffers[slot]
@@ -284,7 +301,9 @@ class Cutter:
             turn.wait()
             buffers, status = program.launch_watched(trace.buffers, trace.numbers)
         for place, i in piece.given:
-            held[place][1].buffer = buffers[i]
+            value = held[place][1]
+            value.buffer = buffers[i]
+            buffers[i] = value.buffer  # the one that was promised, if it was
         if turn is not None:
             turn.launched(status)
         self.inflight.keep_up()

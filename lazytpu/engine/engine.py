@@ -166,13 +166,15 @@ class Engine(EnginePort):
         self.cutter.lose_trace(trace, error)
 
     def launched(self) -> int:
+        self.cutter.drain()
         return self.transfers.launched()
 
     def wait(self, since: int = 0) -> None:
+        self.cutter.drain()
         self.transfers.wait(since)
 
     def idle(self) -> bool:
-        return self.transfers.idle()
+        return self.transfers.idle() and not self.cutter.is_behind
 
     # -- data
 

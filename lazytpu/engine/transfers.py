@@ -46,9 +46,10 @@ class Transfers:
         failed in the runs that they depend on, once. Only a constant is read without waiting."""
         if buffer.host is not None:
             return copied(buffer.host, dtype)
+        outcome = buffer.outcome  # first: a promised buffer waits until its run is there
         self.inflight.settle()
-        if buffer.outcome is not None and buffer.outcome.errors:
-            self._raise_first(buffer.outcome.errors)
+        if outcome is not None and outcome.errors:
+            self._raise_first(outcome.errors)
         if buffer.error is not None:
             raise again(buffer.error)
         try:
@@ -60,9 +61,10 @@ class Transfers:
     def share(self, buffer: Buffer) -> Any:
         """A jax array of the same memory, which no run takes while the array lives. Waits for what makes the buffer,
         and raises what failed in the runs that it depends on, once."""
+        outcome = buffer.outcome
         self.inflight.settle()
-        if buffer.outcome is not None and buffer.outcome.errors:
-            self._raise_first(buffer.outcome.errors)
+        if outcome is not None and outcome.errors:
+            self._raise_first(outcome.errors)
         if buffer.error is not None:
             raise again(buffer.error)
         array = client.alias(buffer.array)

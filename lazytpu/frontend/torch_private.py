@@ -53,7 +53,6 @@ stash_in_thread = torch._C._stash_obj_in_tls  # travels with torch's thread stat
 thread_stash = torch._C._get_obj_in_tls
 is_stashed = torch._C._is_key_in_tls
 
-work_of = torch._C._distributed_c10d._create_work_from_future  # pyright: ignore[reportAttributeAccessIssue]
 AllgatherOptions = torch._C._distributed_c10d.AllgatherOptions  # pyright: ignore[reportAttributeAccessIssue]
 CallbackWork = torch._C._distributed_c10d.PythonCallbackWork  # pyright: ignore[reportAttributeAccessIssue]
 neg_view = torch._neg_view  # pyright: ignore[reportPrivateImportUsage]

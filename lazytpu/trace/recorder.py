@@ -43,7 +43,7 @@ class PendingElsewhere(Exception):
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What a cut takes from the recorder: the state that the trace ended in, its input buffers, numbers and values, and
-    the mode it was recorded in."""
+    the mode it was recorded in. `left` says that a read took it, which has left the rest pending."""
 
     state: State
     epoch: int
@@ -52,6 +52,7 @@ class Trace:
     values: list[Callable[[], Value | None]]
     begun: float
     mode: str = "lazy"
+    left: bool = False
 
 
 class Recorder:
@@ -364,7 +365,7 @@ class Recorder:
             computed.append(value)
         inputs = [buffers[i] for i in first.sources if i is not None]
         part_numbers = [numbers[i] for i in first.numbers]
-        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode)
+        trace = Trace(first.state, next(_epochs), inputs, part_numbers, taken, self.begun, self.mode, left=True)
         for i in parts.shared:
             buffers[i].pins += 1
         self.begun = time.perf_counter()

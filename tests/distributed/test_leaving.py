@@ -65,7 +65,7 @@ def test_a_rank_that_does_not_come_at_the_start_is_named():
 UNREAD = """
 import os, signal, sys
 import torch, torch.distributed as dist
-from lazytpu.distributed.world import Collective
+from lazytpu.distributed.turns import Collective
 
 n = int(sys.argv[1])
 dist.init_process_group()

@@ -36,22 +36,29 @@ def failed_cut(
     """
     pending = any(value.buffer is None for _, value in held)
     lost = undo(trace, [(slot, value) for slot, value in held if value.buffer is None])
-    full = out_of_memory(error) if isinstance(error, RunError | CompileError) and is_full(error.reason) else error
-    explained = _explain(full, trace.state, pending, len(lost.inputs))
+    explained = explain(error, trace.state, pending, len(lost.inputs), out_of_memory)
     lost.spoil(explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
         buffer.pins -= 1
     for references in (trace.buffers, trace.values, trace.numbers, held):
         references.clear()
     if isinstance(explained, CompileError | RunError):
-        _drop_frames(explained)
-        _drop_frames(error)
+        drop_frames(explained)
+        drop_frames(error)
     return explained
 
 
-def _explain(error: BaseException, state: State, lost: bool, donated: int = 0) -> BaseException:
+def explain(
+    error: BaseException,
+    state: State,
+    lost: bool,
+    donated: int,
+    out_of_memory: Callable[[RunError | CompileError], BaseException],
+) -> BaseException:
     """The error to raise for a failed cut: of the same type where the user may catch it, naming op and source line.
     `lost` says whether results of the trace have no value; the memory of `donated` inputs is gone."""
+    if isinstance(error, RunError | CompileError) and is_full(error.reason):
+        error = out_of_memory(error)
     valid = _VALID if lost else _KEPT
     if donated:
         valid = f"{valid} {_TAKEN.format(donated)}"
@@ -86,7 +93,8 @@ def failed_check(check: Check) -> Exception:
     return CHECKED[check.error](f"{check.message} ({check.op} at {check.line})")
 
 
-def _drop_frames(error: BaseException | None) -> None:
+def drop_frames(error: BaseException | None) -> None:
+    """Let the frames go that an error and its causes passed through: they hold buffers (R4)."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__

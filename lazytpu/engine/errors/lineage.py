@@ -32,6 +32,10 @@ class DeviceError:
         self.error: BaseException | None = error
         self.run = run
 
+    def tell(self) -> None:
+        """It is about to be raised."""
+        self.error = None
+
 
 class RunOutcome:
     """How a run ended, for the results of one of its groups: `errors` is empty until that is known, and if all went
@@ -144,7 +148,7 @@ def to_raise(errors: Iterable[DeviceError]) -> BaseException | None:
     for each in errors:
         if each.error is not None:
             pending.append(again(each.error))
-            each.error = None
+            each.tell()
     if not pending:
         return None
     first, *others = pending

@@ -42,13 +42,14 @@ class Timing:
 @dataclass(slots=True)
 class Run:
     """One launch of a program. Its `status` array is ready when all of it is, and says for each of `checks` whether it
-    passed. `outcomes` are those of its results by group, `parents` those of its inputs, if these may have failed."""
+    passed. `outcomes` are those of its results by group, `parents` those of its inputs, if these may have failed, and
+    None once its own are set."""
 
     number: int
     checks: tuple[Check, ...]
     lineage: Lineage
     outcomes: list[RunOutcome]
-    parents: Sequence[RunOutcome | None]
+    parents: Sequence[RunOutcome | None] | None
     status: Any = None
 
 
@@ -68,6 +69,7 @@ class Inflight:
         self.runs: deque[Run] = deque()
         self.errors: list[DeviceError] = []  # those that were not raised yet
         self.launched = 0
+        self._noting = threading.Lock()
         self._checking = 0  # the number of the last run that checks values
         self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
         self._watcher: threading.Thread | None = None
@@ -88,7 +90,10 @@ class Inflight:
         self.launched = number = self.launched + 1
         if checks:
             self._checking = number
-        first = self.runs[0].number if self.runs else number
+        try:
+            first = self.runs[0].number
+        except IndexError:  # there are none, perhaps since just now
+            first = number
         doubtful = self._checking >= first or self.errors
         parents = list(outcomes_of(inputs)) if doubtful or alone or lineage.guards else ()
         return Run(number, checks, lineage, [RunOutcome(group) for group in lineage.groups], parents)
@@ -130,7 +135,8 @@ class Inflight:
         if error is not None:
             if isinstance(error, RunError):
                 to_raise([e for e in self.errors if isinstance(e.error, RunError) and _same(e.error, error)])
-            self.errors = [each for each in self.errors if each.error is not None]
+            for each in [each for each in list(self.errors) if each.error is None]:
+                self.errors.remove(each)  # in place: another thread may note one
             try:
                 raise error
             finally:
@@ -138,30 +144,32 @@ class Inflight:
 
     def _settle(self, count: int) -> None:
         """Wait for the oldest `count` runs, and for all before the last that guards its inputs. Note what failed."""
-        guarding = [i for i, run in enumerate(list(self.runs), 1) if run.lineage.guards]
-        runs = self._oldest(max(count, *guarding[-1:]) if guarding else count)
-        try:
-            with self.metrics.waiting():
-                try:
-                    client.wait([run.status for run in runs])
-                    suspects = [run for run in runs if run.checks]
-                except RunError:
-                    suspects = runs
-                self._note(runs, {run.number: _errors_of(run) for run in suspects})
-        except BaseException:  # an interrupt: nobody has looked at these runs yet
-            self.runs.extendleft(reversed(runs))
-            raise
+        runs = list(self.runs)
+        guarding = [i for i, run in enumerate(runs, 1) if run.lineage.guards]
+        runs = runs[: max(count, *guarding[-1:]) if guarding else count]
+        with self.metrics.waiting():
+            try:
+                client.wait([run.status for run in runs])
+                suspects = [run for run in runs if run.checks]
+            except RunError:
+                suspects = runs
+            failed = {run.number: _errors_of(run) for run in suspects}
+        with self._noting:  # another thread may have waited for the same runs, and noted some
+            runs = [run for run in runs if run.parents is not None]
+            self._note(runs, {run.number: failed[run.number] for run in runs if run.number in failed})
+            for _ in runs:  # only now: what is launched meanwhile asks for the runs that may have failed
+                self.runs.popleft()
 
     def _note(self, runs: Sequence[Run], failed: dict[int, dict[int, DeviceError]]) -> None:
         """Set the outcomes of runs that are done, from what `failed` by the numbers of the runs and of their checks."""
         self.errors.extend(error for checks in failed.values() for error in checks.values())
         if self.errors:
             for run in runs:
-                note_guarded(failed.get(run.number, {}), run.parents, run.lineage.guards)
+                note_guarded(failed.get(run.number, {}), run.parents or (), run.lineage.guards)
             for run in runs:
-                note(failed.get(run.number, {}), run.outcomes, run.parents)
+                note(failed.get(run.number, {}), run.outcomes, run.parents or ())
         for run in runs:
-            run.checks, run.parents = (), ()
+            run.checks, run.parents = (), None
 
     def idle(self) -> bool:
         """Whether the device is done with all runs."""
@@ -179,15 +187,6 @@ class Inflight:
         self._watched.put(None)
         self._watcher.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
         return not self._watcher.is_alive()
-
-    def _oldest(self, count: int) -> list[Run]:
-        runs: list[Run] = []
-        try:
-            while len(runs) < count:
-                runs.append(self.runs.popleft())
-        except IndexError:  # there are no more: another thread may settle runs as well
-            return runs
-        return runs
 
     def _measured(self, timing: Timing, seconds: float) -> None:
         timing.last_ms = 1e3 * seconds

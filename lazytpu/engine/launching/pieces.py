@@ -121,6 +121,11 @@ def pieces_of(plan: CutPlan, records: Sequence[Record], live: Sequence[int], dea
     return pieces
 
 
+def calls_of(pieces: Sequence[Piece]) -> list[Call]:
+    """The collectives among the pieces of a trace."""
+    return [piece.call for piece in pieces if piece.call is not None]
+
+
 def groups_of(records: Sequence[Record]) -> dict[str, Sequence[int]]:
     """The groups of a trace's collectives, with their members."""
     calls: list[Any] = [record.arguments for record in records if record.collective]

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 import lazytpu.distributed
-from lazytpu.distributed.world import Collective
+from lazytpu.distributed.turns import Collective
 from lazytpu.engine.launching.compiled import Compiled
 
 

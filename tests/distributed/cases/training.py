@@ -107,7 +107,7 @@ def _counts() -> tuple[int, int]:
     """How many programs were launched, and how many collectives of all processes are among them."""
     engine, group = wiring.ENGINE, dist.distributed_c10d._get_default_group()
     assert engine is not None
-    return engine.inflight.launched, group._get_sequence_number_for_group()
+    return engine.launched(), group._get_sequence_number_for_group()
 
 
 def _step(model: torch.nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:

@@ -1,0 +1,76 @@
+"""The turn of a collective: it waits until the other ranks are at the same one, and is told when it was launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from lazytpu.distributed.control import CollectiveError, Control
+from lazytpu.distributed.flight import Entry
+from lazytpu.distributed.watch import Watch
+from lazytpu.engine.launching.pieces import Turn
+
+
+class Job(Protocol):
+    """The job of a collective. `seconds` has the timeout of each group."""
+
+    control: Control
+    watch: Watch
+    seconds: dict[str, float]
+
+    def is_left(self) -> bool:
+        """Whether this process ends, or goes on in another job."""
+        ...
+
+
+class Collective(Turn):
+    """The turn of a collective of a job. `number` counts those of its group that ranks compare; None if they trust."""
+
+    def __init__(self, world: Job, entry: Entry, number: int | None):
+        self.world = world
+        self.entry = entry
+        self.number = number
+        self.first = False
+
+    def wait(self) -> None:
+        """As `Turn` says. Raises CollectiveError."""
+        with self.named():
+            broken = self.world.watch.why_cut(self.entry.group, self.entry.members)
+            if self.number is None:
+                broken = broken or self.world.control.why_broken(self.entry.group)
+            if broken is None and self.entry.failed:  # all may have posted it, but one before it has failed here
+                broken = self.world.control.why_broken(self.entry.group) or "an earlier collective has failed here"
+            if broken is not None:
+                raise CollectiveError(broken)
+            if self.number is not None:
+                self.agree()
+            self.entry.reached()
+            self.first = self.world.watch.begin(self.entry)
+
+    def meet(self) -> None:
+        """Wait for the others, where nothing is launched. Raises CollectiveError."""
+        with self.named():
+            self.agree()
+        for _ in ("agreed", "launched", "done"):
+            self.entry.reached()
+
+    def agree(self) -> None:
+        """Wait until all have posted this. Raises CollectiveError."""
+        assert self.number is not None
+        self.world.control.wait(self.entry.group, self.number, self.world.seconds[self.entry.group])
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors with the call, after a report."""
+        entry, world = self.entry, self.world
+        try:
+            yield
+        except CollectiveError as error:
+            if not world.is_left():
+                world.watch.dump(entry.group, str(error))
+            raise CollectiveError(f"{entry.signature} at {entry.line}: {error}") from None
+
+    def launched(self, status: Any) -> None:
+        """As `Turn` says."""
+        self.world.watch.launched(self.entry, status, self.first)

@@ -1,0 +1,96 @@
+"""The thread that launches cuts with collectives, in their order, when the other processes have come to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from lazytpu.interrupts import interruptible
+from lazytpu.runtime.promised import PromisedBuffer, is_waiting
+
+MOST = 4  # cuts that wait, or are being launched: each holds its inputs
+
+
+class Launch(Protocol):
+    """One cut that waits."""
+
+    def run(self) -> None:
+        """Launch its programs. Raises nothing: it notes what failed."""
+        ...
+
+
+class Launcher:
+    """Cuts, oldest first; the first one is being launched. `order` is held from where a cut says what its collectives
+    are until it is the last, so that both have one order."""
+
+    def __init__(self) -> None:
+        self.order = threading.RLock()
+        self._cuts: deque[Launch] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any cut is not launched yet."""
+        return bool(self._cuts)
+
+    def put(self, cut: Launch) -> None:
+        """Launch a cut after those before it."""
+        with self._changed:
+            self._cuts.append(cut)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="lazytpu launcher", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def notify(self) -> None:
+        """A buffer that was promised has changed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, buffer: PromisedBuffer) -> None:
+        """Wait until a buffer that was promised is kept or failed."""
+        self._wait(lambda: not is_waiting(buffer))
+
+    def drain(self, seconds: float | None = None) -> None:
+        """Wait until all cuts are launched, or failed; at most so many seconds. Its own thread does not wait."""
+        if self._cuts and threading.current_thread() is not self._thread:
+            self._wait(lambda: not self._cuts, seconds)
+
+    def make_room(self) -> None:
+        """Wait until there are not too many."""
+        if len(self._cuts) >= MOST:
+            self._wait(lambda: len(self._cuts) < MOST)
+
+    @interruptible
+    def _wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, seconds)
+
+    def close(self, end: float) -> bool:
+        """Launch nothing more, and wait for what is just being launched until `end` (time.monotonic()). Returns whether
+        the thread has stopped."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is None:
+            return True
+        self._thread.join(min(threading.TIMEOUT_MAX, max(0.0, end - time.monotonic())))
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._cuts or self._closed)
+                if self._closed:
+                    return
+                cut = self._cuts[0]
+            cut.run()
+            del cut  # it holds the inputs
+            with self._changed:
+                self._cuts.popleft()
+                self._changed.notify_all()

@@ -1,0 +1,96 @@
+"""The memory of a value whose program waits to be launched."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from lazytpu.runtime.buffer import Buffer
+
+# The slots of a buffer, which the properties below hide.
+_ARRAY: Any = Buffer.__dict__["array"]
+_OUTCOME: Any = Buffer.__dict__["outcome"]
+_ERROR: Any = Buffer.__dict__["error"]
+
+
+class Waiting(Protocol):
+    """What launches the program."""
+
+    def wait_for(self, buffer: PromisedBuffer) -> None:
+        """Wait until a buffer is kept or failed."""
+        ...
+
+
+class Failure(Protocol):
+    """Why a value was never computed."""
+
+    def told(self) -> BaseException:
+        """The error, which whoever asks is going to raise."""
+        ...
+
+
+class PromisedBuffer(Buffer):
+    """A buffer like any other, but that whoever asks for its `array` or `outcome` waits until it has them. From then on
+    it is a plain `Buffer`. If it `fail`s it never has them, and its `error` says why.
+
+    Until then it takes no memory, and counts as none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, launcher: Waiting) -> None:
+        _ARRAY.__set__(self, None)
+        _OUTCOME.__set__(self, None)
+        _ERROR.__set__(self, (launcher,))  # that, or a Failure
+        self.nbytes = 0
+        self.origin = None
+        self.pins = 0
+
+    def keep(self, made: Buffer) -> None:
+        """Become the buffer `made`, which nothing else has."""
+        assert type(made) is Buffer
+        array, nbytes = made.array, made.nbytes
+        made.release()
+        self.origin = made.origin
+        _OUTCOME.__set__(self, made.outcome)
+        _ARRAY.__set__(self, array)
+        _ERROR.__set__(self, None)  # now it does not wait: another thread may ask at any time
+        self.__class__ = Buffer  # pyright: ignore[reportAttributeAccessIssue]  # both have the same slots
+        self.count(nbytes)
+
+    def fail(self, failure: Failure) -> None:
+        """It is never computed."""
+        _ERROR.__set__(self, failure)
+
+    @property
+    def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Waits for it. None if it failed."""
+        self._wait()
+        return _ARRAY.__get__(self)
+
+    @property
+    def outcome(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Waits for it. None if it failed."""
+        self._wait()
+        return _OUTCOME.__get__(self)
+
+    @property
+    def error(self) -> BaseException | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Why it is never computed, if that is known already."""
+        failure = failure_of(self)
+        return None if failure is None else failure.told()
+
+    def _wait(self) -> None:
+        held = _ERROR.__get__(self)
+        if type(held) is tuple:
+            held[0].wait_for(self)
+
+
+def is_waiting(buffer: Buffer) -> bool:
+    """Whether a buffer that was promised is neither kept nor failed."""
+    return type(_ERROR.__get__(buffer)) is tuple
+
+
+def failure_of(buffer: Any) -> Any:
+    """Why a buffer that was promised is never computed, if that is known already. This tells nobody."""
+    held = _ERROR.__get__(buffer) if type(buffer) is PromisedBuffer else None
+    return None if type(held) is tuple else held

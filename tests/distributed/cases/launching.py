@@ -1,0 +1,214 @@
+"""Cuts that are launched when the others have come, while the script goes on. Each function runs on both ranks."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+import lazytpu
+from lazytpu.engine.launching.launcher import Launcher
+from lazytpu.frontend import activation
+
+_names = count()
+
+
+def _after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
+    """Rank 1 does what is `late` only when rank 0 has done so, and has gone on: with a launch on the main thread it
+    never would."""
+    store, name = _get_default_store(), f"launching/{next(_names)}"
+    if dist.get_rank() == 0:
+        late()
+        go_on()
+        store.set(name, "")
+    else:
+        store.wait([name])
+        late()
+        go_on()
+
+
+def cuts_return_before_the_others_come() -> None:
+    """Each takes the results of the one before, and the memory of what it overwrites. So do those without
+    collectives."""
+    x, added = torch.ones(4, device="tpu"), torch.zeros(4, device="tpu")
+
+    def step() -> None:
+        total = x * 2
+        dist.all_reduce(total)
+        x.copy_(total - x)
+        lazytpu.mark_step()
+        added.add_(x)
+        lazytpu.mark_step()
+
+    def two() -> None:
+        step()
+        step()
+
+    with lazytpu.options(background_compile=0.0):
+        step()
+        assert x.tolist() == [3.0] * 4
+        _after(two, lambda: None)
+        assert (x.tolist(), added.tolist()) == ([27.0] * 4, [39.0] * 4)
+
+
+def what_needs_no_other_rank_is_read() -> None:
+    """Of a cut that waits: what comes before its collectives. A cut without any comes after it."""
+    x = torch.ones(4, device="tpu")
+
+    def cut() -> None:
+        nonlocal x, before
+        before = x * 3
+        dist.all_reduce(x)
+        lazytpu.mark_step()
+
+    def read() -> None:
+        assert before.tolist() == [3.0] * 4
+
+    before = x
+    with lazytpu.options(background_compile=0.0):
+        _after(cut, read)
+        after = x + before
+        lazytpu.mark_step()
+        assert after.tolist() == [5.0] * 4
+
+
+def failures_are_raised_where_a_result_is_needed() -> list[str]:
+    """And what the failed cut has overwritten is then as before it, also if others were cut after it."""
+    rank = dist.get_rank()
+    texts: list[str] = []
+    needs: list[Callable[[torch.Tensor, torch.Tensor, Any], Any]] = [
+        lambda parameter, loss, group: parameter.tolist(),
+        lambda parameter, loss, group: loss.tolist(),
+        lambda parameter, loss, group: parameter + 1,
+        lambda parameter, loss, group: _cut(group),
+    ]
+    with lazytpu.options(background_compile=0.0):
+        for need in needs:
+            group: Any = dist.new_group([0, 1])
+            other, parameter = torch.ones(2, device="tpu") * 5, torch.ones(4, device="tpu") * 7
+            lazytpu.mark_step()
+            gradient = torch.ones(4 + rank, device="tpu") * 2
+            dist.all_reduce(gradient, group=group)
+            parameter.sub_(gradient[:4])
+            loss = parameter * 1
+            lazytpu.mark_step()
+            activation.engine().cutter.drain()  # it has failed
+            with pytest.raises(RuntimeError) as raised:
+                need(parameter, loss, group)
+            texts.append(str(raised.value))
+            assert (other.tolist(), parameter.tolist()) == ([5.0] * 2, [7.0] * 4)
+            with pytest.raises(RuntimeError, match="disagree"):
+                loss.tolist()
+            assert (parameter + 1).tolist() == [8.0] * 4
+    return texts
+
+
+def _cut(group: Any) -> None:
+    dist.all_reduce(torch.ones(2, device="tpu"), group=group)
+    lazytpu.mark_step()
+
+
+def cuts_that_depend_on_a_failed_one_fail() -> list[str]:
+    """They wait behind it, or were recorded before anybody was told; what they overwrote is as before all of them."""
+    rank, group, second = dist.get_rank(), dist.new_group([0, 1]), dist.new_group([0, 1])
+    x, own = torch.ones(4, device="tpu") * 7, torch.ones(4, device="tpu")
+
+    def step(n: int, group: Any) -> None:
+        gradient = torch.ones(n, device="tpu") * 2
+        dist.all_reduce(gradient, group=group)
+        x.sub_(gradient[:4])
+        own.add_(1)
+
+    def late() -> None:
+        step(4 + rank, group)
+        lazytpu.mark_step()
+
+    def go_on() -> None:
+        if rank == 0:  # on rank 1 it may have failed by now
+            step(4, second)
+            lazytpu.mark_step()
+            x.mul_(2)
+
+    with lazytpu.options(background_compile=0.0):
+        step(4, None)
+        lazytpu.mark_step()
+        assert x.tolist() == [3.0] * 4
+        _after(late, go_on)
+        with pytest.raises(RuntimeError) as raised:
+            x.tolist()
+        assert x.tolist() == [3.0] * 4
+        assert own.tolist() == [2.0] * 4
+    return [str(raised.value)]
+
+
+def an_interrupt_ends_a_wait_for_the_others() -> None:
+    """And nothing else."""
+    x = torch.ones(4, device="tpu")
+
+    def interrupt() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        while not _waits(sys._current_frames()[main]):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def late() -> None:
+        dist.all_reduce(x)
+        lazytpu.mark_step()
+
+    def go_on() -> None:
+        if dist.get_rank() == 0:
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with pytest.raises(KeyboardInterrupt):
+                x.tolist()
+            thread.join()
+
+    with lazytpu.options(background_compile=0.0):
+        _after(late, go_on)
+        assert x.tolist() == [2.0] * 4
+
+
+def _waits(frame: Any) -> bool:
+    while frame is not None and frame.f_code is not Launcher._wait.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def handles_wait_for_some_time() -> list[str]:
+    """`wait(timeout)` of what the other rank does not call yet, and of what it has called."""
+    x = torch.ones(4, device="tpu")
+    texts: list[str] = []
+    handles: list[Any] = []
+
+    def late() -> None:
+        handles.append(dist.all_reduce(x, async_op=True))
+
+    def go_on() -> None:
+        if dist.get_rank() == 0:
+            with pytest.raises(RuntimeError) as raised:
+                handles[0].wait(datetime.timedelta(milliseconds=50))
+            texts.append(str(raised.value))
+
+    with lazytpu.options(background_compile=0.0):
+        _after(late, go_on)
+        assert handles[0].wait(datetime.timedelta(seconds=60))
+        assert handles[0].wait()
+        assert x.tolist() == [2.0] * 4
+        failing = torch.ones(4 + dist.get_rank(), device="tpu")
+        handle: Any = dist.all_reduce(failing, group=dist.new_group([0, 1]), async_op=True)
+        with pytest.raises(RuntimeError) as raised:
+            handle.wait(datetime.timedelta(seconds=60))
+        texts.append(str(raised.value))
+    return texts
