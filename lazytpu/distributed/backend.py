@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from lazytpu.distributed import data_parallel, fsdp
+from lazytpu.distributed import data_parallel, fsdp, splitting
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
@@ -31,12 +32,15 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     job = world(asked.store, rank, size, seconds, start)
     fsdp.install()
     data_parallel.install()
+    splitting.install()
     name = job.name_of(str(asked.group_id), is_default=default is None)
     job.seconds[name] = seconds
     # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are.
     job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     host = _gloo(asked, f"host/{job.token}/{name}")
-    return TpuGroup(job, name, members, asked.group_rank, host)
+    made = TpuGroup(job, name, members, asked.group_rank, host)
+    made.store, made.make = asked.store, partial(create, start=start)
+    return made
 
 
 def _gloo(asked: Any, prefix: str) -> Any:

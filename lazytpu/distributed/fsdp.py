@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lazytpu.distributed import fsdp_states
+from lazytpu.distributed import fsdp_states, tensor_lists
 from lazytpu.frontend.device.indices import index_of
 from lazytpu.frontend.libraries.on_import import when_imported
 from lazytpu.frontend.ops.library import replace_kernel
@@ -79,6 +79,7 @@ def install() -> None:
     global _installed
     if not _installed:
         _installed = True
+        when_imported("torch.distributed.tensor", tensor_lists.adapt)
         when_imported("torch.distributed.fsdp._init_utils", _adapt)
         when_imported("torch.distributed.fsdp._flat_param", fsdp_states.adapt)
         when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
