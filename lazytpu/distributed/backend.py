@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from lazytpu.distributed import data_parallel, fsdp, splitting
+from lazytpu.distributed import data_parallel, fsdp, pipelines, splitting, tensor_lists
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
+from lazytpu.frontend.libraries.on_import import when_imported
 
 
 def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
@@ -30,9 +31,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
     rank, size = default or (asked.group_rank, asked.group_size)
     job = world(asked.store, rank, size, seconds, start)
-    fsdp.install()
-    data_parallel.install()
-    splitting.install()
+    _adapt_torch()
     name = job.name_of(str(asked.group_id), is_default=default is None)
     job.seconds[name] = seconds
     # Gloo waits for members that do not come for minutes, whatever the timeout, and does not say who they are.
@@ -41,6 +40,16 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     made = TpuGroup(job, name, members, asked.group_rank, host)
     made.store, made.make = asked.store, partial(create, start=start)
     return made
+
+
+@cache
+def _adapt_torch() -> None:
+    """Change what torch does for devices that it knows alone, in modules that are imported and those that will be."""
+    fsdp.install()
+    data_parallel.install()
+    splitting.install()
+    when_imported("torch.distributed.tensor", tensor_lists.adapt)
+    when_imported("torch.distributed.pipelining._backward", pipelines.adapt)
 
 
 def _gloo(asked: Any, prefix: str) -> Any:

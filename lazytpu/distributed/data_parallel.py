@@ -20,7 +20,6 @@ from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.recording.tensors import extent
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
-_installed = False
 
 
 def _empty_strided(
@@ -61,10 +60,6 @@ def _is_on_device(model: Any) -> bool:
 
 def install() -> None:
     """Look at each DistributedDataParallel that is made."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
     wrapper: Any = DistributedDataParallel
     init, set_static, check = wrapper._ddp_init_helper, wrapper._set_static_graph, wrapper._check_comm_hook
 

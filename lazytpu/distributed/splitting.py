@@ -17,8 +17,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
-_installed = False
-
 
 class Splitting:
     """The part of a process group that does this. `make` gives the group of what torch's backends are asked for."""
@@ -81,10 +79,6 @@ class Splitting:
 
 def install() -> None:
     """Bind the default group to the device while a group is split."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
     native = dist.split_group
 
     @wraps(native)

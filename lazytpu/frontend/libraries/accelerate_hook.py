@@ -3,8 +3,8 @@
 `Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU, and under
 torchrun the process group "tpu" where it would have trained in each process by itself; `accelerate launch` starts as
 many processes as it is asked for; FSDP1's options know the device; its checkpoints store the state of the
-device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler; the device counts as memory for `device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)`
-stays on the CPU.
+device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler; the device counts as memory for
+`device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)` stays on the CPU.
 """
 
 from __future__ import annotations
