@@ -84,7 +84,7 @@ def install() -> None:
     @wraps(native)
     def split_group(*args: Any, **kwargs: Any) -> Any:
         default: Any = dist.group.WORLD
-        if not isinstance(default, Splitting):
+        if not isinstance(dist.group.WORLD, Splitting):
             return native(*args, **kwargs)
         default.bound_device_id = torch.device("tpu", 0)
         try:

@@ -6,6 +6,7 @@ Its ops refuse lists that mix tensors with DTensors, or meshes; so those are lis
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from itertools import compress
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.nn.utils import clip_grad
-from torch.optim import optimizer, swa_utils
+from torch.optim import swa_utils
 
 
 class _Kind(tuple[Any, ...]):
@@ -54,6 +55,6 @@ def adapt(module: Any) -> None:
     def kind_of(tensor: Any) -> int:
         return id(tensor._spec.mesh) if type(tensor) is kind else 0
 
-    for each in (optimizer, clip_grad, swa_utils):
-        named: Any = each
+    for each in ("torch.optim.optimizer", clip_grad.__name__, swa_utils.__name__):
+        named: Any = sys.modules[each]
         named._group_tensors_by_device_and_dtype = _by_kind(named._group_tensors_by_device_and_dtype, kind_of)

@@ -141,7 +141,7 @@ def _with_device(native: Callable[[Any], None]) -> Callable[[Any], None]:
     return __post_init__
 
 
-def _hook_launch(launch: ModuleType) -> None:
+def _hook_launch(launch: Any) -> None:
     """`accelerate launch --num_processes 2` starts one process where it knows no device."""
     native = launch.simple_launcher
 

@@ -40,10 +40,12 @@ class _Loading(ModuleSpec):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "_initializing" and not value:
-            self.__class__ = ModuleSpec
+            spec: Any = self
+            spec.__class__ = ModuleSpec
             module = sys.modules.get(self.name)
-            for act in () if module is None else _waiting.pop(self.name, ()):
-                act(module)
+            if module is not None:
+                for act in _waiting.pop(self.name, ()):
+                    act(module)
 
 
 class _Finder(MetaPathFinder):

@@ -229,8 +229,9 @@ def fsdp2_mixed_precision() -> None:
 def tensor_parallel() -> None:
     """Of a whole model, and of one layer of it, so that the optimizer has DTensors and tensors."""
     mesh = init_device_mesh("tpu", (2,))
-    whole = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-    for plan in (whole, {"0": ColwiseParallel(output_layouts=Replicate())}):
+    plans: list[Any] = [{"0": ColwiseParallel(), "2": RowwiseParallel()}]
+    plans.append({"0": ColwiseParallel(output_layouts=Replicate())})
+    for plan in plans:
         model = parallelize_module(_model().to("tpu"), mesh, plan)
         _check(model, _train(model, _data().to("tpu")), mean=False)
 
