@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from lazytpu.distributed import data_parallel, fsdp
+from lazytpu.distributed import data_parallel, fsdp, pipelines, splitting, tensor_lists
 from lazytpu.distributed.group import TpuGroup
 from lazytpu.distributed.starting import own_address
 from lazytpu.distributed.world import world
 from lazytpu.engine.engine import Engine
+from lazytpu.frontend.libraries.on_import import when_imported
 
 
 def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
@@ -29,8 +31,7 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     default = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
     rank, size = default or (asked.group_rank, asked.group_size)
     job = world(asked.store, rank, size, seconds, start)
-    fsdp.install()
-    data_parallel.install()
+    _adapt_torch()
     name = job.name_of(str(asked.group_id), is_default=default is None)
     if default is None:
         job.patience = seconds
@@ -40,7 +41,19 @@ def create(asked: Any, start: Callable[[], Engine]) -> TpuGroup:
     job.meeting("start", name, members, "init_process_group" if default is None else "new_group").meet()
     job.seconds[name] = seconds
     host = _gloo(asked, f"host/{job.token}/{name}")
-    return TpuGroup(job, name, members, asked.group_rank, host)
+    made = TpuGroup(job, name, members, asked.group_rank, host)
+    made.store, made.make = asked.store, partial(create, start=start)
+    return made
+
+
+@cache
+def _adapt_torch() -> None:
+    """Change what torch does for devices that it knows alone, in modules that are imported and those that will be."""
+    fsdp.install()
+    data_parallel.install()
+    splitting.install()
+    when_imported("torch.distributed.tensor", tensor_lists.adapt)
+    when_imported("torch.distributed.pipelining._backward", pipelines.adapt)
 
 
 def _gloo(asked: Any, prefix: str) -> Any:

@@ -1,12 +1,15 @@
-"""DistributedDataParallel with unused parameters or a static graph.
+"""DistributedDataParallel with unused parameters or a static graph, and its communication hooks in bfloat16.
 
 Its reducer, in C++, copies a table of what was used through pinned memory, of which torch asks an allocator that a
 device in Python cannot have (torch 2.13). So in a process with such a model, memory of the CPU that is to be pinned is
 plain memory, which is as good here: copies to the device take a snapshot at once.
+
+It takes `bf16_compress_hook` for devices of CUDA and XPU alone, though nothing in it is theirs.
 """
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import torch
@@ -17,7 +20,6 @@ from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.recording.tensors import extent
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
-_installed = False
 
 
 def _empty_strided(
@@ -41,14 +43,25 @@ def _pin() -> None:
         _libraries.append(library)
 
 
+def _unnamed(hook: Any) -> Any:
+    """The same hook without its name, by which it is refused."""
+
+    @wraps(hook)
+    def communication_hook(state: Any, bucket: Any) -> Any:
+        return hook(state, bucket)
+
+    communication_hook.__name__ = "communication_hook"
+    return communication_hook
+
+
+def _is_on_device(model: Any) -> bool:
+    return any(parameter.device.type == "tpu" for parameter in model._module_parameters)
+
+
 def install() -> None:
     """Look at each DistributedDataParallel that is made."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
     wrapper: Any = DistributedDataParallel
-    init, set_static = wrapper._ddp_init_helper, wrapper._set_static_graph
+    init, set_static, check = wrapper._ddp_init_helper, wrapper._set_static_graph, wrapper._check_comm_hook
 
     def ddp_init_helper(self: Any, parameters: Any, sparse: Any, names: Any, static_graph: bool) -> Any:
         if (static_graph or self.find_unused_parameters) and any(p.device.type == "tpu" for p in parameters):
@@ -59,4 +72,8 @@ def install() -> None:
         _pin()
         return set_static(self)
 
+    def check_comm_hook(self: Any, hook: Any) -> Any:
+        return check(self, _unnamed(hook) if callable(hook) and _is_on_device(self) else hook)
+
     wrapper._ddp_init_helper, wrapper._set_static_graph = ddp_init_helper, set_static_graph
+    wrapper._check_comm_hook = check_comm_hook

@@ -14,7 +14,6 @@ from lazytpu.frontend.ops.library import replace_kernel
 from lazytpu.frontend.torch_private import swap_tensor_impl
 
 _libraries: list[torch.library.Library] = []  # a library's registrations end with it
-_installed = False
 
 
 def _copy_in(
@@ -76,10 +75,7 @@ def _replace(module: Any) -> None:
 
 def install() -> None:
     """Hook FSDP when it is imported, since it registers its own kernel then."""
-    global _installed
-    if not _installed:
-        _installed = True
-        when_imported("torch.distributed.fsdp._init_utils", _adapt)
-        when_imported("torch.distributed.fsdp._flat_param", fsdp_states.adapt)
-        when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
-        when_imported("torch.distributed.fsdp._fully_shard._fsdp_collectives", _replace)
+    when_imported("torch.distributed.fsdp._init_utils", _adapt)
+    when_imported("torch.distributed.fsdp._flat_param", fsdp_states.adapt)
+    when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _move)
+    when_imported("torch.distributed.fsdp._fully_shard._fsdp_collectives", _replace)

@@ -18,6 +18,7 @@ from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.host_tensors import HostTensors
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
+from lazytpu.distributed.splitting import Splitting
 from lazytpu.distributed.unequal import UnequalParts
 from lazytpu.distributed.work import Recorded
 from lazytpu.distributed.world import World, flush
@@ -57,7 +58,7 @@ def collective(method: F) -> F:
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
+class TpuGroup(HostTensors, PointToPoint, UnequalParts, Splitting, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 
@@ -178,6 +179,8 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
 
     @collective
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Its future has all parts of an input in one tensor, as NCCL's: torch's quantization hooks need them so."""
+        made: list[Any] = []
         for parts, each in zip(outputs, inputs, strict=True):
             self._check_count("all_gather", parts)
             if len({part.shape for part in parts}) == 1:
@@ -186,12 +189,15 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
                         f"all_gather expected tensors of the input's shape {list(each.shape)}; they have "
                         f"{list(parts[0].shape)}"
                     )
-                for part, made in zip(parts, self._gathered(each), strict=True):
-                    put(part, made)
+                gathered = self._gathered(each)
+                for part, one in zip(parts, gathered, strict=True):
+                    put(part, one)
+                made.append(torch.view_as_complex(gathered) if each.is_complex() else gathered)
             else:  # each member's part has a size of its own
                 for root, part in enumerate(parts):
                     put(part, self._sent(each if root == self.rank() else part, root))
-        return self._handle([part for parts in outputs for part in parts])
+                made.append(list(parts))
+        return self._handle(made)
 
     @collective
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -286,10 +292,6 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, dist.ProcessGroup):
 
     def getGroupDesc(self) -> str:
         return self.described
-
-    @property
-    def supports_splitting(self) -> bool:
-        return False
 
     @property
     def supports_coalescing(self) -> bool:

@@ -1,10 +1,10 @@
 """Hugging Face accelerate on the device. It knows devices by name, and has no branch for others.
 
 `Accelerator()` (and with it `transformers.Trainer`) gets "tpu" where it would have fallen back to the CPU, and under
-torchrun the process group "tpu" where it would have trained in each process by itself; its
-checkpoints store the state of the device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler;
-the device counts as memory for `device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)`
-stays on the CPU.
+torchrun the process group "tpu" where it would have trained in each process by itself; `accelerate launch` starts as
+many processes as it is asked for; FSDP1's options know the device; its checkpoints store the state of the
+device's random numbers; `mixed_precision="fp16"` gets the device's gradient scaler; the device counts as memory for
+`device_map="auto"`. Installed when accelerate is imported. `Accelerator(cpu=True)` stays on the CPU.
 """
 
 from __future__ import annotations
@@ -125,10 +125,37 @@ def _max_memory(native: Callable[..., dict[Any, int]]) -> Callable[..., dict[Any
     return get_max_memory
 
 
+def _with_device(native: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The options of FSDP1. Their last part says on which device parameters are made that rank 0 sends to the others
+    (`sync_module_states`, a default of `accelerate launch`), and refuses devices that it does not know."""
+
+    @wraps(native)
+    def __post_init__(self: Any) -> None:
+        try:
+            native(self)
+        except RuntimeError as error:
+            if "no available devices found" not in str(error):
+                raise
+            self.param_init_fn = lambda module: module.to_empty(device=torch.device("tpu"), recurse=False)
+
+    return __post_init__
+
+
+def _hook_launch(launch: Any) -> None:
+    """`accelerate launch --num_processes 2` starts one process where it knows no device."""
+    native = launch.simple_launcher
+
+    def simple_launcher(args: Any) -> None:
+        several = not args.cpu and (args.num_processes or 0) > 1
+        (launch.multi_gpu_launcher if several else native)(args)
+
+    launch.simple_launcher = simple_launcher
+
+
 def _hook(accelerate: ModuleType) -> None:
     warn_unchecked("accelerate", accelerate.__version__, CHECKED)
     from accelerate import accelerator, checkpointing, state
-    from accelerate.utils import modeling
+    from accelerate.utils import FullyShardedDataParallelPlugin, modeling
 
     _replace(state.PartialState, "default_device", lambda native: _default_device(native.fget))
     _replace(state.PartialState, "_prepare_backend", _prepare_backend)
@@ -137,6 +164,7 @@ def _hook(accelerate: ModuleType) -> None:
         _replace(module, "save_accelerator_state", _saving)
         _replace(module, "load_accelerator_state", _loading)
     _replace(accelerator.Accelerator, "__init__", _with_fp16)
+    _replace(FullyShardedDataParallelPlugin, "__post_init__", _with_device)
     for module in (modeling, accelerate.utils):
         _replace(module, "get_max_memory", _max_memory)
 
@@ -148,3 +176,4 @@ def _replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
 def install() -> None:
     """Hook accelerate when it is imported."""
     when_imported("accelerate", _hook)
+    when_imported("accelerate.commands.launch", _hook_launch)

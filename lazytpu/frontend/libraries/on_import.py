@@ -23,16 +23,29 @@ _waiting: dict[str, list[Act]] = {}
 def when_imported(name: str, act: Act) -> None:
     """Call `act(module)` right after the module `name` has been executed: now, if that has happened already."""
     module = sys.modules.get(name)
-    if module is not None and not _is_loading(module):
+    spec: Any = getattr(module, "__spec__", None)
+    if module is not None and not getattr(spec, "_initializing", False):
         act(module)
         return
     _waiting.setdefault(name, []).append(act)
+    if module is not None:  # it imports torch, and torch this
+        spec.__class__ = _Loading
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
 
 
-def _is_loading(module: ModuleType) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+class _Loading(ModuleSpec):
+    """The specification of a module that is being executed. Python notes in it when that is over."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "_initializing" and not value:
+            spec: Any = self
+            spec.__class__ = ModuleSpec
+            module = sys.modules.get(self.name)
+            if module is not None:
+                for act in _waiting.pop(self.name, ()):
+                    act(module)
 
 
 class _Finder(MetaPathFinder):

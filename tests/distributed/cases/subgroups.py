@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def groups() -> None:
-    """Two groups at once, one in another order than the ranks', and all."""
+    """Two groups at once, one in another order than the ranks', all, halves by splitting, and one of gloo."""
     rank = dist.get_rank()
     pairs: list[Any] = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     mine = torch.tensor([float(rank)], device="tpu")
@@ -27,6 +27,16 @@ def groups() -> None:
         assert sent.tolist() == [3.0]
     dist.all_reduce(mine)
     assert mine.tolist() == [12.0]
+    half: Any = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+    assert dist.get_process_group_ranks(half) == [rank // 2 * 2, rank // 2 * 2 + 1]
+    mine = torch.tensor([float(rank)], device="tpu")
+    dist.all_reduce(mine, group=half)
+    assert mine.tolist() == [[1.0], [5.0]][rank // 2]
+    dist.barrier(half)
+    messages: Any = dist.new_group(backend="gloo")  # on the CPU alone
+    on_host = torch.ones(1)
+    dist.all_reduce(on_host, group=messages)
+    assert on_host.tolist() == [4.0]
 
 
 def hybrid_sharding() -> None:

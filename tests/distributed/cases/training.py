@@ -179,19 +179,22 @@ def ddp_no_sync() -> None:
 
 
 def ddp_hook() -> None:
-    """A communication hook that reduces in float16."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    """Communication hooks that reduce in float16, in bfloat16, and in 8 bits."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, quantization_hooks
 
-    model = DistributedDataParallel(_model().to("tpu"))
-    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(_part()).pow(2).mean().backward()
-    optimizer.step()
     alone = _model()
     alone(_data()).pow(2).mean().backward()
-    for got, wanted in zip(model.module.parameters(), alone.parameters(), strict=True):
-        assert got.grad is not None and wanted.grad is not None
-        torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=2e-2, atol=2e-3)
+    for hook, error in (
+        (default_hooks.fp16_compress_hook, 2e-3),
+        (default_hooks.bf16_compress_hook, 1e-2),
+        (quantization_hooks.quantization_pertensor_hook, 2e-2),
+    ):
+        model = DistributedDataParallel(_model().to("tpu"))
+        model.register_comm_hook(dist.group.WORLD, hook)
+        model(_part()).pow(2).mean().backward()
+        for got, wanted in zip(model.module.parameters(), alone.parameters(), strict=True):
+            assert got.grad is not None and wanted.grad is not None
+            torch.testing.assert_close(got.grad.cpu(), wanted.grad, rtol=2e-2, atol=error)
 
 
 def _sharded(diverging: bool = False, **options: Any) -> torch.nn.Module:
@@ -224,9 +227,13 @@ def fsdp2_mixed_precision() -> None:
 
 
 def tensor_parallel() -> None:
+    """Of a whole model, and of one layer of it, so that the optimizer has DTensors and tensors."""
     mesh = init_device_mesh("tpu", (2,))
-    model = parallelize_module(_model().to("tpu"), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    _check(model, _train(model, _data().to("tpu")), mean=False)
+    plans: list[Any] = [{"0": ColwiseParallel(), "2": RowwiseParallel()}]
+    plans.append({"0": ColwiseParallel(output_layouts=Replicate())})
+    for plan in plans:
+        model = parallelize_module(_model().to("tpu"), mesh, plan)
+        _check(model, _train(model, _data().to("tpu")), mean=False)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.commands import launch
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedType, get_max_memory, set_seed
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, get_max_memory, set_seed
 from torch import nn
 
 from lazytpu.frontend.libraries.on_import import UncheckedVersionWarning, warn_unchecked
@@ -137,3 +139,22 @@ def test_the_process_group_is_tpu_in_a_job_unless_another_is_asked_for(
     monkeypatch.setenv("ACCELERATE_BYPASS_DEVICE_MAP", "false")  # what it sets is undone
     state = PartialState.__new__(PartialState)
     assert state._prepare_backend(False, False, asked) == expected
+
+
+def test_parameters_of_fsdp_are_made_on_the_device() -> None:
+    """Where rank 0 sends them to the others, as is the default of `accelerate launch` and of transformers."""
+    options: Any = FullyShardedDataParallelPlugin(fsdp_version=1, sync_module_states=True)
+    with torch.device("meta"):
+        module = nn.Linear(2, 3)
+    assert options.param_init_fn(module).weight.device.type == "tpu"
+
+
+@pytest.mark.parametrize(("processes", "cpu", "launched"), [(2, False, True), (1, False, False), (2, True, False)])
+def test_as_many_processes_are_launched_as_are_asked_for(
+    processes: int, cpu: bool, launched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(launch, "multi_gpu_launcher", started.append)
+    monkeypatch.setattr(launch, "prepare_simple_launcher_cmd_env", lambda args: (["true"], {}))
+    launch.simple_launcher(Namespace(num_processes=processes, cpu=cpu))
+    assert bool(started) is launched

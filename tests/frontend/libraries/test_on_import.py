@@ -68,6 +68,24 @@ def test_the_action_runs_when_a_failed_import_succeeds(package: str, tmp_path: P
     assert acted == ["broken_awaited"]
 
 
+@pytest.mark.parametrize("end", ["", "raise ValueError('broken')\n"])
+def test_the_action_runs_at_the_end_of_an_import_that_asks_for_it(
+    package: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script may import a library first, and the library torch."""
+    asking = tmp_path / f"{package}_asking.py"
+    hook = "from lazytpu.frontend.libraries.on_import import when_imported\nwhen_imported(__name__, print)\n"
+    asking.write_text(hook + "print('end')\n" + end)
+    if end:
+        with pytest.raises(ValueError, match="broken"):
+            importlib.import_module(asking.stem)
+        assert capsys.readouterr().out == "end\n"
+        asking.write_text("print('mended')\n")
+        importlib.invalidate_caches()
+    module = importlib.import_module(asking.stem)
+    assert capsys.readouterr().out == f"{'mended' if end else 'end'}\n{module}\n"
+
+
 def test_modules_that_do_not_exist_are_still_not_found() -> None:
     when_imported("no_such_library_anywhere", lambda module: None)
     with pytest.raises(ModuleNotFoundError, match="no_such_library_anywhere"):

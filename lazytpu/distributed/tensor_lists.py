@@ -1,0 +1,60 @@
+"""Optimizers and gradient clipping of modules of which a part alone is in DTensors, or in those of several meshes.
+
+They take the parameters of a device and dtype as one list, which is torch's default for devices, and not for the CPU.
+Its ops refuse lists that mix tensors with DTensors, or meshes; so those are lists of their own here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from itertools import compress
+from typing import Any
+
+import torch
+from torch.nn.utils import clip_grad
+from torch.optim import swa_utils
+
+
+class _Kind(tuple[Any, ...]):
+    """A device and a dtype, of which a dictionary may have several."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _by_kind(native: Callable[..., Any], kind_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    @wraps(native)
+    def grouped(lists: list[list[Any]], with_indices: bool = False) -> dict[Any, Any]:
+        groups = native(lists, with_indices)
+        if torch.compiler.is_compiling():
+            return groups
+        made: dict[Any, Any] = {}
+        for key, (tensors, indices) in groups.items():
+            kinds = [kind_of(each) for each in tensors[0]]
+            if len(set(kinds)) <= 1:
+                made[key] = tensors, indices
+                continue
+            for kind in dict.fromkeys(kinds):
+                chosen = [each == kind for each in kinds]
+                parts = [list(compress(each, chosen)) for each in tensors]
+                made[_Kind(key)] = parts, list(compress(indices, chosen))
+        return made
+
+    return grouped
+
+
+def adapt(module: Any) -> None:
+    """Change how torch groups tensors; `module` is `torch.distributed.tensor`."""
+    kind: Any = module.DTensor
+
+    def kind_of(tensor: Any) -> int:
+        return id(tensor._spec.mesh) if type(tensor) is kind else 0
+
+    for each in ("torch.optim.optimizer", clip_grad.__name__, swa_utils.__name__):
+        named: Any = sys.modules[each]
+        named._group_tensors_by_device_and_dtype = _by_kind(named._group_tensors_by_device_and_dtype, kind_of)
