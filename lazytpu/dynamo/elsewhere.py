@@ -16,8 +16,8 @@ from torch import fx
 from lazytpu.dynamo.placeholders import Placeholder
 from lazytpu.dynamo.results import Capture
 from lazytpu.frontend.recording.tensors import is_natural, layout, value_of, wrap
-from lazytpu.ports import WAYS
 from lazytpu.trace.value import EMPTY, resident
+from lazytpu.trace.ways import WAYS
 
 Capturing = Callable[[list[Any]], Capture]
 "Captures the graph for arguments."

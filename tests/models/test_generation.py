@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import lazytpu
+from lazytpu.engine.launching import on_host
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
 
@@ -44,7 +45,7 @@ def prompt(device: str, batch: int = 1, length: int = 7) -> torch.Tensor:
 
 def written(model: Any, tokens: torch.Tensor, **how: Any) -> torch.Tensor:
     how.setdefault("attention_mask", torch.ones_like(tokens))
-    return model.generate(tokens, do_sample=False, max_new_tokens=TOKENS, min_new_tokens=TOKENS, **how)
+    return model.generate(tokens, do_sample=False, max_new_tokens=TOKENS, **how)
 
 
 def padded(model: Any, device: str) -> torch.Tensor:
@@ -55,11 +56,29 @@ def padded(model: Any, device: str) -> torch.Tensor:
     return written(model, tokens.masked_fill(mask == 0, 0), attention_mask=mask)
 
 
+def assisted(model: Any, device: str) -> torch.Tensor:
+    """By a draft model that is often right."""
+    draft = copy.deepcopy(model).cpu()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            if parameter.dim() > 1:
+                parameter.add_(0.15 * parameter.std() * torch.randn(parameter.shape, generator=generator))
+    return written(model, prompt(device), assistant_model=draft.to(device))
+
+
+def looked_up(model: Any, device: str) -> torch.Tensor:
+    tokens = prompt(device)
+    return written(model, torch.cat((tokens, tokens[:, :3]), 1), prompt_lookup_num_tokens=4)
+
+
 WAYS: dict[str, Generate] = {
     "a cache that grows": lambda model, device: written(model, prompt(device)),
     "a static cache": lambda model, device: written(model, prompt(device), cache_implementation="static"),
     "beams": lambda model, device: written(model, prompt(device, 2), num_beams=3),
     "a padded batch": padded,
+    "a draft model": assisted,
+    "prompt lookup": looked_up,
 }
 
 
@@ -75,7 +94,9 @@ def model(family: str) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def bucketed() -> Iterator[None]:
+def bucketed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a process of a user: sizes vary, and few elements are computed on the host."""
+    monkeypatch.setattr(on_host, "BESIDE", 32)
     lazytpu.sync()
     with lazytpu.options(buckets="auto"):
         yield
@@ -89,7 +110,7 @@ def programs(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, int]:
     return given, len(lazytpu.explain()) - before
 
 
-QUICK = [("Llama", "a cache that grows")]
+QUICK = [("Llama", "a cache that grows"), ("Llama", "prompt lookup")]
 OTHERS = [(family, way) for family in MODELS for way in WAYS if (family, way) not in QUICK]
 
 

@@ -10,6 +10,8 @@ from lazytpu.trace.trie import Record
 
 AFTER = 4
 "Traces that do not vary yet: a first step, a steady one, one of a smaller last batch, an evaluation."
+SHORT_AFTER = 1
+"The same of short ones: another one of these runs on the host in the time in which a program is looked for."
 MOST = 1024
 "How many families are remembered; each is as large as the part of the script that it comes from."
 
@@ -20,12 +22,12 @@ class Families:
     def __init__(self) -> None:
         self._counts: OrderedDict[frozenset[tuple[Any, Any]], int] = OrderedDict()
 
-    def vary(self, records: Sequence[Record]) -> bool:
-        """Whether a trace is one of those that vary. It must not have been met before."""
+    def vary(self, records: Sequence[Record], short: bool) -> bool:
+        """Whether a trace, which may be `short`, is one of those that vary. It must not have been met before."""
         # A state keeps the line of its first recording, and a backward pass meets lines in another order each time.
         family = frozenset([(record.op, None if record.in_backward else record.line) for record in records])
         count = self._counts.pop(family, 0) + 1
         self._counts[family] = count
         if len(self._counts) > MOST:
             self._counts.popitem(last=False)
-        return count > AFTER
+        return count > (min(AFTER, SHORT_AFTER) if short else AFTER)

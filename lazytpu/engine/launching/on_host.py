@@ -10,7 +10,7 @@ occurs in it twice. Each is another trace of the same ops at the same lines. Whe
 which have programs, further ones run here, of any length and of any op, 10 us each where a program takes 5 ms for each.
 As with the quick tier, results are equal to rounding. Those that vary in sizes alone share the program of a bucket:
 they run by it where it is there, and here until all of its sizes together have come often enough for it. Of short ones
-the second size shows that they vary.
+the second shows that they vary.
 
 A trace that comes again and again gets its program in the end. What ran here is in `lazytpu.explain()`; the first of
 those that vary is told on a terminal.
@@ -186,7 +186,7 @@ class OnHost:
         short = len(records) <= RECORDS and all(small(layout, ELEMENTS) for layout in layouts.values())
         if short and exact(records, layouts, ELEMENTS):
             return HostWay(records, layouts, _settings(records), Runs(RUNS), varies=False)
-        if not self.families.vary(records) and not (short and self.sized(trace) is not None):
+        if not self.families.vary(records, short):
             return REFUSED
         near = client.platform() == "cpu" and all(map(light, records))
         most, few = (ELEMENTS_MOVED, MOVED) if near else (ELEMENTS_VARYING, FEW)

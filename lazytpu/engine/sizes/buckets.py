@@ -11,7 +11,7 @@ from lazytpu.options import options
 
 LANES = 128  # elements of the last dimension that a TPU works on at once: an array is laid out in multiples of it
 SPREADS = (8, 2, 1)
-"""How far apart the bounds of "auto" are: 4, and powers of eight from 64 on; powers of two; those with quarters between
+"""How far apart the bounds of "auto" are: powers of eight from 64 on; powers of two; those with quarters between
 them. All of one are among those of the next, so an array of one is an array of the next."""
 
 MANY = 3
@@ -47,7 +47,7 @@ def bound(size: int, spread: int = 1) -> int:
         return buckets[above] if above < len(buckets) else size
     if spread > 1:
         doubled = (size - 1).bit_length()
-        return 1 << (doubled if spread == 2 or doubled < 2 else 2 if doubled == 2 else max(6, _up(doubled, 3)))
+        return 1 << (doubled if spread == 2 else max(6, _up(doubled, 3)))
     step = max(1, 1 << max(0, (size - 1).bit_length() - 3))
     by_quarters = _up(size, step)
     return min(by_quarters, _up(size, LANES)) if target().platform == "tpu" else by_quarters

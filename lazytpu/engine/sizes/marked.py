@@ -14,11 +14,12 @@ from typing import Any
 
 from lazytpu.engine.sizes.guessed_views import Unknown, viewed
 from lazytpu.engine.sizes.skeletons import LEAST, dense_order, dense_strides
-from lazytpu.ports import WAYS, Inference, Ranges
+from lazytpu.ports import Inference, Ranges
 from lazytpu.runtime.padded import PaddedBuffer
 from lazytpu.trace.extract import Slots, operands
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout
+from lazytpu.trace.ways import WAYS
 
 CERTAIN = 5
 "The least size that an integer of the trace is taken for: smaller ones may be numbers of dims."
