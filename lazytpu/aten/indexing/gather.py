@@ -109,6 +109,8 @@ def gather(b: Builder, self: SSAValue, dim: int, index: SSAValue, sparse_grad: b
 def take_along(b: Builder, x: SSAValue, dim: int, index: SSAValue) -> SSAValue:
     """x[i₀, …, index[i₀, …, iₙ], …, iₙ]; `index` has the shape of `x` except at `dim`."""
     rest = [d for d in range(len(shape_of(x))) if d != dim]
+    if prod(shape_of(index)) == 0:
+        return b.constant(0, dtype_of(x), shape_of(index))
     return b.gather(
         x,
         index,
@@ -158,8 +160,10 @@ class Indexed:
 
 
 def indexed(b: Builder, shape: Sequence[int], indices: Sequence[SSAValue | None], *, check: bool = True) -> Indexed:
-    """The elements that `indices` select from a tensor of `shape`."""
+    """The elements that `indices` select from a tensor of `shape`. Where there are none, as another dimension is empty,
+    the CPU looks at no index but that of an empty dimension."""
     coordinates: list[tuple[int, SSAValue]] = []
+    nothing = 0 in [n for dim, n in enumerate(shape) if dim >= len(indices) or indices[dim] is None]
     for dim, index in enumerate(indices):
         if index is None:
             continue
@@ -168,8 +172,8 @@ def indexed(b: Builder, shape: Sequence[int], indices: Sequence[SSAValue | None]
                 "indexing by a mask gives a result whose size depends on the mask's values; expected integer indices: "
                 "index with mask.nonzero(as_tuple=True), or use torch.where or masked_fill, which need no size"
             )
-        message = bounds(dim, shape[dim])
-        coordinate = in_range(b, index, shape[dim], message, wrap=True) if check else wrapped(b, index, shape[dim])
+        checked, message = check and not (nothing and shape[dim]), bounds(dim, shape[dim])
+        coordinate = in_range(b, index, shape[dim], message, wrap=True) if checked else wrapped(b, index, shape[dim])
         coordinates.append((dim, coordinate))
     dims = [d for d, _ in coordinates]
     batch = broadcast_shape(*(shape_of(i) for _, i in coordinates))

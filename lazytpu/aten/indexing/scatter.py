@@ -181,6 +181,8 @@ def _slices(
 @rule("aten.index_add.default", numbers=("alpha",))
 def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue, alpha: Scalar) -> SSAValue:
     """`self` with alpha times the slices of `source` added."""
+    if 0 in shape_of(self):  # the CPU looks at no index
+        return self
     x, index, source, dim = _slices(b, self, dim, index, source)
     # The CPU has one kernel for vectors and for the middle of three dims, and another for the rest.
     vectors = len(shape_of(x)) == 1 or (len(shape_of(x)), dim) == (3, 1)
@@ -196,6 +198,8 @@ def index_add(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSA
 @rule("aten.index_copy.default")
 def index_copy(b: Builder, self: SSAValue, dim: int, index: SSAValue, source: SSAValue) -> SSAValue:
     """Slices of `self` replaced by those of `source`."""
+    if 0 in shape_of(source):
+        return self
     x, index, source, dim = _slices(b, self, dim, index, source)
     index = in_range(b, index, shape_of(x)[dim], "index_copy_(): " + bounds(dim, shape_of(x)[dim]))
     return b.reshape(put_slices(b, "set", x, dim, index, source), shape_of(self))

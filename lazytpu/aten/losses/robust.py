@@ -1,4 +1,5 @@
-"""Losses that are quadratic near 0 and linear beyond a bound: Huber and smooth L1.
+"""Losses that are quadratic near 0 and linear beyond a bound: Huber and smooth L1. The gradient of the squared error:
+torch's decomposition divides by the count of no element, too.
 
 f16 and bf16 are computed in f32 and rounded once. With r = self - target and a the bound:
     huber: r²/2 where |r| < a, else a·(|r| - a/2); smooth L1: the same divided by a.
@@ -78,6 +79,15 @@ def smooth_l1_loss_backward(
     inside = b.div(b.mul(grad, x), bound)
     beyond = b.mul(grad, b.unary("sign", x))
     return b.convert(b.select(b.compare("LT", b.abs(x), bound), inside, beyond), b.out[0][0])
+
+
+@rule("aten.mse_loss_backward.default")
+def mse_loss_backward(b: Builder, grad_output: SSAValue, self: SSAValue, target: SSAValue, reduction: int) -> SSAValue:
+    """The gradient of self: 2·r·grad, divided by the count for a mean."""
+    x = _residual(b, self, target)
+    (grad,) = operands(b, grad_output, common=result_type(self, target))
+    twice = full(b, 2.0 / max(prod(shape_of(x)), 1) if reduction == MEAN else 2.0, x)
+    return b.convert(b.mul(b.mul(twice, x), b.broadcast_to(grad, shape_of(x))), b.out[0][0])
 
 
 def _terms(

@@ -128,9 +128,11 @@ class Chain:
         return iter(self._forms[position:])
 
     def grow_on_left(self, integers: Sequence[int], parent: State, key: Key, inference: Inference) -> None:
-        """As `grow`, behind what was left of a trace, whose integers are these."""
+        """As `grow`, behind what was left of a trace, whose integers are these. Nothing is made where one of them is a
+        form of a size that shows later."""
         sizes = {name: integers[at] for name, at in self._symbols.items() if at < len(integers)}
-        if [size.at(sizes) for size in self._forms[: len(integers)]] == list(integers):
+        forms = self._forms[: len(integers)]
+        if all(size.symbols <= sizes.keys() for size in forms) and [size.at(sizes) for size in forms] == list(integers):
             self.grow(0, tuple(sizes.values()), parent, key, inference)
 
     def grow(self, number: int, known: Sizes, parent: State, key: Key, inference: Inference) -> None:

@@ -13,12 +13,13 @@ from lazytpu.aten.importer import Imported, import_trace
 from lazytpu.engine.launching.binding import Factors, Padding
 from lazytpu.engine.sizes.buckets import bound
 from lazytpu.engine.sizes.kernels import with_kernels
+from lazytpu.engine.sizes.samples import greatest
 from lazytpu.engine.sizes.templates import Bucket, OneSize
 from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.notes import Notes, OtherOps, annotate, notes_of
+from lazytpu.passes.padding.notes import PERIOD, Notes, OtherOps, Unsettled, annotate, notes_of
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.padding.widen import widen
@@ -117,9 +118,10 @@ def _memory(dims: Sequence[Dim]) -> tuple[Factors, ...]:
 
 def _annotate(module: ModuleOp, many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> None:
     """Write the notes of a template's programs on that of a bucket. Those of another bucket may have fitted there by
-    chance, as where it has few sizes; then this one has its own. Raises Refused."""
+    chance, as where it has few sizes, or larger ones, of which rounding may make one number; then this one has its own.
+    Raises Refused."""
     notes, key = many.notes, (live, bounds_checks, way)
-    if key in notes:
+    if key in notes and notes[key].may_hold(many.symbols):
         try:
             annotate(module, notes[key], many.symbols)
         except Refused:
@@ -131,7 +133,7 @@ def _annotate(module: ModuleOp, many: ManySizes, live: tuple[int, ...], bounds_c
 
 
 def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
-    """The notes of a program, made from it at a few sizes of a bucket; where these show no form, at more."""
+    """The notes of a program, made from it at a few sizes of a bucket; at more where these show no form, or several."""
     modules: list[ModuleOp] = []
     at: list[dict[str, int]] = []
 
@@ -143,13 +145,19 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
         return module
 
     _import_at(import_at, many.samples(), modules, at)
-    try:
-        return notes_of(modules, at)
-    except OtherOps:
-        raise
-    except Refused:
-        _import_at(import_at, many.more_samples(), modules, at)
-        return notes_of(modules, at)
+    beside = greatest(many.symbols, PERIOD)
+    while True:
+        try:
+            return notes_of(modules, at, beside)
+        except OtherOps:
+            raise
+        except Unsettled as error:
+            _import_at(import_at, [beside.pop(error.number), at[-1]], modules, at)
+        except Refused:
+            more = [sizes for sizes in many.more_samples() if sizes not in at]
+            if not more:
+                raise
+            _import_at(import_at, [*more, at[-1]], modules, at)
 
 
 def _import_at(

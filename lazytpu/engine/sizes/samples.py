@@ -28,3 +28,10 @@ def more_samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
     high = {name: top for name, (_, top) in symbols.items()}
     rows = {name: range(max(LEAST, top - MORE), top) for name, top in high.items()}
     return [*({**high, name: size} for name, row in rows.items() for size in row), high]
+
+
+def greatest(symbols: Mapping[str, Range], count: int) -> list[dict[str, int]]:
+    """Those at which it may be looked at to tell two forms apart: so many sizes of each symbol."""
+    high = {name: top for name, (_, top) in symbols.items()}
+    rows = {name: range(max(low, LEAST, top - count), top) for name, (low, top) in symbols.items()}
+    return [{**high, name: size} for name, row in rows.items() for size in row]

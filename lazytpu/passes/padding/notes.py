@@ -7,7 +7,7 @@ the notes on the module of any bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, cast
@@ -22,6 +22,7 @@ from lazytpu.ir.forms import Form, Range, form, symbol
 from lazytpu.ir.jax_call import JaxCallOp
 from lazytpu.ir.sizes import RECIPROCAL, SIZES, STATIC, TWICE, set_sizes, set_symbols
 from lazytpu.ir.types import dtype_of, ints, is_int_array, shape_of
+from lazytpu.passes.padding.dims import Refused
 from lazytpu.passes.padding.walk import Refusal
 
 Sizes = Mapping[str, int]
@@ -31,6 +32,8 @@ END = ("end",)
 STRIDES = (2, 3, 4, 5, 8, 16)
 CERTAIN = 7
 "Samples for a form of three unknowns, which a few would fit by chance."
+PERIOD = 32
+"Quotients that are equal at so many sizes in a row are the same."
 QUOTIENTS = [(by, factor, rest) for by in (2, 3, 4) for factor in (1, 2, 3) for rest in range(-12, 13)]
 
 
@@ -38,13 +41,28 @@ class OtherOps(Refusal):
     """A program has other ops at other sizes."""
 
 
+class Unsettled(Refused):
+    """Several forms are the numbers of these modules. The sizes with this `number` tell them apart."""
+
+    def __init__(self, number: int, sizes: Sizes):
+        super().__init__(f"what a number is at {dict(sizes)} is not known")
+        self.number = number
+
+
 @dataclass(frozen=True)
 class Notes:
     """The notes of one program. `structure` is what is the same at all sizes; `numbers` has a number or a form for each
-    integer of the module."""
+    integer of the module. They hold from the sizes `least` on, the smallest that were looked at; those of rows of sizes
+    that are too short to tell two forms apart hold for these sizes `alone`."""
 
     structure: tuple[Any, ...]
     numbers: tuple[Form, ...]
+    least: Sizes
+    alone: bool
+
+    def may_hold(self, symbols: Mapping[str, Range]) -> bool:
+        """Whether they may be those of other ranges of sizes, too; `annotate` looks at the greatest."""
+        return not self.alone and all(self.least[name] <= low for name, (low, _) in symbols.items())
 
 
 @dataclass
@@ -140,22 +158,32 @@ def _read(module: ModuleOp) -> _Read:
     return read
 
 
-def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes]) -> Notes:
+def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes], beside: Iterable[Sizes] = ()) -> Notes:
     """The notes of one program whose modules at these sizes are given, each with other sizes of the same symbols.
 
-    Raises Refusal where the program differs in more than integers, or one is no form."""
+    Raises Refusal where the program differs in more than integers, or one is no form, and Unsettled where an integer is
+    several forms that differ at one of the sizes `beside`."""
     reads = [_read(module) for module in modules]
     for read in reads[1:]:
         _same_structure(reads[0], read.structure, at)
     table = np.array([read.integers for read in reads])
     columns, back = np.unique(table, axis=1, return_inverse=True)
     fits = [fitted(column.tolist(), at) for column in columns.T]
-    forms = [fits[i] for i in back.reshape(-1).tolist()]
+    for number, sizes in enumerate(beside):
+        if any(_differ(each, sizes) for each in fits):
+            raise Unsettled(number, sizes)
+    forms = [next(iter(fits[i]), None) for i in back.reshape(-1).tolist()]
     if None in forms:
         op, name = _place(reads[-1], forms.index(None))
         numbers, sizes = table[:, forms.index(None)].tolist(), [dict(each) for each in at]
         raise Refusal(op, f"{name} is {numbers} at the sizes {sizes}, which is no form of these")
-    return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]))
+    least = {name: min(sizes[name] for sizes in at) for name in at[0]}
+    alone = any(_differ(each, dict.fromkeys(at[0], size)) for each in fits for size in range(PERIOD))
+    return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]), least, alone)
+
+
+def _differ(forms: Sequence[Form], sizes: Sizes) -> bool:
+    return len(forms) > 1 and len({each.at(sizes) for each in forms}) > 1
 
 
 def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> None:
@@ -212,11 +240,11 @@ def _place(read: _Read, index: int) -> tuple[Operation, str]:
     raise IndexError(index)
 
 
-def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """The form that is these numbers at these sizes: a polynomial of at most degree 3, or a quotient of one symbol.
-    None if there is none."""
+def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> list[Form]:
+    """The forms that are these numbers at these sizes: a polynomial of at most degree 3, or else all quotients of one
+    symbol."""
     if len(set(numbers)) == 1:
-        return form(numbers[0])
+        return [form(numbers[0])]
     names = list(at[0])
     affine = [form(1), *map(symbol, names)]
     mixed = [symbol(x) * symbol(y) for x, y in combinations(names, 2)]
@@ -231,18 +259,23 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
         for term, factor in zip(basis, np.round(solved).astype(int), strict=True):
             total = total + term * int(factor)
         if [total.at(sizes) for sizes in at] == list(numbers):
-            return total
-    for name in names:
+            return [total]
+    fits = list(dict.fromkeys(_quotients(numbers, at)))
+    return fits if fits or len(at) < CERTAIN else list(dict.fromkeys(_with_rest(numbers, at)))
+
+
+def _quotients(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:
+    """The quotients of one symbol that are these numbers."""
+    for name in at[0]:
         for by, factor, rest in QUOTIENTS:
             tried = (symbol(name) * factor + rest) // by
             tried = tried + numbers[0] - tried.at(at[0])
-            if [tried.at(sizes) for sizes in at] == list(numbers):
-                return tried
-    return _with_rest(numbers, at) if len(at) >= CERTAIN else None
+            if all(tried.at(sizes) == number for sizes, number in zip(at, numbers, strict=True)):
+                yield tried
 
 
-def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
-    """A sum of a symbol and of a quotient of it, each some times: what a stride leaves over."""
+def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:
+    """Sums of a symbol and of a quotient of it, each some times: what a stride leaves over."""
     for name in at[0]:
         for by in STRIDES:
             for rest in range(by):
@@ -252,5 +285,4 @@ def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Form | None:
                 number, some, wholes = np.round(solved).astype(int).tolist()
                 tried = symbol(name) * some + whole * wholes + number
                 if [tried.at(sizes) for sizes in at] == list(numbers):
-                    return tried
-    return None
+                    yield tried

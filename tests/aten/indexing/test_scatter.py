@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -92,10 +93,23 @@ def test_scalars_and_empty() -> None:
     check(A.put.default, values(3), torch.ones(0, dtype=torch.int64), torch.ones(0))
 
 
+OF_NOTHING: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "fill": lambda x, index: x.index_fill(1, index, 1.0),
+    "add": lambda x, index: x.index_add(1, index, x.new_ones(len(x), 1)),
+    "copy": lambda x, index: x.index_copy(1, index, x.new_ones(len(x), 1)),
+    "index": lambda x, index: x[:, index],
+    "put": lambda x, index: A.index_put.default(x, [None, index], x.new_ones(len(x), 1)),
+}
+
+
 @pytest.mark.parametrize(("shape", "at"), [((0, 0), 0), ((0, 6), 9)])
 def test_an_index_of_nothing_is_not_looked_at(shape: tuple[int, int], at: int) -> None:
-    assert torch.zeros(shape).index_fill(1, torch.tensor([at]), 1.0).shape == shape
-    assert torch.zeros(shape, device="tpu").index_fill(1, torch.tensor([at], device="tpu"), 1.0).cpu().shape == shape
+    for name, write in OF_NOTHING.items():
+        if name in ("index", "put") and 0 in shape[1:]:
+            continue
+        want = write(torch.zeros(shape), torch.tensor([at]))
+        got = write(torch.zeros(shape, device="tpu"), torch.tensor([at], device="tpu")).cpu()
+        assert got.shape == want.shape, name
 
 
 def test_index_fill_by_a_tensor() -> None:

@@ -114,3 +114,12 @@ def test_multilabel_margin(reduction: int) -> None:
     marked = A.multilabel_margin_loss_forward.default(x, target, reduction)[1]
     grad = values(3) if reduction == NONE else torch.tensor(0.7)
     check(A.multilabel_margin_loss_backward.default, grad, x, target, reduction, marked)
+
+
+@pytest.mark.parametrize("reduction", [NONE, MEAN, SUM])
+def test_no_example(reduction: int) -> None:
+    """As of a batch that a filter has left empty."""
+    x, target = torch.ones(0, 5), torch.zeros(0, 5, dtype=torch.int64)
+    check(A.mse_loss_backward.default, x if reduction == NONE else torch.tensor(0.7), x, x, reduction)
+    if reduction == NONE:  # the CPU sums up no memory in particular
+        check(A.multilabel_margin_loss_forward.default, x, target, reduction)

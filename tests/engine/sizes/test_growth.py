@@ -129,6 +129,18 @@ def test_behind_what_a_read_left() -> None:
     assert made[-3:] == [True] * 3
 
 
+@pytest.mark.usefixtures("fresh_traces")
+def test_what_a_read_left_has_forms_of_a_size_that_comes_later() -> None:
+    for n, m in ((5, 4), (7, 3), (6, 6), (8, 7), (9, 3), (4, 4), (11, 5), (13, 12)):
+        x, y = torch.arange(n * 3.0).view(n, 3), torch.arange(m).to("tpu")
+        halves = y.clone()
+        halves[: m // 2].mul_(2)
+        inner = halves.bfloat16().float()[1:-1]
+        device = x.to("tpu")
+        assert torch.equal(device[device.sum(1) > 20].cpu(), x[x.sum(1) > 20])
+        assert inner.shape[0] == m - 2
+
+
 def test_a_table_that_ends_at_a_size() -> None:
     table = torch.arange(30.0).view(15, 2).to("tpu")
     for size in (9, 11, 10, 12, 13, 14, 15):

@@ -169,3 +169,21 @@ def test_a_second_process_finds_them_on_disk(tmp_path: Path) -> None:
         for _ in range(2)
     ]
     assert [t.stdout.strip() for t in told] == ["compiled 2", "compiled 0"]
+
+
+@pytest.mark.usefixtures("fresh_traces")
+def test_a_quotient_that_the_first_sizes_do_not_tell_from_others() -> None:
+    """Of rows 9 to 16 the program is looked at where there are 16, 15, 12 and 9: n/3 and (n+1)/3 are equal there, and
+    not at 11."""
+
+    def gradient(x: torch.Tensor, n: int) -> torch.Tensor:
+        x = x.requires_grad_()
+        rows = x.expand(n, len(x))
+        (rows.square().sum() + rows[1::3].square().sum()).backward()
+        assert x.grad is not None
+        return x.grad
+
+    with lazytpu.options(buckets=(4, 8, 16)):
+        for n, m in ((5, 3), (7, 4), (6, 3), (8, 4), (9, 5), (13, 7), (16, 6), (11, 7), (14, 5), (10, 8)):
+            x = torch.arange(1.0, m + 1)
+            torch.testing.assert_close(gradient(x.to("tpu"), n).cpu(), gradient(x, n))
