@@ -43,8 +43,8 @@ _STORED = (
     torch.float8_e8m0fnu,
 )
 # The CPU has no kernels of our own ops. transformers counts the tokens of experts by histc of integers on every device
-# but the CPU, whose kernel has none.
-UNASKED = re.compile(r"aten\.histc\.|lazytpu")
+# but the CPU, whose kernel has none. Backward of embedding bags ends the process where there are indices and no bag.
+UNASKED = re.compile(r"aten\.(histc|_embedding_bag_\w*backward)\.|lazytpu")
 
 _accepted: set[tuple[Any, ...]] = set()
 

@@ -25,3 +25,12 @@ def test_refused_at_the_call(name: str) -> None:
     with pytest.raises(NotImplementedError, match=r"is not supported on 'tpu'; supported are torch\.float16"):
         MAKES[name]()
     assert (before + 1).tolist() == [3, 3]
+
+
+def test_the_cpu_is_not_asked_what_would_end_the_process() -> None:
+    """Its backward reads the gradient of a bag that is not there."""
+    table = torch.ones(20, 3, device="tpu", requires_grad=True)
+    offsets = torch.empty(0, dtype=torch.int64, device="tpu")
+    bags = torch.nn.functional.embedding_bag(torch.arange(4, device="tpu"), table, offsets, mode="sum")
+    bags.sum().backward()
+    assert bags.shape == (0, 3) and table.grad is not None and table.grad.sum().item() == 0
