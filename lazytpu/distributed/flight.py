@@ -64,6 +64,12 @@ class Flight:
         self.pending[group].append(entry)
         return entry
 
+    def withdraw(self, entry: Entry) -> None:
+        """A collective was not recorded after all."""
+        for entries in (self.pending[entry.group], self.last[entry.group]):
+            if entry in entries:
+                entries.remove(entry)
+
     def post(self, group: str, line: str, number: int, signature: str, members: Sequence[int]) -> Entry:
         """The oldest that is pending is about to be launched as that number; `line` is that of its record, which may be
         shared."""

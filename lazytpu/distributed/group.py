@@ -72,9 +72,12 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, Splitting, dist.ProcessG
         self.works: list[Any] | None = None
 
     def _record(self, op: Any, *arguments: Any) -> torch.Tensor:
-        made = op(*arguments, self.key, self.members)
-        self.world.note(self.key)
-        return made
+        entry = self.world.note(self.key)  # first: in strict mode it is launched while it is recorded
+        try:
+            return op(*arguments, self.key, self.members)
+        except BaseException:
+            self.world.flight.withdraw(entry)
+            raise
 
     def _handle(self, result: Any) -> Recorded:
         """The handle of what was recorded last."""

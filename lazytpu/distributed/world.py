@@ -149,9 +149,9 @@ class World(Agreement):
                 why = f"{type(error).__name__}: {lines[0]}"
                 self.control.fail(group, members, f"rank {self.rank} failed before {what}: {why}")
 
-    def note(self, group: str) -> None:
-        """A collective of a group was recorded: remember the user's line, since its record may be shared by several."""
-        self.flight.record(group, user_line() or backward_line())
+    def note(self, group: str) -> Entry:
+        """A collective of a group is recorded: remember the user's line, since its record may be shared by several."""
+        return self.flight.record(group, user_line() or backward_line())
 
     def report(self) -> str:
         """The last collectives of each group, and how far they came on this rank."""

@@ -47,7 +47,7 @@ def _noting(set_state: Callable[[nn.Module, Any], None]) -> Callable[[nn.Module,
     @wraps(set_state)
     def __setstate__(self: nn.Module, state: Any) -> None:
         set_state(self, state)
-        _modules[id(self)] = self
+        note_module(self, "", None)
 
     return __setstate__
 

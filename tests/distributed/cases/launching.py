@@ -38,6 +38,11 @@ def _after(late: Callable[[], Any], go_on: Callable[[], Any]) -> None:
         go_on()
 
 
+def _compiled() -> Any:
+    """Programs of one size, compiled at the cut: other cuts do not wait on the thread."""
+    return lazytpu.options(background_compile=0.0, buckets="off")
+
+
 def cuts_return_before_the_others_come() -> None:
     """Each takes the results of the one before, and the memory of what it overwrites. So do those without
     collectives."""
@@ -55,7 +60,7 @@ def cuts_return_before_the_others_come() -> None:
         step()
         step()
 
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         step()
         assert x.tolist() == [3.0] * 4
         _after(two, lambda: None)
@@ -76,7 +81,7 @@ def what_needs_no_other_rank_is_read() -> None:
         assert before.tolist() == [3.0] * 4
 
     before = x
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         _after(cut, read)
         after = x + before
         lazytpu.mark_step()
@@ -93,7 +98,7 @@ def failures_are_raised_where_a_result_is_needed() -> list[str]:
         lambda parameter, loss, group: parameter + 1,
         lambda parameter, loss, group: _cut(group),
     ]
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         for need in needs:
             group: Any = dist.new_group([0, 1])
             other, parameter = torch.ones(2, device="tpu") * 5, torch.ones(4, device="tpu") * 7
@@ -140,7 +145,7 @@ def cuts_that_depend_on_a_failed_one_fail() -> list[str]:
             lazytpu.mark_step()
             x.mul_(2)
 
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         step(4, None)
         lazytpu.mark_step()
         assert x.tolist() == [3.0] * 4
@@ -175,7 +180,7 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
                 x.tolist()
             thread.join()
 
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         _after(late, go_on)
         assert x.tolist() == [2.0] * 4
 
@@ -201,7 +206,7 @@ def handles_wait_for_some_time() -> list[str]:
                 handles[0].wait(datetime.timedelta(milliseconds=50))
             texts.append(str(raised.value))
 
-    with lazytpu.options(background_compile=0.0):
+    with _compiled():
         _after(late, go_on)
         assert handles[0].wait(datetime.timedelta(seconds=60))
         assert handles[0].wait()
