@@ -79,8 +79,8 @@ def _accelerator(base: Any) -> Any:
             if devices in (len(numbers), -1, "auto") or (isinstance(devices, list | tuple) and [*devices] == numbers):
                 return numbers
             raise ValueError(
-                f"devices={devices!r}: a process drives one device, tpu:0. Use devices={len(numbers)}, as many as there "
-                "are processes on this machine, and start one process per device (torchrun) for more."
+                f"devices={devices!r}: a process drives one device, tpu:0. Use devices={len(numbers)}, as many as "
+                "there are processes on this machine, and start one process per device (torchrun) for more."
             )
 
         @staticmethod
