@@ -1,11 +1,13 @@
 """Lightning on the device: `Trainer(accelerator="tpu")` and `Fabric(accelerator="tpu")`, and `"auto"` without a GPU.
 
 In Lightning "tpu" means the devices of torch_xla. When one of Lightning's packages is imported, the name is registered
-again, as an Accelerator for tpu:0 with the ordinary single-device strategy.
+again, as an Accelerator for tpu:0 with the ordinary single-device strategy, or, under torchrun, for the devices of all
+ranks of this machine with Lightning's strategies for several: DistributedDataParallel if none is named.
 """
 
 from __future__ import annotations
 
+import os
 from functools import wraps
 from typing import Any
 
@@ -35,11 +37,27 @@ _LOGGING = ("lightning.pytorch.trainer.setup", "pytorch_lightning.trainer.setup"
 _SEEDS = ("lightning.fabric.utilities.seed", "lightning_fabric.utilities.seed")
 
 
+# The modules of the strategy of DistributedDataParallel, with the name of its method for `device_ids`.
+_STRATEGIES = {
+    **dict.fromkeys(
+        ("lightning.pytorch.strategies.ddp", "pytorch_lightning.strategies.ddp"), "determine_ddp_device_ids"
+    ),
+    **dict.fromkeys(
+        ("lightning.fabric.strategies.ddp", "lightning_fabric.strategies.ddp"), "_determine_ddp_device_ids"
+    ),
+}
+
+
+def _ranks_here() -> int:
+    """How many ranks a launcher has started on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def _accelerator(base: Any) -> Any:
-    """The Accelerator of tpu:0, a subclass of Lightning's `base`."""
+    """The Accelerator of the device, a subclass of Lightning's `base`."""
 
     class TpuAccelerator(base):
-        """One device, tpu:0."""
+        """One device, tpu:0, or one for each rank of this machine, named by its number."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != "tpu":
@@ -53,14 +71,16 @@ def _accelerator(base: Any) -> Any:
 
         @staticmethod
         def parse_devices(devices: Any) -> list[int]:
-            """1, -1, "auto" or [0]: the one device of this process; anything else raises ValueError."""
+            """As many as there are ranks on this machine, or all their numbers; -1 or "auto": all. Anything else raises
+            ValueError."""
             if isinstance(devices, str) and devices.strip("- ").isdigit():
                 devices = int(devices)
-            if devices in (1, -1, "auto") or (isinstance(devices, list | tuple) and list(devices) == [0]):
-                return [0]
+            numbers = list(range(_ranks_here()))
+            if devices in (len(numbers), -1, "auto") or (isinstance(devices, list | tuple) and [*devices] == numbers):
+                return numbers
             raise ValueError(
-                f"devices={devices!r}: a process drives one device, tpu:0. Use devices=1, and start one process per "
-                "device (torchrun) for more."
+                f"devices={devices!r}: a process drives one device, tpu:0. Use devices={len(numbers)}, as many as "
+                "there are processes on this machine, and start one process per device (torchrun) for more."
             )
 
         @staticmethod
@@ -69,7 +89,7 @@ def _accelerator(base: Any) -> Any:
 
         @staticmethod
         def auto_device_count() -> int:
-            return 1
+            return _ranks_here()
 
         @staticmethod
         def is_available() -> bool:
@@ -98,9 +118,11 @@ def _hook_connector(module: Any) -> None:
 
     @wraps(choose_strategy)
     def strategy(self: Any) -> Any:
-        if isinstance(self.accelerator, accelerator):
-            return module.SingleDeviceStrategy(device=self._parallel_devices[0])
-        return choose_strategy(self)
+        if not isinstance(self.accelerator, accelerator):
+            return choose_strategy(self)
+        if len(self._parallel_devices) * self._num_nodes_flag > 1:
+            return "ddp"
+        return module.SingleDeviceStrategy(device=self._parallel_devices[0])
 
     @wraps(check_precision)
     def precision(self: Any) -> Any:
@@ -112,6 +134,18 @@ def _hook_connector(module: Any) -> None:
 
     connector._choose_auto_accelerator = staticmethod(auto)
     connector._choose_strategy, connector._check_and_init_precision = strategy, precision
+
+
+def _hook_strategy(module: Any) -> None:
+    """`device_ids` are for CUDA there: DistributedDataParallel is made on a stream of it."""
+    strategy, name = module.DDPStrategy, _STRATEGIES[module.__name__]
+    native = getattr(strategy, name)
+
+    @wraps(native)
+    def device_ids(self: Any) -> list[int] | None:
+        return None if self.root_device.type == "tpu" else native(self)
+
+    setattr(strategy, name, device_ids)
 
 
 def _hook_logging(module: Any) -> None:
@@ -146,7 +180,12 @@ def _hook_seeds(module: Any) -> None:
 
 def install() -> None:
     """Hook Lightning's modules when they are imported."""
-    hooks: Any = ((_CONNECTORS, _hook_connector), (_LOGGING, _hook_logging), (_SEEDS, _hook_seeds))
+    hooks: Any = (
+        (_CONNECTORS, _hook_connector),
+        (_STRATEGIES, _hook_strategy),
+        (_LOGGING, _hook_logging),
+        (_SEEDS, _hook_seeds),
+    )
     for names, hook in hooks:
         for name in names:
             when_imported(name, hook)

@@ -82,6 +82,16 @@ def test_auto_finds_the_device(tmp_path: Path) -> None:
         lightning.Trainer(accelerator="tpu", devices=2)
 
 
+def test_ranks_of_a_launcher_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strategy of torchrun's ranks."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for devices in (2, "auto", [0, 1]):
+        strategy: Any = lightning.Trainer(accelerator="tpu", devices=devices, logger=False).strategy
+        assert type(strategy).__name__ == "DDPStrategy"
+        assert strategy.num_processes == 2
+        assert strategy.determine_ddp_device_ids() is None
+
+
 def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     light = trainer(tmp_path, accelerator="tpu", enable_checkpointing=False)
     light.fit(Module(), loader())
