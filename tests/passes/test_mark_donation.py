@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.dialects.func import FuncOp
@@ -86,5 +88,6 @@ def test_thousands_of_buffers(count: int) -> None:
     body = "\n".join(f"%r{i}x = lazytpu.neg %a{i}x : {T}" for i in range(count))
     results, types = ", ".join(f"%r{i}x" for i in range(count)), ", ".join([T] * count)
     marked = parse_main(arguments, f"{body}\nfunc.return {results} : {types}")
-    records = run_pipeline(marked, passes="mark-donation", verify=False)
-    assert records[-1].seconds < 1.0  # 20 ms on a quiet machine: nothing in it is quadratic
+    before = time.thread_time()
+    run_pipeline(marked, passes="mark-donation", verify=False)
+    assert time.thread_time() - before < 1.0  # it takes 0.02 s: nothing in it is quadratic
