@@ -48,12 +48,14 @@ class Entry:
 
 
 class Flight:
-    """The entries of a process: `pending` were recorded and are not posted, by group; `flying` were launched, or are
-    being launched, and are not known to have ended; `failed` are the last that ended with an error."""
+    """The entries of a process, by group: the `last` ones; `pending` were recorded and are not posted; `waiting` were
+    posted and are not launched, which may be more than the last. `flying` were launched, or are being launched, and are
+    not known to have ended; `failed` are the last that ended with an error."""
 
     def __init__(self) -> None:
         self.last: defaultdict[str, deque[Entry]] = defaultdict(lambda: deque(maxlen=KEPT))
         self.pending: defaultdict[str, deque[Entry]] = defaultdict(deque)
+        self.waiting: defaultdict[str, deque[Entry]] = defaultdict(deque)
         self.flying: deque[Entry] = deque()
         self.failed: deque[Entry] = deque(maxlen=KEPT)
 

@@ -60,6 +60,8 @@ class Watch:
         if first:
             self._links[members] = Links()
         entry.reached()
+        if entry in self.flight.waiting[entry.group]:
+            self.flight.waiting[entry.group].remove(entry)
         self._launching.entry = entry
         self.flight.flying.append(entry)
         self._busy.set()
@@ -82,9 +84,10 @@ class Watch:
     def give_up(self, group: str) -> list[Entry]:
         """Mark as failed, and return, what of a group was not launched, or whose launch failed on this thread."""
         launching, self._launching.entry = getattr(self._launching, "entry", None), None
+        first = [launching] if launching is not None and launching.group == group else []
         with self._settling:
             given_up: list[Entry] = []
-            for entry in list(self.flight.last[group]):
+            for entry in dict.fromkeys((*first, *self.flight.waiting.pop(group, ()), *self.flight.last[group])):
                 is_begun = entry is launching and entry.status is None
                 if is_begun:
                     self._has_failed = True

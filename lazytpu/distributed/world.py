@@ -89,6 +89,7 @@ class World(Agreement):
             turns.append(Collective(self, entry, self._compared[call.group] if checked else None))
             place = self._places[frozenset(call.members)]
             self._places[frozenset(call.members)] += 1
+            self.flight.waiting[call.group].append(entry)
             if checked:
                 self._compared[call.group] += 1
                 batches.setdefault(call.group, []).append((entry, place))
@@ -251,9 +252,9 @@ class World(Agreement):
         return self.watch.close(end) and launched and offered and not self._peers.is_alive()
 
     def _cut(self, recorder: Recorder, state: State) -> None:
-        """Cut a recorder that is still at `state`, or has been busy for too long. Not before the script was told of
-        what failed: it is an error to go on from that, and this thread would be told in its place."""
-        if self.cutter is not None and self.cutter.has_untold():
+        """Cut a recorder that is still at `state`, or has been busy for too long. Not while cuts before it wait, nor
+        before the script was told of what failed there: this thread would be told in its place."""
+        if self.cutter is not None and (self.launcher.is_busy or self.cutter.has_untold()):
             return
         try:
             with recorder.cut_lock:

@@ -124,11 +124,20 @@ class PromisingCutter(Cutter):
         super()._run_meanwhile(job, plan, trace, held, dead)
 
     def _catch_up(self, trace: Trace) -> None:
-        """Wait for the cuts before a trace. Raises what failed there and is needed here."""
-        self.launcher.drain()
+        """Wait for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here; then
+        the trace has the old contents of what it would have overwritten."""
+        try:
+            self.launcher.drain()
+        except BaseException as error:
+            raise Interrupted from error
         failure = lost_input(trace.buffers) if self._has_failed else None
         if failure is not None:
-            raise failure.told()
+            error = failure.told()
+            with_old_contents(trace.buffers)
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame, which would hold it
 
     def failed(self, cut: PromisedCut, reason: BaseException | LaunchFailure) -> LaunchFailure:
         """A cut that waited has failed, by itself or since an input failed before: the failure that it is part of."""

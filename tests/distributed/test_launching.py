@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from lazytpu.distributed.world import World
 from tests.distributed.ranks import Ranks
 
 
@@ -10,6 +15,7 @@ from tests.distributed.ranks import Ranks
     [
         "cuts_return_before_the_others_come",
         "what_needs_no_other_rank_is_read",
+        "cuts_that_catch_up_fail_as_those_that_wait",
         "an_interrupt_ends_a_wait_for_the_others",
     ],
 )
@@ -35,3 +41,18 @@ def test_a_handle_waits_for_some_time(ranks: Ranks):
     assert first[0] == "Operation timed out!"
     assert "the ranks disagree about collective" in first[1]
     assert "the ranks disagree about collective" in second[0]
+
+
+def test_for_others_nothing_is_cut_behind_cuts_that_wait():
+    """What fails there would be told to the thread that serves the others, and to nobody else."""
+    world: Any = object.__new__(World)
+    recorder: Any = SimpleNamespace(cut_lock=threading.Lock(), state="waited for", cut=lambda cause: cuts.append(cause))
+    cuts: list[str] = []
+    for is_busy, untold in ((True, False), (False, True), (False, False)):
+        assert not cuts
+        world.launcher, world.cutter = (
+            SimpleNamespace(is_busy=is_busy),
+            SimpleNamespace(has_untold=iter([untold]).__next__),
+        )
+        world._cut(recorder, "waited for")
+    assert len(cuts) == 1

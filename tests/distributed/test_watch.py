@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lazytpu.distributed.control import CollectiveError
-from lazytpu.distributed.flight import Entry, Flight
+from lazytpu.distributed.flight import KEPT, Entry, Flight
 from lazytpu.distributed.watch import Watch
 from lazytpu.options import options
 from lazytpu.runtime import client
@@ -79,6 +79,18 @@ def test_what_was_not_launched_is_given_up():
     assert entry.state == "failed"
     assert not watch.flight.flying
     assert watch.give_up("group") == []
+
+
+def test_also_what_was_posted_long_before_the_last_is_given_up():
+    """Else it would be launched though one before it has failed, and meet another one of the other ranks."""
+    flight = Flight()
+    watch = Watch(flight, {"group": 60.0}, str, 0)
+    entries = [flight.post("group", "line", i, "all_reduce", (0, 1)) for i in range(KEPT + 2)]
+    flight.waiting["group"].extend(entries)
+    watch.begin(entries[0])
+    assert watch.give_up("group") == entries
+    assert not flight.flying
+    assert not flight.waiting
 
 
 def test_what_begins_in_a_group_that_was_just_broken_is_an_error():

@@ -13,7 +13,7 @@ from lazytpu.engine.errors.undo import undo
 from lazytpu.runtime.errors import CompileError, RunError, is_full
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import State
-from lazytpu.trace.value import Value
+from lazytpu.trace.value import EMPTY, Value
 
 _VALID = "Tensors made before this trace are as they were before it and the device stays usable; its results are lost."
 _KEPT = "It ran op by op instead: all tensors are valid, and the device stays usable."
@@ -39,7 +39,8 @@ def failed_cut(
     explained = explain(error, trace.state, pending, len(lost.inputs), out_of_memory)
     lost.spoil(explained if isinstance(explained, Exception) else RuntimeError(_INTERRUPTED))
     for buffer in trace.buffers:
-        buffer.pins -= 1
+        if buffer is not None and buffer is not EMPTY:  # as the old contents of what failed before may be
+            buffer.pins -= 1
     for references in (trace.buffers, trace.values, trace.numbers, held):
         references.clear()
     if isinstance(explained, CompileError | RunError):

@@ -12,6 +12,7 @@ from lazytpu.interrupts import interruptible
 from lazytpu.runtime.promised import PromisedBuffer, is_waiting
 
 MOST = 4  # cuts that wait, or are being launched: each holds its inputs
+NEVER = "lazytpu: the program that computes this value was not launched: the process has left its job, or ends"
 
 
 class Launch(Protocol):
@@ -53,8 +54,10 @@ class Launcher:
             self._changed.notify_all()
 
     def wait_for(self, buffer: PromisedBuffer) -> None:
-        """Wait until a buffer that was promised is kept or failed."""
+        """Wait until a buffer that was promised is kept or failed. Raises RuntimeError when that will never be."""
         self._wait(lambda: not is_waiting(buffer))
+        if is_waiting(buffer):
+            raise RuntimeError(NEVER)
 
     def drain(self, seconds: float | None = None) -> None:
         """Wait until all cuts are launched, or failed; at most so many seconds. Its own thread does not wait."""
@@ -69,7 +72,7 @@ class Launcher:
     @interruptible
     def _wait(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         with self._changed:
-            return self._changed.wait_for(condition, seconds)
+            return self._changed.wait_for(lambda: condition() or self._closed, seconds)
 
     def close(self, end: float) -> bool:
         """Launch nothing more, and wait for what is just being launched until `end` (time.monotonic()). Returns whether

@@ -151,7 +151,11 @@ class PromisedCut:
         for buffer in taken:
             buffer.release()
         lost = any(promise.buffer is None for promise in self.promises)
-        explained = again(explain(error, self.trace.state, lost, len(taken), full))
+        try:
+            explained = again(explain(error, self.trace.state, lost, len(taken), full))
+        except Exception as another:  # noqa: BLE001  (a report of memory, say, of what the script is just changing)
+            explained = again(error)
+            explained.add_note(f"There is no more to say of it: {type(another).__name__}: {another}")
         drop_frames(error)
         for buffer in taken:
             buffer.error = again(explained)

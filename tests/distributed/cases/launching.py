@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 import lazytpu
+from lazytpu.engine import promising
 from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.frontend import activation
 
@@ -157,16 +159,37 @@ def cuts_that_depend_on_a_failed_one_fail() -> list[str]:
     return [str(raised.value)]
 
 
-def an_interrupt_ends_a_wait_for_the_others() -> None:
-    """And nothing else."""
-    x = torch.ones(4, device="tpu")
+def cuts_that_catch_up_fail_as_those_that_wait() -> None:
+    """Programs that do not wait, here all of them, are launched when those before them were."""
+    rank, group, second = dist.get_rank(), dist.new_group([0, 1]), dist.new_group([0, 1])
+    store, name = _get_default_store(), f"launching/{next(_names)}"
+    x = torch.ones(4, device="tpu") * 7
 
-    def interrupt() -> None:
-        main = threading.main_thread().ident
-        assert main is not None
-        while not _waits(sys._current_frames()[main]):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+    def step(n: int, group: Any) -> None:
+        gradient = torch.ones(n, device="tpu") * 2
+        dist.all_reduce(gradient, group=group)
+        x.sub_(gradient[:4])
+        lazytpu.mark_step()
+
+    with _compiled(), pytest.MonkeyPatch.context() as patch:
+        step(4, None)
+        assert x.tolist() == [3.0] * 4
+        if rank == 0:
+            step(4, group)
+            patch.setattr(promising, "_is_plain", lambda program: False)
+            with _while_it_waits(lambda: store.set(name, "")), pytest.raises(RuntimeError, match="disagree"):
+                step(4, second)
+        else:
+            store.wait([name])
+            step(5, group)
+            with pytest.raises(RuntimeError, match="disagree"):
+                x.tolist()
+        assert x.tolist() == [3.0] * 4
+
+
+def an_interrupt_ends_a_wait_for_the_others() -> None:
+    """And nothing else: neither that of a read, nor that of a program that does not wait behind others."""
+    x = torch.ones(4, device="tpu")
 
     def late() -> None:
         dist.all_reduce(x)
@@ -174,15 +197,39 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
 
     def go_on() -> None:
         if dist.get_rank() == 0:
-            thread = threading.Thread(target=interrupt)
-            thread.start()
-            with pytest.raises(KeyboardInterrupt):
+            with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
                 x.tolist()
-            thread.join()
+        dist.all_reduce(x)
+        if dist.get_rank() == 0:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(promising, "_is_plain", lambda program: False)
+                with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
+                    lazytpu.mark_step()
 
     with _compiled():
         _after(late, go_on)
-        assert x.tolist() == [2.0] * 4
+        assert x.tolist() == [4.0] * 4
+
+
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@contextmanager
+def _while_it_waits(then: Callable[[], Any]) -> Iterator[None]:
+    """Calls `then` on a thread, when the main thread waits for what is launched."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def call() -> None:
+        while not _waits(sys._current_frames()[main]):
+            time.sleep(0.01)
+        then()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    yield
+    thread.join()
 
 
 def _waits(frame: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lazytpu.engine.launching.launcher import MOST, Launcher
+from lazytpu.runtime.promised import PromisedBuffer
 
 
 class Cut:
@@ -61,6 +62,9 @@ def test_what_waits_when_it_is_closed_is_not_launched():
     go_on.set()
     assert launcher.close(time.monotonic() + 30)
     assert launched == ["first"]
+    launcher.drain()
+    with pytest.raises(RuntimeError, match="was not launched"):
+        _ = PromisedBuffer(launcher).array
 
 
 def test_one_that_has_launched_nothing_is_closed():
