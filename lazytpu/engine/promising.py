@@ -13,7 +13,7 @@ from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.engine.launching.pieces import Piece, calls_of, groups_of
 from lazytpu.engine.launching.promises import LaunchFailure, PromisedCut, lost_input, with_old_contents
-from lazytpu.interrupts import Interrupted
+from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
 from lazytpu.trace.value import Value
@@ -70,7 +70,10 @@ class PromisingCutter(Cutter):
                     del error  # its traceback holds this frame, which would hold it
         super().cut_trace(trace)
         if trace.left and trace.state.collective:  # the read waits for it, and what it has left is lost if this fails
-            self.launcher.drain()
+            try:
+                self.launcher.drain()
+            except BaseException as error:
+                raise InterruptedAfter from error
             values = [value.buffer for each in trace.values if (value := each()) is not None]
             failure = lost_input(values) if self._has_failed else None
             if failure is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from lazytpu.interrupts import Interrupted
+from lazytpu.interrupts import Interrupted, InterruptedAfter
 from lazytpu.options import options
 from lazytpu.trace.constants import LITTLE, ConstantReads, constant, cuts, key_of
 from lazytpu.trace.cuts import MARK, MODE, READ, REMEMBERED, STEP, Cut
@@ -270,6 +270,8 @@ class Recorder:
             try:
                 self.cut_trace(trace)
                 done = True
+            except InterruptedAfter as error:
+                interrupt, done = error.__cause__, True
             except Interrupted as error:
                 interrupt = error.__cause__
                 with self.lock:

@@ -188,12 +188,19 @@ def cuts_that_catch_up_fail_as_those_that_wait() -> None:
 
 
 def an_interrupt_ends_a_wait_for_the_others() -> None:
-    """And nothing else: neither that of a read, nor that of a program that does not wait behind others."""
+    """And nothing else: neither a wait in a read, of all or of a part of a trace, nor that of a program which does not
+    wait behind others."""
     x = torch.ones(4, device="tpu")
+    total = x
 
     def late() -> None:
         dist.all_reduce(x)
         lazytpu.mark_step()
+
+    def read() -> None:
+        if dist.get_rank() == 0:
+            with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
+                total.tolist()
 
     def go_on() -> None:
         if dist.get_rank() == 0:
@@ -209,6 +216,9 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
     with _compiled():
         _after(late, go_on)
         assert x.tolist() == [4.0] * 4
+        total, left = x * 1, x + 1
+        _after(lambda: dist.all_reduce(total), read)
+        assert (left.tolist(), total.tolist()) == ([5.0] * 4, [8.0] * 4)
 
 
 def _interrupt() -> None:
