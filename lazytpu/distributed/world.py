@@ -136,7 +136,12 @@ class World(Agreement):
         """As `Agreement` says: those groups are broken, since other ranks would take the next collective for it."""
         if self.is_left():  # which is told in another way
             return
-        self.launcher.drain()  # unless this is its thread: what was cut before is launched all the same
+        try:
+            self.launcher.drain()  # unless this is its thread: what was cut before is launched all the same
+        finally:  # an interrupt is no reason to let the others wait
+            self._give_up(groups, error)
+
+    def _give_up(self, groups: Mapping[str, Sequence[int]], error: BaseException) -> None:
         for group, members in groups.items():
             with self._counting:
                 given_up = self.watch.give_up(group)

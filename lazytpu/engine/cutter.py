@@ -135,7 +135,10 @@ class Cutter:
             if program is None and not isinstance(error, Exception):
                 raise Interrupted from error
             if plan.collective:
-                self.agreement.lost(groups_of(state.records()), error)
+                try:
+                    self.agreement.lost(groups_of(state.records()), error)
+                except BaseException as interrupt:  # noqa: BLE001  (of its wait: what is below has to be done first)
+                    error = interrupt
             failure = failed_cut(error, trace, held, partial(self._exhausted, trace, held, program))
             try:
                 raise failure from failure.__cause__

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 import lazytpu
+from lazytpu.distributed.world import World
 from lazytpu.engine import promising
 from lazytpu.engine.launching.launcher import Launcher
 from lazytpu.frontend import activation
@@ -189,9 +190,10 @@ def cuts_that_catch_up_fail_as_those_that_wait() -> None:
 
 def an_interrupt_ends_a_wait_for_the_others() -> None:
     """And nothing else: neither a wait in a read, of all or of a part of a trace, nor that of a program which does not
-    wait behind others."""
+    wait behind others, nor one after a failure."""
     x = torch.ones(4, device="tpu")
-    total = x
+    total, y, group = x, torch.ones(4, device="tpu"), dist.new_group([0, 1])
+    lazytpu.mark_step()
 
     def late() -> None:
         dist.all_reduce(x)
@@ -201,6 +203,19 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         if dist.get_rank() == 0:
             with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
                 total.tolist()
+
+    def more(group: Any) -> None:
+        added = torch.ones(4, device="tpu")
+        dist.all_reduce(added, group=group)
+        y.add_(added)
+
+    def fail(group: Any) -> None:
+        """By itself, before what was cut before is launched."""
+        more(group)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(World, "post", lambda world, calls: 1 // 0)
+            with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
+                lazytpu.mark_step()
 
     def go_on() -> None:
         if dist.get_rank() == 0:
@@ -219,6 +234,11 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         total, left = x * 1, x + 1
         _after(lambda: dist.all_reduce(total), read)
         assert (left.tolist(), total.tolist()) == ([5.0] * 4, [8.0] * 4)
+        more(None)
+        lazytpu.mark_step()
+        assert y.tolist() == [3.0] * 4
+        _after(late, lambda: dist.get_rank() == 0 and fail(group))
+        assert (x.tolist(), y.tolist()) == ([8.0] * 4, [3.0] * 4)
 
 
 def _interrupt() -> None:
