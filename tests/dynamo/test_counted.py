@@ -77,6 +77,16 @@ def test_a_count_as_a_number_and_a_maximum_of_nothing():
         got[1].cpu()
 
 
+def test_the_deviation_and_the_median_of_nothing_are_as_on_the_cpu():
+    f = torch.compile(lambda x, m: x[m].std())
+    for count in (4, 0):
+        x, m = torch.randn(16), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), x[m].std() if count else torch.tensor(torch.nan), equal_nan=True)
+    assert torch.compile(lambda x, m: x[m].median())(x.to("tpu"), m.to("tpu")).isnan()
+
+
 def test_indices_that_are_only_written_at():
     f = torch.compile(lambda x, m: torch.zeros(16, device=x.device).index_add_(0, m.nonzero().reshape(-1), x[m]))
     for count in (4, 0):

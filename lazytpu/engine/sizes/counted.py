@@ -24,8 +24,10 @@ OF_SOME = frozenset(
     f"aten.{name}.{overload}"
     for name in ("max", "min", "amax", "amin", "argmax", "argmin", "aminmax", "median", "mode")
     for overload in ("default", "dim")
-)
+) - {"aten.median.default"}
 "Ops that have no result where there is nothing along the dims that they reduce."
+ANOTHER_OF_NONE = frozenset(("aten.median.default", "aten.nanmedian.default"))
+"Ops whose result is a number of its own there, which their program for some does not give."
 
 
 @dataclass
@@ -78,16 +80,20 @@ def counted(bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], S
 
 
 def _positive(at: _AtCounts, bounds: Mapping[str, int]) -> Sequence[tuple[int, str]]:
-    """The counts that may not be 0, as a maximum is taken of so many elements."""
+    """The counts that may not be 0, as a maximum is taken of so many elements. Raises OneSize where one that is 0 has
+    another program."""
     found: dict[int, str] = {}
     before = at.subtrace(bounds).records
     for number, (name, bound) in enumerate(bounds.items()):
         after = at.subtrace({**bounds, name: bound - 1}).records
         shapes = [Slots(records).layouts for records in (before, after)]
         for one, other in zip(before, after, strict=True):
-            if str(one.op) in OF_SOME and _reduced(one, shapes[0]) != _reduced(other, shapes[1]):
-                op = str(one.op).split(".")[1]
-                found[number] = f"{op}(): Expected reduction dim to be specified for input.numel() == 0"
+            op = str(one.op)
+            if op not in OF_SOME | ANOTHER_OF_NONE or _reduced(one, shapes[0]) == _reduced(other, shapes[1]):
+                continue
+            if op in ANOTHER_OF_NONE:
+                raise OneSize(f"{op} of nothing is a number of its own")
+            found[number] = f"{op.split('.')[1]}(): Expected reduction dim to be specified for input.numel() == 0"
     return list(found.items())
 
 
