@@ -77,7 +77,7 @@ def test_a_count_as_a_number_and_a_maximum_of_nothing():
         got[1].cpu()
 
 
-def test_the_deviation_and_the_median_of_nothing_are_as_on_the_cpu():
+def test_deviations_medians_and_norms_of_nothing_are_as_on_the_cpu():
     f = torch.compile(lambda x, m: x[m].std())
     for count in (4, 0):
         x, m = torch.randn(16), mask(count)
@@ -85,6 +85,8 @@ def test_the_deviation_and_the_median_of_nothing_are_as_on_the_cpu():
         assert took == 1
         torch.testing.assert_close(got.cpu(), x[m].std() if count else torch.tensor(torch.nan), equal_nan=True)
     assert torch.compile(lambda x, m: x[m].median())(x.to("tpu"), m.to("tpu")).isnan()
+    with pytest.raises(RuntimeError, match="empty tensor|u0 >= 1"):
+        torch.compile(lambda x, m: torch.linalg.vector_norm(x[m], torch.inf))(x.to("tpu"), m.to("tpu")).cpu()
 
 
 def test_indices_that_are_only_written_at():

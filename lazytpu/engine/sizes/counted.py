@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from xdsl.dialects.func import FuncOp
@@ -88,13 +89,20 @@ def _positive(at: _AtCounts, bounds: Mapping[str, int]) -> Sequence[tuple[int, s
         after = at.subtrace({**bounds, name: bound - 1}).records
         shapes = [Slots(records).layouts for records in (before, after)]
         for one, other in zip(before, after, strict=True):
-            op = str(one.op)
-            if op not in OF_SOME | ANOTHER_OF_NONE or _reduced(one, shapes[0]) == _reduced(other, shapes[1]):
+            op, otherwise = str(one.op), _is_otherwise(one)
+            if not (op in OF_SOME or otherwise) or _reduced(one, shapes[0]) == _reduced(other, shapes[1]):
                 continue
-            if op in ANOTHER_OF_NONE:
-                raise OneSize(f"{op} of nothing is a number of its own")
+            if otherwise:
+                raise OneSize(f"{op} of nothing is a number of its own, or an error")
             found[number] = f"{op.split('.')[1]}(): Expected reduction dim to be specified for input.numel() == 0"
     return list(found.items())
+
+
+def _is_otherwise(record: Record) -> bool:
+    """Whether an op is something else for nothing. Norms of numbers below 0 and of infinity are least or greatest
+    elements."""
+    order = record.arguments.get("ord") if str(record.op) == "aten.linalg_vector_norm.default" else 0
+    return str(record.op) in ANOTHER_OF_NONE or not (isinstance(order, int | float) and 0 <= order < inf)
 
 
 def _reduced(record: Record, layouts: Mapping[int, Any]) -> list[int]:
