@@ -89,6 +89,23 @@ def test_deviations_medians_and_norms_of_nothing_are_as_on_the_cpu():
         torch.compile(lambda x, m: torch.linalg.vector_norm(x[m], torch.inf))(x.to("tpu"), m.to("tpu")).cpu()
 
 
+def test_what_is_said_of_a_count_is_looked_at():
+    def few(x: torch.Tensor) -> torch.Tensor:
+        chosen = x[x > 0]
+        torch._check(chosen.shape[0] <= 2)
+        return chosen.sum()
+
+    def many(x: torch.Tensor) -> torch.Tensor:
+        chosen = x[x > 0]
+        torch._check(chosen.shape[0] >= 3)
+        return chosen.sum()
+
+    x = torch.tensor([1.0, -2.0, -3.0, -4.0]).to("tpu")
+    assert torch.compile(few)(x).item() == 1
+    with pytest.raises(RuntimeError, match="u0 >= 3"):
+        torch.compile(many)(x).cpu()
+
+
 def test_indices_that_are_only_written_at():
     f = torch.compile(lambda x, m: torch.zeros(16, device=x.device).index_add_(0, m.nonzero().reshape(-1), x[m]))
     for count in (4, 0):
