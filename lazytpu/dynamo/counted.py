@@ -84,7 +84,8 @@ def _holds(asserted: fx.Node) -> bool:
     said = asserted.args[0]
     if not isinstance(said, fx.Node):
         return True
-    return said.target is operator.le or (said.target is operator.ge and said.args[1:] == (0,))
+    limit = said.args[-1]
+    return isinstance(limit, int) and (said.target is operator.le or (said.target is operator.ge and limit == 0))
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
