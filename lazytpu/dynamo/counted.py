@@ -56,7 +56,12 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
         with counting(counts):
             return capturing(list(own), counts), counts
 
-    bound, counts = captured({})
+    if not all(map(_holds, graph.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default))):
+        raise NotOneRecord("it says more of a count than that there are so many elements")
+    try:
+        bound, counts = captured({})
+    except RuntimeError as error:  # what it asserts does not hold for all counts
+        raise NotOneRecord(f"{error}") from error
     if not 0 < len(counts.bounds) <= len(NAMES) or min(counts.bounds) < 2:
         raise NotOneRecord(f"it has {len(counts.bounds)} counts, or one of a single element")
     names = NAMES[: len(counts.bounds)]
@@ -72,6 +77,15 @@ def counted(graph: fx.GraphModule, args: Sequence[Any], capturing: Capturing) ->
     except ValueError as error:
         raise NotOneRecord(f"{error}") from error
     return _calling(graph, bound, body, len(args), tensors, len(names))
+
+
+def _holds(asserted: fx.Node) -> bool:
+    """Whether an assertion holds for all counts, or does not hold for the greatest: x >= 0, or x <= some."""
+    said = asserted.args[0]
+    if not isinstance(said, fx.Node):
+        return True
+    limit = said.args[-1]
+    return isinstance(limit, int) and (said.target is operator.le or (said.target is operator.ge and limit == 0))
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

@@ -77,6 +77,35 @@ def test_a_count_as_a_number_and_a_maximum_of_nothing():
         got[1].cpu()
 
 
+def test_deviations_medians_and_norms_of_nothing_are_as_on_the_cpu():
+    f = torch.compile(lambda x, m: x[m].std())
+    for count in (4, 0):
+        x, m = torch.randn(16), mask(count)
+        got, took = steps(f, x, m)
+        assert took == 1
+        torch.testing.assert_close(got.cpu(), x[m].std() if count else torch.tensor(torch.nan), equal_nan=True)
+    assert torch.compile(lambda x, m: x[m].median())(x.to("tpu"), m.to("tpu")).isnan()
+    with pytest.raises(RuntimeError, match=r"empty tensor|u0 >= 1"):
+        torch.compile(lambda x, m: torch.linalg.vector_norm(x[m], torch.inf))(x.to("tpu"), m.to("tpu")).cpu()
+
+
+def test_what_is_said_of_a_count_is_looked_at():
+    def few(x: torch.Tensor) -> torch.Tensor:
+        chosen = x[x > 0]
+        torch._check(chosen.shape[0] <= 2)
+        return chosen.sum()
+
+    def many(x: torch.Tensor) -> torch.Tensor:
+        chosen = x[x > 0]
+        torch._check(chosen.shape[0] >= 3)
+        return chosen.sum()
+
+    x = torch.tensor([1.0, -2.0, -3.0, -4.0]).to("tpu")
+    assert torch.compile(few)(x).item() == 1
+    with pytest.raises(RuntimeError, match="u0 >= 3"):
+        torch.compile(many)(x).cpu()
+
+
 def test_indices_that_are_only_written_at():
     f = torch.compile(lambda x, m: torch.zeros(16, device=x.device).index_add_(0, m.nonzero().reshape(-1), x[m]))
     for count in (4, 0):

@@ -51,6 +51,13 @@ def test_a_kernel_that_says_nothing_is_refused() -> None:
     assert "test_padding.py" in told and "the kernel 'softmax' does not say what padding it bears" in told
 
 
+def test_a_kernel_without_the_sizes_of_a_bucket_is_refused() -> None:
+    kernel = custom_jax_kernel(padding="n -> n")(lambda x: x * list(range(40))[len(x) - 1])
+    for n in (20, 25):
+        assert kernel(torch.ones(n).to("tpu")).sum().item() == n * (n - 1)
+    assert lazytpu.explain()[-1].records == 2
+
+
 def test_results_may_lack_a_size_and_operands_are_masked_each_in_its_way() -> None:
     kernel = custom_jax_kernel(padding="rows=0 columns, rows=0 _ -> rows columns, columns _")(mean_and_total)
     before = len(lazytpu.explain())

@@ -6,7 +6,9 @@ that writes gets a copy.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from math import prod
 from typing import Any, cast
 
@@ -149,7 +151,7 @@ def compute(
     arguments = {name: argument(value, name in record.written) for name, value in record.arguments.items()}
     if isinstance(arguments.get("device"), torch.device):
         arguments["device"] = torch.device("cpu")
-    with torch.no_grad():
+    with torch.no_grad(), _as_they_are() if _name(record) in _FILLS else nullcontext():
         op: Any = _OWN.get(str(record.op)) or record.op
         made = [result for result in _fresh(record, op(**arguments)) if result is not None]
         present = [layout for layout in record.outs if layout is not None]
@@ -167,6 +169,17 @@ def compute(
                 flat[slot] = torch.empty(prod(layout.shape), dtype=layout.dtype, device="cpu")
                 flat[slot].as_strided(layout.shape, layout.stride).copy_(result)
     return [*record.out_slots, *(slot for slots in record.written.values() for slot in slots)]
+
+
+@contextmanager
+def _as_they_are() -> Iterator[None]:
+    """Denormal numbers are no zeros where a program is given one to fill with, and computes nothing."""
+    flushing = sys.float_info.min / 2 == 0.0
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushing)
 
 
 def _fresh(record: Record, results: Any) -> Iterator[torch.Tensor | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from xdsl.dialects.func import FuncOp
@@ -24,8 +25,10 @@ OF_SOME = frozenset(
     f"aten.{name}.{overload}"
     for name in ("max", "min", "amax", "amin", "argmax", "argmin", "aminmax", "median", "mode")
     for overload in ("default", "dim")
-)
+) - {"aten.median.default"}
 "Ops that have no result where there is nothing along the dims that they reduce."
+ANOTHER_OF_NONE = frozenset(("aten.median.default", "aten.nanmedian.default"))
+"Ops whose result is a number of its own there, which their program for some does not give."
 
 
 @dataclass
@@ -78,17 +81,28 @@ def counted(bounds: Mapping[str, int], function: Callable[[Mapping[str, int]], S
 
 
 def _positive(at: _AtCounts, bounds: Mapping[str, int]) -> Sequence[tuple[int, str]]:
-    """The counts that may not be 0, as a maximum is taken of so many elements."""
+    """The counts that may not be 0, as a maximum is taken of so many elements. Raises OneSize where one that is 0 has
+    another program."""
     found: dict[int, str] = {}
     before = at.subtrace(bounds).records
     for number, (name, bound) in enumerate(bounds.items()):
         after = at.subtrace({**bounds, name: bound - 1}).records
         shapes = [Slots(records).layouts for records in (before, after)]
         for one, other in zip(before, after, strict=True):
-            if str(one.op) in OF_SOME and _reduced(one, shapes[0]) != _reduced(other, shapes[1]):
-                op = str(one.op).split(".")[1]
-                found[number] = f"{op}(): Expected reduction dim to be specified for input.numel() == 0"
+            op, otherwise = str(one.op), _is_otherwise(one)
+            if not (op in OF_SOME or otherwise) or _reduced(one, shapes[0]) == _reduced(other, shapes[1]):
+                continue
+            if otherwise:
+                raise OneSize(f"{op} of nothing is a number of its own, or an error")
+            found[number] = f"{op.split('.')[1]}(): Expected reduction dim to be specified for input.numel() == 0"
     return list(found.items())
+
+
+def _is_otherwise(record: Record) -> bool:
+    """Whether an op is something else for nothing. Norms of numbers below 0 and of infinity are least or greatest
+    elements."""
+    order = record.arguments.get("ord") if str(record.op) == "aten.linalg_vector_norm.default" else 0
+    return str(record.op) in ANOTHER_OF_NONE or not (isinstance(order, int | float) and 0 <= order < inf)
 
 
 def _reduced(record: Record, layouts: Mapping[int, Any]) -> list[int]:

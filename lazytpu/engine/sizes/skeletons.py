@@ -68,13 +68,24 @@ def trace_together(records: Sequence[Record], integers: Iterator[int]) -> list[R
 
 
 def with_parts(records: Sequence[Record], others: Sequence[Record]) -> list[Record]:
-    """Of two traces of one skeleton each record that has views of what is whole in the other one."""
-    return [other if _views(other) > _views(record) else record for record, other in zip(records, others, strict=True)]
+    """The records of a trace, where what is whole and a part in another trace of its skeleton is a view of all of it.
+    Whole operands have no sizes of their own when they are put together again."""
+    layouts, made = Layouts(), list[Record]()
 
+    def argument(value: Any, other: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(argument, cast("list[Any]", value), other))
+        if isinstance(value, Operand) and value.view is None and other.view is not None:
+            layout = layouts[value.slot]
+            return Operand(value.slot, (layout.shape, layout.stride, 0, layout.dtype))
+        return value
 
-def _views(record: Record) -> int:
-    found = (operand for value in record.arguments.values() for operand in operands(value))
-    return sum(operand.view is not None for operand in found)
+    for record, other in zip(records, others, strict=True):
+        layouts.update((slot, layout) for slot, layout, _ in record.admitted)
+        arguments = {name: argument(value, other.arguments[name]) for name, value in record.arguments.items()}
+        made.append(replace(record, arguments=arguments))
+        _note_made(made[-1], layouts)
+    return made
 
 
 def _note_made(record: Record, layouts: Layouts) -> None:

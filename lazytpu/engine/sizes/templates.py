@@ -179,6 +179,7 @@ class Template:
             integers = Integers([], [])
             if trace_apart(records, integers) == trace_apart(self.records, Integers([], [])):
                 self.samples.append(np.array(integers.values, dtype=np.int64))
+                self.records = with_parts(self.records, records)
         varying = fit(self.samples, self.kinds) if len(self.samples) > 1 else None
         if varying is not None and varying.symbols:
             self.forms = [Forms(varying, self.records)]

@@ -20,6 +20,7 @@ from lazytpu.engine.sizes.skeletons import (
     trace_together,
     with_parts,
 )
+from lazytpu.engine.sizes.templates import Template
 from lazytpu.trace.trie import Operand, Record
 from lazytpu.trace.value import Layout, row_major
 
@@ -69,10 +70,21 @@ def test_a_whole_tensor_and_its_first_part_are_one_skeleton() -> None:
     whole, part, other = Integers([], []), Integers([], []), Integers([], [])
     assert trace_apart([read(9, 9)], whole) == trace_apart([read(7, 9)], part)
     assert trace_apart([shifted(9)], other) != trace_apart([read(9, 9)], Integers([], []))
-    for records in ([read(9, 9)], [read(7, 9)]), ([read(7, 9)], [read(9, 9)]):
-        assert with_parts(*records)[0].arguments == read(7, 9).arguments
+    assert with_parts([read(7, 9)], [read(9, 9)])[0].arguments == read(7, 9).arguments
+    (all_of_it,) = with_parts([read(9, 9)], [read(7, 8)])
+    assert all_of_it.arguments == {"self": Operand(0, ((4, 9), (9, 1), 0, torch.float32))}
+    assert trace_together([all_of_it], iter(part.values))[0].arguments == read(7, 9).arguments
     assert trace_together([read(7, 9)], iter([4, 12, 4, 5]))[0].arguments == read(5, 12).arguments
     assert trace_together([read(9, 9)], iter(whole.values))[0].arguments == read(9, 9).arguments
+
+
+def test_what_is_whole_at_its_own_size_may_be_a_part_at_others() -> None:
+    into = Integers([], [])
+    trace_apart([read(9, 9)], into)
+    template = Template([read(9, 9)], np.array(into.kinds), [np.array(into.values)])
+    template.show([[read(9, 12)], [read(9, 15)]])
+    (forms,) = template.forms
+    assert forms.at({"n": 14})[0].arguments == read(9, 14).arguments
 
 
 def test_sizes_0_and_1_are_part_of_the_skeleton() -> None:
