@@ -83,7 +83,7 @@ class Form:
             (name,) = names
             low, high = symbols[name]
             if high - low < _EXHAUSTIVE:
-                tried = np.broadcast_to(self._at_all(name, np.arange(low, high + 1)), (high - low + 1,))
+                tried = np.broadcast_to(self.at_all({name: np.arange(low, high + 1)}), (high - low + 1,))
                 return int(tried.min()), int(tried.max())
         least = most = 0
         for atoms, factor in self.terms:
@@ -95,12 +95,13 @@ class Form:
             least, most = least + low, most + high
         return least, most
 
-    def _at_all(self, name: str, sizes: np.ndarray) -> np.ndarray:
-        total = np.zeros_like(sizes)
+    def at_all(self, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The numbers at rows of sizes: i64[n]."""
+        total = np.zeros_like(next(iter(sizes.values())))
         for atoms, factor in self.terms:
-            term = np.full_like(sizes, factor)
+            term = np.full_like(total, factor)
             for atom in atoms:
-                term = term * (sizes if isinstance(atom, str) else atom.form._at_all(name, sizes) // atom.by)
+                term = term * (sizes[atom] if isinstance(atom, str) else atom.form.at_all(sizes) // atom.by)
             total = total + term
         return total
 

@@ -19,7 +19,7 @@ from lazytpu.ir.attention import AttentionBackwardOp, AttentionOp
 from lazytpu.ir.forms import Range
 from lazytpu.passes.attention.decompose_attention import DecomposeAttentionPass
 from lazytpu.passes.padding.dims import Dim, Refused
-from lazytpu.passes.padding.notes import PERIOD, Notes, OtherOps, Unsettled, annotate, notes_of
+from lazytpu.passes.padding.notes import PERIOD, Notes, OtherOps, Reading, Unsettled, annotate, notes_of, read
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.padding.walk import Refusal
 from lazytpu.passes.padding.widen import widen
@@ -134,45 +134,45 @@ def _annotate(module: ModuleOp, many: ManySizes, live: tuple[int, ...], bounds_c
 
 def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way) -> Notes:
     """The notes of a program, made from it at a few sizes of a bucket; at more where these show no form, or several."""
-    modules: list[ModuleOp] = []
+    readings: list[Reading] = []
     at: list[dict[str, int]] = []
 
-    def import_at(sizes: dict[str, int]) -> ModuleOp:
+    def read_at(sizes: dict[str, int]) -> Reading:
         records = with_kernels(many.at(sizes))
         module = import_trace(records, live, (), bounds_checks=bounds_checks, identities=way.identities).module
         if way.decomposed:
             _decompose(module)
-        return module
+        return read(module)
 
-    _import_at(import_at, many.samples(), modules, at)
+    _read_at(read_at, many.samples(), readings, at)
     beside = greatest(many.symbols, PERIOD)
     while True:
         try:
-            return notes_of(modules, at, beside)
+            return notes_of(readings, at, beside)
         except OtherOps:
             raise
         except Unsettled as error:
-            _import_at(import_at, [beside.pop(error.number), at[-1]], modules, at)
+            _read_at(read_at, [beside.pop(error.number), at[-1]], readings, at)
         except Refused:
             more = [sizes for sizes in many.more_samples() if sizes not in at]
             if not more:
                 raise
-            _import_at(import_at, [*more, at[-1]], modules, at)
+            _read_at(read_at, [*more, at[-1]], readings, at)
 
 
-def _import_at(
-    import_at: Callable[[dict[str, int]], ModuleOp],
+def _read_at(
+    read_at: Callable[[dict[str, int]], Reading],
     samples: Sequence[dict[str, int]],
-    modules: list[ModuleOp],
+    readings: list[Reading],
     at: list[dict[str, int]],
 ) -> None:
-    """Import the program at some sizes. Where torch's op could not be at one of these, such as a slice that ends behind
+    """Read the program at some sizes. Where torch's op could not be at one of these, such as a slice that ends behind
     its tensor, the others must do."""
     for sizes in samples:
         if sizes in at:
             continue
         try:
-            modules.append(import_at(sizes))
+            readings.append(read_at(sizes))
         except Exception as error:  # whatever torch raises where an op cannot have these sizes
             if sizes is samples[-1]:
                 raise OneSize(f"at {sizes}, {error}") from error

@@ -66,7 +66,7 @@ class Notes:
 
 
 @dataclass
-class _Read:
+class Reading:
     """A module as its structure and its integers. `places` are the ops with the names and counts of their integers."""
 
     function: FuncOp
@@ -148,58 +148,66 @@ def _parameters(value: Attribute, numbers: list[int]) -> Any:
     return str(value)
 
 
-def _read(module: ModuleOp) -> _Read:
+def read(module: ModuleOp) -> Reading:
+    """Take a module apart into its structure and its integers."""
     function = next(op for op in module.ops if isinstance(op, FuncOp))
-    read = _Read(function)
+    found = Reading(function)
     for argument in function.body.block.args:
-        read.structure.append((dtype_of(argument), len(shape_of(argument))))
-        read.add(None, "argument", shape_of(argument))
-    read.block(function.body.block)
-    return read
+        found.structure.append((dtype_of(argument), len(shape_of(argument))))
+        found.add(None, "argument", shape_of(argument))
+    found.block(function.body.block)
+    return found
 
 
-def notes_of(modules: Sequence[ModuleOp], at: Sequence[Sizes], beside: Iterable[Sizes] = ()) -> Notes:
+def notes_of(readings: Sequence[Reading], at: Sequence[Sizes], beside: Sequence[Sizes] = ()) -> Notes:
     """The notes of one program whose modules at these sizes are given, each with other sizes of the same symbols.
 
     Raises Refusal where the program differs in more than integers, or one is no form, and Unsettled where an integer is
-    several forms that differ at one of the sizes `beside`."""
-    reads = [_read(module) for module in modules]
-    for read in reads[1:]:
-        _same_structure(reads[0], read.structure, at)
-    table = np.array([read.integers for read in reads])
+    several forms that differ at some of the sizes `beside`."""
+    for reading in readings[1:]:
+        _same_structure(readings[0], reading.structure, at)
+    table = np.array([reading.integers for reading in readings])
     columns, back = np.unique(table, axis=1, return_inverse=True)
     fits = [fitted(column.tolist(), at) for column in columns.T]
-    for number, sizes in enumerate(beside):
-        if any(_differ(each, sizes) for each in fits):
-            raise Unsettled(number, sizes)
+    several = [each for each in fits if len(each) > 1]
+    if several and beside:
+        told = np.sum([_told_apart(each, beside) for each in several], axis=0)
+        best = int(np.argmax(told))
+        if told[best]:
+            raise Unsettled(best, beside[best])
     forms = [next(iter(fits[i]), None) for i in back.reshape(-1).tolist()]
     if None in forms:
-        op, name = _place(reads[-1], forms.index(None))
+        op, name = _place(readings[-1], forms.index(None))
         numbers, sizes = table[:, forms.index(None)].tolist(), [dict(each) for each in at]
         raise Refusal(op, f"{name} is {numbers} at the sizes {sizes}, which is no form of these")
     least = {name: min(sizes[name] for sizes in at) for name in at[0]}
-    alone = any(_differ(each, dict.fromkeys(at[0], size)) for each in fits for size in range(PERIOD))
-    return Notes(tuple(reads[0].structure), tuple([f for f in forms if f is not None]), least, alone)
+    row = [dict.fromkeys(at[0], size) for size in range(PERIOD)]
+    alone = any(_told_apart(each, row).any() for each in several)
+    return Notes(tuple(readings[0].structure), tuple([f for f in forms if f is not None]), least, alone)
 
 
-def _differ(forms: Sequence[Form], sizes: Sizes) -> bool:
-    return len(forms) > 1 and len({each.at(sizes) for each in forms}) > 1
+def _told_apart(forms: Sequence[Form], at: Sequence[Sizes]) -> np.ndarray:
+    """For each of these sizes, how many of the forms are another number there than the one before, in order of these
+    numbers."""
+    rows = {name: np.array([sizes[name] for sizes in at]) for name in at[0]}
+    numbers = np.sort([each.at_all(rows) for each in forms], axis=0)
+    return (np.diff(numbers, axis=0) != 0).sum(0)
 
 
 def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> None:
     """Write the notes on the module of the bound. Raises Refusal if it is not what the notes say of it."""
     bound = {name: high for name, (_, high) in symbols.items()}
-    read = _read(module)
-    _same_structure(read, notes.structure, [bound])
+    reading = read(module)
+    _same_structure(reading, notes.structure, [bound])
     values = {size: size.at(bound) for size in set(notes.numbers)}
-    wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, read.integers, strict=True)) if values[size] != n]
+    wrong = [i for i, (size, n) in enumerate(zip(notes.numbers, reading.integers, strict=True)) if values[size] != n]
     if wrong:
-        (op, name), number = _place(read, wrong[0]), read.integers[wrong[0]]
+        (op, name), number = _place(reading, wrong[0]), reading.integers[wrong[0]]
         raise Refusal(op, f"{name} is {number} at {bound}; the form of it is {notes.numbers[wrong[0]]}")
     found: dict[Operation, dict[str, list[Form | None]]] = {}
     arguments: list[str] = []
     start = 0
-    for op, name, count in read.places:
+    for op, name, count in reading.places:
         forms = notes.numbers[start : start + count]
         start += count
         varying = [None if f.number is not None else f for f in forms]
@@ -209,7 +217,7 @@ def annotate(module: ModuleOp, notes: Notes, symbols: Mapping[str, Range]) -> No
             found.setdefault(op, {})[name] = varying
     for op, sizes in found.items():
         set_sizes(op, sizes)
-    _annotate_arguments(read.function, arguments)
+    _annotate_arguments(reading.function, arguments)
     set_symbols(module, symbols)
 
 
@@ -221,21 +229,21 @@ def _annotate_arguments(function: FuncOp, texts: Iterable[str]) -> None:
     function.arg_attrs = ArrayAttr(map(DictionaryAttr, attributes))
 
 
-def _same_structure(read: _Read, structure: Sequence[Any], at: Sequence[Sizes]) -> None:
-    if tuple(read.structure) == tuple(structure):
+def _same_structure(reading: Reading, structure: Sequence[Any], at: Sequence[Sizes]) -> None:
+    if tuple(reading.structure) == tuple(structure):
         return
-    ops = [op for op in read.function.walk() if op is not read.function]
-    entries = [i for i, entry in enumerate(read.structure) if entry != END and len(entry) == 4]
+    ops = [op for op in reading.function.walk() if op is not reading.function]
+    entries = [i for i, entry in enumerate(reading.structure) if entry != END and len(entry) == 4]
     for op, i in zip(ops, entries, strict=True):
-        if i >= len(structure) or read.structure[i] != structure[i]:
+        if i >= len(structure) or reading.structure[i] != structure[i]:
             raise OtherOps(op, f"another op, or another number that is no size, is there at {dict(at[-1])}")
-    raise OtherOps(read.function, "the program has more ops, or other arguments, at some sizes")
+    raise OtherOps(reading.function, "the program has more ops, or other arguments, at some sizes")
 
 
-def _place(read: _Read, index: int) -> tuple[Operation, str]:
-    for op, name, count in read.places:
+def _place(reading: Reading, index: int) -> tuple[Operation, str]:
+    for op, name, count in reading.places:
         if index < count:
-            return read.function if op is None else op, name
+            return reading.function if op is None else op, name
         index -= count
     raise IndexError(index)
 
@@ -266,12 +274,13 @@ def fitted(numbers: Sequence[int], at: Sequence[Sizes]) -> list[Form]:
 
 def _quotients(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:
     """The quotients of one symbol that are these numbers."""
+    by, factor, rest = np.array(QUOTIENTS).T[..., None]
     for name in at[0]:
-        for by, factor, rest in QUOTIENTS:
-            tried = (symbol(name) * factor + rest) // by
-            tried = tried + numbers[0] - tried.at(at[0])
-            if all(tried.at(sizes) == number for sizes, number in zip(at, numbers, strict=True)):
-                yield tried
+        tried = (factor * [sizes[name] for sizes in at] + rest) // by
+        fits = (tried - tried[:, :1] == np.array(numbers) - numbers[0]).all(1)
+        for i in np.flatnonzero(fits).tolist():
+            quotient = (symbol(name) * QUOTIENTS[i][1] + QUOTIENTS[i][2]) // QUOTIENTS[i][0]
+            yield quotient + numbers[0] - quotient.at(at[0])
 
 
 def _with_rest(numbers: Sequence[int], at: Sequence[Sizes]) -> Iterator[Form]:

@@ -20,7 +20,7 @@ from lazytpu.ir.text import parse_module, print_module
 from lazytpu.ir.types import dtype_of, numpy_dtype, shape_of, tensor_type
 from lazytpu.lowering import emit
 from lazytpu.passes.padding.dims import Dim
-from lazytpu.passes.padding.notes import annotate, notes_of
+from lazytpu.passes.padding.notes import annotate, notes_of, read
 from lazytpu.passes.padding.pad_sizes import Sized, pad_sizes
 from lazytpu.passes.pipeline import check
 from lazytpu.runtime import client
@@ -60,7 +60,7 @@ def samples(symbols: Mapping[str, Range]) -> list[dict[str, int]]:
 
 def unified(modules: Sequence[ModuleOp], at: Sequence[Mapping[str, int]], symbols: Mapping[str, Range]) -> ModuleOp:
     """The last module, that of the bound, with what differs between all of them as annotations."""
-    annotate(modules[-1], notes_of(modules, at), symbols)
+    annotate(modules[-1], notes_of([read(module) for module in modules], at), symbols)
     return modules[-1]
 
 
