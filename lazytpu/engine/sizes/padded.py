@@ -146,6 +146,7 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
 
     _read_at(read_at, many.samples(), readings, at)
     beside = greatest(many.symbols, PERIOD)
+    looked_at_more = False
     while True:
         try:
             return notes_of(readings, at, beside)
@@ -154,10 +155,10 @@ def _notes(many: ManySizes, live: tuple[int, ...], bounds_checks: bool, way: Way
         except Unsettled as error:
             _read_at(read_at, [beside.pop(error.number), at[-1]], readings, at)
         except Refused:
-            more = [sizes for sizes in many.more_samples() if sizes not in at]
-            if not more:
+            if looked_at_more:
                 raise
-            _read_at(read_at, [*more, at[-1]], readings, at)
+            looked_at_more = True
+            _read_at(read_at, [*many.more_samples(), at[-1]], readings, at)
 
 
 def _read_at(
