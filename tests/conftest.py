@@ -107,7 +107,9 @@ def own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     its own, whichever test ran that op before."""
     from lazytpu import wiring
     from lazytpu.engine.sizes.templates import Templates
+    from lazytpu.engine.sizes.uploads import UPLOADS
 
+    UPLOADS.forget()
     if wiring.ENGINE is not None:
         monkeypatch.setattr(wiring.ENGINE.compiler, "templates", Templates())
 

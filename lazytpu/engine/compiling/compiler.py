@@ -125,7 +125,8 @@ class Compiler:
     def prepare_bucket(self, sized: Sized, trace: Trace, live: tuple[int, ...], dead: tuple[int, ...]) -> Prepared:
         """As `prepare`, the program of a trace's bucket. Raises OneSize if it is refused."""
         bucket, records = sized.bucket, trace.state.records()
-        told = partial(for_many_sizes, several=len(bucket.forms.buckets) > 1)
+        others = (each for each in bucket.forms.buckets.values() if each is not bucket)
+        told = partial(for_many_sizes, several=any(each.plan.programs for each in others))
         with self._preparing, no_collection():
             name, number = program_name(records), len(GRAPHS)
             with self.recompiles.making(number, name, trace, records, live, dead, told) as making:
