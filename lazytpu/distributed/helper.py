@@ -283,7 +283,7 @@ class Server:
             for each in [each for each in waiting if rank in (each.rank, each.other)]:
                 waiting.remove(each)
                 self._no_mail(each, rank, how)
-        for name, group in self.groups.items():
+        for name, group in reversed(self.groups.items()):  # a group itself before its start, which tells less
             self._without_the_left(name, group)
 
     def gone(self, rank: int, how: str) -> None:
