@@ -62,7 +62,10 @@ SHORTENED = {
 IN_SEVERAL_PROCESSES = "torchrun "
 
 # What takes longest, though it is shortened; tests/examples and tests/conformance run the same programs.
-LONG = ("make demo", "make conformance", "python examples/train_gpt.py", "python -m tools.conformance sweep")
+LONG = (
+    *("make demo", "make conformance", "python examples/serving.py", "python examples/train_gpt.py"),
+    "python -m tools.conformance sweep",
+)
 
 
 # Pages whose blocks build on each other: they are followed from top to bottom, in one folder.

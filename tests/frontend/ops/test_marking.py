@@ -111,6 +111,7 @@ def test_the_first_step_with_a_mark_has_a_program_for_many_sizes():
     assert len(made) == 1 and "one program for sizes n 20..23, now 21" in made[0]
 
 
+@pytest.mark.usefixtures("fresh_traces")
 def test_what_is_said_of_a_size_limits_the_bucket():
     with lazytpu.options(buckets=(19, 48), background_compile=0.0):
         for size in (21, 40):

@@ -58,7 +58,7 @@ def test_interpreted_kernels(case: str) -> None:
             output, sums = forward(q / 4, k, v, operands, how)
             return output, *backward(grad, output, sums, q / 4, k, v, operands, how)
 
-        return jax.jit(run)
+        return jax.jit(run, compiler_options=dict(QUICK))
 
     interpreted = (partial(f, interpret=True) for f in (flash.forward_kernel, flash.backward_kernel))
     kernels, expected = both(*interpreted), both(flash.in_blocks, flash.in_blocks_backward)

@@ -14,6 +14,7 @@ import pytest
 
 from lazytpu.lowering.templates import convolutions, linalg, rotations, windows
 from lazytpu.lowering.templates.convolutions import ConvWindow
+from tests.compiling import QUICK
 
 WINDOWS = [
     ((2, 8, 8), windows.PoolWindow((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))),
@@ -26,7 +27,7 @@ WINDOWS = [
 
 def call(function: Callable[..., Any], *arrays: jax.Array, **params: Any) -> Any:
     """Compiled as one; op by op would take dozens of compilations."""
-    return jax.jit(partial(function, **params))(*arrays)
+    return jax.jit(partial(function, **params), compiler_options=dict(QUICK))(*arrays)
 
 
 def random(*shape: int, seed: int = 0) -> jax.Array:
