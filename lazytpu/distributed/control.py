@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ class Listener(Protocol):
         ...
 
     def has(self, name: str) -> bool:
-        """Whether this rank has a program that another one lacks. It then gives it to the others."""
+        """Whether this rank gives the others a program that one of them lacks: it has it, or is at it."""
         ...
 
 
@@ -117,12 +117,12 @@ class Control:
         if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 
-    def post(self, group: str, members: Sequence[int], calls: Sequence[tuple[str, str, int]]) -> None:
-        """Say which collectives of a group this rank launches next: the (signature, source line, place) of each. The
-        helper is told once who the members are."""
-        told = None if group in self._groups else list(members)
-        self._send({"post": {"group": group, "members": told, "calls": list(calls)}})
-        self._groups.add(group)
+    def post(self, calls: Sequence[tuple[str, str, str, bool]], members: Mapping[str, Sequence[int]]) -> None:
+        """Say which collectives this rank launches next: the (group, signature, source line, whether anything is
+        launched) of each. The helper is told once who the members of a group are."""
+        told = {group: list(each) for group, each in members.items() if group not in self._groups}
+        self._send({"post": {"members": told, "calls": calls}})
+        self._groups.update(told)
 
     def mail(self, number: int, then: Callable[[int, str], None], **end: Any) -> None:
         """Say that this rank sends a message, or expects one: its `number` of all of them. When the other end is there,
@@ -134,7 +134,7 @@ class Control:
         """Wait no more for the other end of a message."""
         self._mails.pop(number, None)
         with suppress(CollectiveError):  # then nobody waits for it
-            self._send({"withdraw": number})
+            self._send({"withdraw": {"number": number}})
 
     def stuck(self, group: str, number: int, seconds: float, call: str) -> None:
         """Say that a collective that was launched did not end within so many seconds."""
@@ -147,12 +147,12 @@ class Control:
             self._send({"fail": {"group": group, "members": list(members), "text": text}})
 
     @interruptible
-    def seek(self, name: str, seconds: float) -> bool:
-        """Whether a rank with another cache folder has a program, and is about to give it to the others; after so many
-        seconds it has not."""
+    def seek(self, name: str, seconds: float, of: int | None) -> bool:
+        """Whether the rank `of`, or with None one with another cache folder, has a program or is at it, and will give
+        it to the others; whoever does not answer within so many seconds will not."""
         with suppress(CollectiveError):
             self._sought.pop(name, None)  # an answer to an earlier question that came too late
-            self._send({"seek": name})
+            self._send({"seek": {"name": name, "of": of}})
             with self._changed:
                 self._changed.wait_for(lambda: name in self._sought or self._lost, seconds)
         return self._sought.pop(name, False)

@@ -4,15 +4,14 @@ Rank 0 starts it, and it outlives all ranks: a process ends at once when the ser
 gone. It ends by itself when the last rank has. It is run as a file, because a process that imports lazytpu imports
 torch, which takes a second; so it imports nothing of lazytpu, and one name that is private to jaxlib.
 
-The control plane speaks JSON, one message a line. A rank says `hello`, then `post`s what it is about to launch: for a
-group, the signatures of its next collectives, and the place of each among those of all groups of the same ranks: XLA
-has connections for them all, on which order alone says what is what. When all members have posted a number and both are
-equal, they are told that it is `agreed`. When they differ, or a member is gone, or one gives up waiting, the group is
-`broken`, for good: each member is told the same text. A member that others wait for is told that it is `wanted`.
-When one is `stuck` in a collective that was agreed, all are asked for their `state`, and the group is broken; so it is
-when a rank has to `fail`. Ranks send each other `mail`: messages, whose ends the helper brings together. Both are told
-with whom, or that they disagree, or that the other rank is gone. A rank may `seek` a program: one rank with each other
-cache folder says whether it `has` it.
+The control plane speaks JSON, one message a line. A rank says `hello`, then `post`s the collectives that it is about to
+launch, each of a group. When all members have posted the same, they are told that it is `agreed`. When theirs differ,
+or one is gone or gives up waiting, or groups of the same ranks come in other orders (XLA has connections for them all,
+on which order alone says what is what), the group is `broken`, for good: each member is told the same text. A member
+that others wait for is told that it is `wanted`. When one is `stuck` in a collective that was agreed, all are asked for
+their `state`, and the group is broken; so it is when a rank has to `fail`. Ranks send each other `mail`: messages,
+whose ends the helper brings together. Both are told with whom, or that they disagree, or that the other rank is gone. A
+rank may `seek` a program: one rank with each other cache folder, or the one that makes it, says whether it `has` it.
 """
 
 from __future__ import annotations
@@ -23,16 +22,19 @@ import os
 import socket
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 PATIENCE = 0.05  # seconds before a member is told that others wait for it
 ANSWER = 1.0  # seconds in which a member has to say how far it is
 JOINING = 600.0  # seconds in which the first rank has to connect
+LINE = 1 << 28  # bytes of one message: a cut may have thousands of collectives
+SAID = ("post", "give_up", "stuck", "answer", "fail", "mail", "withdraw", "seek", "has")  # by a rank: methods below
 CRASHED, ENDED = "was killed or crashed", "has ended"
 RULE = "Every rank of a group has to call the same collectives, with equal dtypes and shapes, in the same order."
 
-Posted = tuple[str, str, int]
+Posted = tuple[str, str, bool]
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,13 @@ class Mail:
 @dataclass
 class Group:
     """The collectives of one group: all before number `agreed` were the same everywhere. `calls` has for each member
-    what it posted from there on, as (signature, source line, place among those of all groups of these members; -1 if
-    nothing is launched)."""
+    what it posted from there on, as (signature, source line, whether it is launched). `orders` are the (group, number)
+    of what each member launches and not all agree on, in its order, of all groups of these members."""
 
     members: list[int]
+    orders: dict[int, deque[tuple[str, int]]]
     agreed: int = 0
+    told: int = 0  # of these, as far as the members know
     calls: dict[int, deque[Posted]] = field(default_factory=dict[int, "deque[Posted]"])
     last: dict[int, str] = field(default_factory=dict[int, str])
     broken: str | None = None
@@ -83,8 +87,7 @@ class Server:
         self.writers: dict[int, asyncio.StreamWriter] = {}
         self.left: dict[int, str] = {}
         self.folders: dict[int, str] = {}
-        # By members and place: the group whose collective that is, with the rank that says so, and its line.
-        self.placed: dict[frozenset[int], dict[int, tuple[str, int, str]]] = {}
+        self.orders: dict[frozenset[int], dict[int, deque[tuple[str, int]]]] = {}  # by the members of groups
         self.mails: dict[tuple[str, int], list[Mail]] = {}  # by group and tag: those of which one end is there
         self.sought: dict[tuple[int, str], set[int]] = {}  # who seeks what: the ranks that have not answered
         self.empty = asyncio.Event()
@@ -101,28 +104,12 @@ class Server:
             self.folders[rank] = hello["folder"]
             self.send(rank, {"welcome": self.size})
             while line := await reader.readline():
-                message = json.loads(line)
-                if "bye" in message:
-                    how = ENDED
-                    self.leaves(rank, how)
-                elif "post" in message:
-                    self.post(rank, **message["post"])
-                elif "give_up" in message:
-                    self.give_up(rank, **message["give_up"])
-                elif "stuck" in message:
-                    self.stuck(rank, **message["stuck"])
-                elif "answer" in message:
-                    self.answer(rank, **message["answer"])
-                elif "fail" in message:
-                    self.fail(**message["fail"])
-                elif "mail" in message:
-                    self.mail(rank, **message["mail"])
-                elif "withdraw" in message:
-                    self.withdraw(rank, message["withdraw"])
-                elif "seek" in message:
-                    self.seek(rank, message["seek"])
-                elif "has" in message:
-                    self.has(rank, **message["has"])
+                for kind, said in json.loads(line).items():
+                    if kind == "bye":
+                        how = ENDED
+                        self.leaves(rank, how)
+                    elif kind in SAID:
+                        getattr(self, kind)(rank, **said)
         except (ConnectionError, ValueError):
             pass  # as if it had ended: what follows tells the others
         finally:
@@ -136,44 +123,70 @@ class Server:
         if writer is not None and not writer.is_closing():
             writer.write(json.dumps(message).encode() + b"\n")
 
-    def post(self, rank: int, group: str, members: list[int] | None, calls: list[Posted]) -> None:
-        """A rank is about to launch its next collectives of a group; the first time it says who the `members` are."""
-        found = self._group(group, members)
-        if found.broken is None and members not in (None, found.members):
-            told = f"rank {rank}: {members} at {calls[0][1]}; others: {found.members}"
-            self._break(group, found, f"the ranks disagree about the members of group {group!r}: {told}", cut=False)
-        if found.broken is not None:
-            self.send(rank, {"broken": group, "text": found.broken})
-            return
-        found.calls[rank].extend(calls)
-        found.last[rank] = f"{calls[-1][0]} ({calls[-1][1]})"
-        places = self.placed.setdefault(frozenset(found.members), {})
-        for _, line, place in calls:
-            other, by, where = places.setdefault(place, (group, rank, line)) if place >= 0 else (group, rank, line)
-            if other != group:
-                ends = {by: ("", f"{where} in group {other!r}", place), rank: ("", f"{line} in group {group!r}", place)}
-                text = _other_orders(group, found.agreed, ends)
-                self._break(other, self.groups[other], text, cut=False)
-                self._break(group, found, text, cut=False)
-                return
-        before = found.agreed
-        while all(found.calls.values()):
-            current = {each: found.calls[each][0] for each in found.members}
-            if len({signature for signature, *_ in current.values()}) > 1:
-                self._break(group, found, _disagreement(group, found.agreed, current), cut=False)
-                return
-            if len({place for *_, place in current.values()}) > 1:
-                self._break(group, found, _other_orders(group, found.agreed, current), cut=False)
-                return
-            places.pop(current[rank][2], None)
-            for waiting in found.calls.values():
-                waiting.popleft()
-            found.agreed += 1
-        if found.agreed > before:
-            for each in found.members:
-                self.send(each, {"agreed": group, "count": found.agreed})
-        if any(found.calls.values()):
-            asyncio.get_running_loop().call_later(PATIENCE, self._remind, group, found, found.agreed)
+    def post(self, rank: int, members: dict[str, list[int]], calls: list[tuple[str, str, str, bool]]) -> None:
+        """A rank is about to launch these collectives, of a group each; the first time it says who the `members` are.
+        Those of which nothing is launched have no order among those of other groups."""
+        names = list(dict.fromkeys(name for name, *_ in calls))
+        for name in names:
+            found, said = self._group(name, members.get(name)), members.get(name)
+            if found.broken is None and said not in (None, found.members):
+                line = next(line for each, _, line, _ in calls if each == name)
+                told = f"rank {rank}: {said} at {line}; others: {found.members}"
+                self._break(name, found, f"the ranks disagree about the members of group {name!r}: {told}", cut=False)
+            if found.broken is not None:
+                self.send(rank, {"broken": name, "text": found.broken})
+        for name, signature, line, launches in calls:
+            found = self.groups[name]
+            if found.broken is None:
+                if launches:
+                    found.orders[rank].append((name, found.agreed + len(found.calls[rank])))
+                found.calls[rank].append((signature, line, launches))
+                found.last[rank] = f"{signature} ({line})"
+        self._compare(names)
+
+    def _compare(self, names: Iterable[str]) -> None:
+        """Tell who is in these groups what all agree on from now on, or that they do not."""
+        groups = {name: group for name in names if (group := self.groups[name]).broken is None}
+        while any(self._agrees(name, group) for name, group in groups.items()):
+            pass
+        for group in groups.values():
+            self._compare_orders(group.orders)
+        for name, group in groups.items():
+            self._tell(name, group)
+            if group.broken is None and any(group.calls.values()):
+                asyncio.get_running_loop().call_later(PATIENCE, self._remind, name, group, group.agreed)
+
+    def _tell(self, name: str, group: Group) -> None:
+        """Tell all members of a group what they agree on."""
+        if group.agreed > group.told:
+            group.told = group.agreed
+            for each in group.members:
+                self.send(each, {"agreed": name, "count": group.agreed})
+
+    def _agrees(self, name: str, group: Group) -> bool:
+        """Whether one more collective of a group is the same on all its members, or it is broken now."""
+        if group.broken is not None or not all(group.calls.values()):
+            return False
+        current = {each: group.calls[each][0] for each in group.members}
+        if len({signature for signature, *_ in current.values()}) > 1:
+            self._break(name, group, _disagreement(name, group.agreed, current), cut=False)
+            return True
+        launching = [group.orders[each] for each, (*_, launches) in current.items() if launches]
+        if any(order[0] != (name, group.agreed) for order in launching):
+            return False
+        for waiting in (*launching, *group.calls.values()):
+            waiting.popleft()
+        group.agreed += 1
+        return True
+
+    def _compare_orders(self, orders: dict[int, deque[tuple[str, int]]]) -> None:
+        """Break the groups of which members launch another one first."""
+        first = {rank: order[0] for rank, order in orders.items() if order}
+        if len(set(first.values())) > 1:
+            calls = {rank: (name, self.groups[name].calls[rank][0]) for rank, (name, _) in first.items()}
+            text = _other_orders(calls)
+            for name in {name for name, _ in first.values()}:
+                self._break(name, self.groups[name], text, cut=False)
 
     def _remind(self, group: str, found: Group, number: int) -> None:
         if found.agreed == number and found.broken is None:
@@ -197,11 +210,12 @@ class Server:
         found = self.groups.get(name)
         if found is None:
             assert members is not None
-            found = self.groups[name] = Group(members, calls={each: deque() for each in members})
+            orders = self.orders.setdefault(frozenset(members), {each: deque() for each in members})
+            found = self.groups[name] = Group(members, orders, calls={each: deque() for each in members})
             self._without_the_left(name, found)
         return found
 
-    def fail(self, group: str, members: list[int], text: str) -> None:
+    def fail(self, rank: int, group: str, members: list[int], text: str) -> None:
         """A rank will not launch what it has announced, or was to announce."""
         found = self._group(group, members)
         if found.broken is None:
@@ -256,10 +270,11 @@ class Server:
     def _no_mail(self, mail: Mail, other: int, how: str) -> None:
         self.send(mail.rank, {"mail": mail.number, "with": other, "text": f"rank {other} {how}: {mail}"})
 
-    def seek(self, rank: int, name: str) -> None:
-        """A rank lacks a program: ask one rank with each other cache folder for it."""
-        others = {self.folders[each]: each for each in self.writers}
-        others.pop(self.folders[rank], None)
+    def seek(self, rank: int, name: str, of: int | None) -> None:
+        """A rank lacks a program: ask the rank `of` for it, or with None one rank with each other cache folder."""
+        others = {self.folders[each]: each for each in self.writers if of in (None, each)}
+        if of is None:
+            others.pop(self.folders[rank], None)
         self.sought[rank, name] = set(others.values())
         for each in others.values():
             self.send(each, {"seek": name, "by": rank})
@@ -306,23 +321,30 @@ class Server:
     def _break(self, name: str, group: Group, text: str, cut: bool = True, quiet: bool = False) -> None:
         """`cut`: what runs in the group may never end. After a disagreement, what was agreed before it does, and so
         does what a rank took part in that has ended. That one is `quiet`: it is no fault if nothing more comes."""
+        self._tell(name, group)  # first: what was agreed is launched on all ranks or on none
         group.broken = text
-        places = self.placed.get(frozenset(group.members), {})
-        for place in [place for place, (other, *_) in places.items() if other == name]:
-            del places[place]
+        freed: set[str] = set()
+        for order in group.orders.values():
+            kept = [each for each in order if each[0] != name]
+            if len(kept) < len(order):
+                order.clear()
+                order.extend(kept)
+                freed.update(each for each, _ in kept)
+        if freed:  # what waited behind it on one rank may be the first of all now
+            asyncio.get_running_loop().call_soon(self._compare, freed)
         for rank in group.members:
             self.send(rank, {"broken": name, "text": text, "cut": cut, "quiet": quiet})
 
 
-def _other_orders(group: str, number: int, calls: dict[int, Posted]) -> str:
-    """What to tell every rank when a collective has other ones of the same ranks before it: where it is on each."""
+def _other_orders(calls: dict[int, tuple[str, Posted]]) -> str:
+    """What to tell every rank when collectives of groups of the same ranks come in other orders: the first on each."""
     told = "; ".join(
-        f"rank {rank}: number {place} of these ranks, at {line}" for rank, (_, line, place) in list(calls.items())[:8]
+        f"rank {rank}: first {signature} at {line} in group {name!r}"
+        for rank, (name, (signature, line, _)) in list(calls.items())[:8]
     )
     return (
-        f"the ranks disagree about the order of groups with the same ranks, in collective {number} of group {group!r}: "
-        f"{told}. Such groups share their connections: call their collectives in the same order on every rank, and not "
-        "from several threads. Nothing was launched."
+        f"the ranks disagree about the order of groups with the same ranks: {told}. Such groups share connections: "
+        "call their collectives in the same order on every rank, and not from several threads. Nothing was launched."
     )
 
 
@@ -361,7 +383,7 @@ async def main(host: str, size: int, token: str) -> None:
     """Serve a job; returns when its last rank has ended, or when none has come."""
     service, address = start_service(host, size)
     server = Server(size, token)
-    listening = await asyncio.start_server(server.connected, host, 0)
+    listening = await asyncio.start_server(server.connected, host, 0, limit=LINE)
     print(json.dumps({"service": address, "control": listening.sockets[0].getsockname()[1]}), flush=True)
     deadline = asyncio.get_running_loop().call_later(JOINING, lambda: server.writers or server.empty.set())
     await server.empty.wait()

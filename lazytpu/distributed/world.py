@@ -55,7 +55,6 @@ class World(Agreement):
         self.patience = 0.0  # the timeout of the default group
         self._posted: Counter[str] = Counter()
         self._compared: Counter[str] = Counter()  # of these, those that the helper was told, and counts
-        self._places: Counter[frozenset[int]] = Counter()  # of the next collective among those of these ranks
         self._made: Counter[str] = Counter()
         self.messages = count()  # to and from other ranks, one by one
         self._lives = 0  # of the default group
@@ -74,28 +73,25 @@ class World(Agreement):
         self._peers.start()
 
     def post(self, calls: Sequence[Call]) -> Sequence[Turn]:
-        """As `Agreement` says; the calls of each group in one message."""
+        """As `Agreement` says; all calls in one message."""
         with self._counting:
             return self._post(calls)
 
     def _post(self, calls: Sequence[Call]) -> Sequence[Turn]:
         turns: list[Turn] = []
-        batches: dict[str, list[tuple[Entry, int]]] = {}
+        told: list[tuple[str, str, str, bool]] = []
         checked = options.collectives != "trusted"
         for call in calls:
             number = self._posted[call.group]
             self._posted[call.group] += 1
             entry = self.flight.post(call.group, call.line, number, call.signature, call.members)
             turns.append(Collective(self, entry, self._compared[call.group] if checked else None))
-            place = self._places[frozenset(call.members)]
-            self._places[frozenset(call.members)] += 1
             self.flight.waiting[call.group].append(entry)
             if checked:
                 self._compared[call.group] += 1
-                batches.setdefault(call.group, []).append((entry, place))
-        for group, batch in batches.items():
-            told = [(entry.signature, str(entry.line), place) for entry, place in batch]
-            self.control.post(group, batch[0][0].members, told)
+                told.append((call.group, entry.signature, str(entry.line), True))
+        if told:
+            self.control.post(told, {call.group: call.members for call in calls})
         return turns
 
     def last(self, group: str) -> Entry | None:
@@ -114,7 +110,7 @@ class World(Agreement):
         number = self._compared[name]
         self._compared[name] += 1
         entry = self.flight.post(name, str(call_site() or backward_line()), number, what, members)
-        self.control.post(name, members, [(entry.signature, entry.line, -1)])
+        self.control.post([(name, entry.signature, entry.line, False)], {name: members})
         return Collective(self, entry, number)
 
     def gather(self, seconds: float) -> None:
@@ -145,9 +141,6 @@ class World(Agreement):
         for group, members in groups.items():
             with self._counting:
                 given_up = self.watch.give_up(group)
-                for entry in given_up:
-                    if entry.number is not None:  # it was posted
-                        self._places[frozenset(entry.members)] -= 1
                 self.flight.pending[group].clear()
             if given_up and self.control.why_broken(group) is None:
                 lines = str(error).splitlines() or [""]
@@ -195,7 +188,7 @@ class World(Agreement):
         return {"done": "has done it", "launched": "is in it as well"}.get(entry.state, f"has it {entry.state}")
 
     def has(self, name: str) -> bool:
-        """Whether this rank has a program that another one lacks; then it is shared."""
+        """Whether this rank has a program that another one lacks, or is at it; then it is shared."""
         return self.programs is not None and self.programs.offer(name)
 
     def wanted(self, group: str, number: int) -> None:
@@ -259,13 +252,13 @@ class World(Agreement):
     def _cut(self, recorder: Recorder, state: State) -> None:
         """Cut a recorder that is still at `state`, or has been busy for too long. Not while cuts before it wait, nor
         before the script was told of what failed there: this thread would be told in its place."""
-        if self.cutter is not None and (self.launcher.is_busy or self.cutter.has_untold()):
+        if self.cutter is None or self.launcher.is_busy or self.cutter.has_untold():
             return
         try:
-            with recorder.cut_lock:
+            with recorder.cut_lock, self.cutter.serving():
                 if recorder.state is state or self._is_overdue():
                     recorder.cut(PEER)
-        except Exception:  # noqa: BLE001  (the trace is lost with this error, which whoever reads it gets)
+        except Exception:  # noqa: BLE001  (the script is told of it)
             return
 
 
@@ -333,7 +326,8 @@ def world(store: Any, rank: int, size: int, seconds: float, start: Callable[[], 
     joined.gather(seconds)
     if not takes_chip:
         multiprocess.join(place, engine.forget_programs)
-    joined.programs = programs.install(PrefixStore(f"{key}/programs", store), joined.control.seek, joined.is_short)
+    common = PrefixStore(f"{key}/programs", store)
+    joined.programs = programs.install(common, rank, joined.control.seek, joined.is_short)
     _enter(joined, engine)
     return joined
 

@@ -15,7 +15,7 @@ from lazytpu.engine.compiling.compiler import Compiler, Prepared
 from lazytpu.engine.compiling.for_sizes import ForSizes, JobAtSizes
 from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.errors.cuts import failed_cut
-from lazytpu.engine.errors.undo import undo
+from lazytpu.engine.errors.undo import Lost, undo
 from lazytpu.engine.launching.compiled import Compiled, fitting
 from lazytpu.engine.launching.on_copies import OnCopies, on_copies
 from lazytpu.engine.launching.on_host import OnHost
@@ -74,6 +74,10 @@ class Cutter:
     def drain(self) -> None:
         """Wait until everything cut is launched, or has failed."""
 
+    def awaits(self, trace: Trace) -> bool:
+        """Whether inputs of a trace are results of cuts that wait to be launched."""
+        return False
+
     def cut_trace(self, trace: Trace) -> None:
         """Run the program that computes what is alive of a trace, compiling it if there is none.
 
@@ -100,10 +104,11 @@ class Cutter:
             if plan.collective:
                 program, hit = self._pieces(plan, trace, live, dead)
             elif needed and program is None:
-                hosted = options.on_host and trace.mode == "fused" and options.background_compile
+                is_there = not self.awaits(trace)
+                hosted = is_there and options.on_host and trace.mode == "fused" and options.background_compile
                 if hosted and self.on_host.run(plan, trace, held):
                     metrics.on_host, hit = metrics.on_host + 1, True
-                elif (copying := on_copies(plan, trace, live, dead)) is not None:
+                elif is_there and (copying := on_copies(plan, trace, live, dead)) is not None:
                     program, hit = copying, True
                 else:
                     program, hit = self._select(plan, trace, live, dead)
@@ -139,7 +144,8 @@ class Cutter:
                     self.agreement.lost(groups_of(state.records()), error)
                 except BaseException as interrupt:  # noqa: BLE001  (of its wait: what is below has to be done first)
                     error = interrupt
-            failure = failed_cut(error, trace, held, partial(self._exhausted, trace, held, program))
+            full = partial(self._exhausted, trace, held, program)
+            failure = failed_cut(error, trace, held, full, self.spoil)
             try:
                 raise failure from failure.__cause__
             finally:
@@ -154,10 +160,14 @@ class Cutter:
         if plan.collective:
             self.agreement.lost(groups_of(trace.state.records()), error)
         alive = [(slot, v) for slot in plan.results if (v := trace.values[slot]()) is not None and v.buffer is None]
-        undo(trace, alive).spoil(error)
+        self.spoil(undo(trace, alive), error)
         for buffer in trace.buffers:
             if buffer is not None and buffer is not EMPTY:
                 buffer.pins -= 1
+
+    def spoil(self, lost: Lost, error: BaseException) -> None:
+        """Let every read of what a trace has lost raise `error` again."""
+        lost.spoil(error)
 
     def constant(self, trace: Trace, slot: int) -> ConstantBuffer | None:
         """The constant that a trace computes as `slot`. None when that fails, or a check of values does: the read cuts

@@ -3,20 +3,26 @@ order of the cuts, while the script goes on with promised results. Cuts after it
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from lazytpu.engine.compiling.jobs import Job
 from lazytpu.engine.cutter import Cutter
+from lazytpu.engine.errors.undo import Lost
 from lazytpu.engine.launching.compiled import Compiled
 from lazytpu.engine.launching.launcher import Launcher
+from lazytpu.engine.launching.on_copies import OnCopies
 from lazytpu.engine.launching.pieces import Piece, calls_of, groups_of
 from lazytpu.engine.launching.promises import LaunchFailure, PromisedCut, lost_input, with_old_contents
 from lazytpu.interrupts import Interrupted, InterruptedAfter
+from lazytpu.runtime.copies import copies_of
+from lazytpu.runtime.promised import PromisedBuffer, is_waiting
 from lazytpu.trace.recorder import Trace
 from lazytpu.trace.trie import CutPlan
-from lazytpu.trace.value import Value
+from lazytpu.trace.value import Value, again
 
 
 class PromisingCutter(Cutter):
@@ -26,8 +32,10 @@ class PromisingCutter(Cutter):
     def __init__(self, cutter: Cutter, launcher: Launcher):
         vars(self).update(vars(cutter))
         self.launcher = launcher
-        self._failures = weakref.WeakValueDictionary[str, LaunchFailure]()  # the last of each group
+        self._failures: dict[str, LaunchFailure] = {}  # the last of each group, of those that cuts may be part of
         self._has_failed = False
+        self._of_others: list[LaunchFailure] = []  # failures of what was cut for other processes
+        self._serving = threading.local()
 
     @property
     def is_behind(self) -> bool:
@@ -52,15 +60,16 @@ class PromisingCutter(Cutter):
 
     def cut_trace(self, trace: Trace) -> None:
         """As of any cutter; a trace that needs what has failed fails as well."""
-        try:
-            if not self.launcher.is_busy or trace.state.collective or self._is_known(trace):
+        if trace.state.collective or self.awaits(trace):
+            try:
                 self.launcher.make_room()
-            else:
-                self.launcher.drain()
-        except BaseException as error:
-            raise Interrupted from error
+            except BaseException as error:
+                raise Interrupted from error
         if self._has_failed:
-            failure = lost_input(trace.buffers) or self._of_groups(groups_of(trace.state.records()))
+            if not self.launcher.is_busy:  # what was cut before they were told is launched, or part of them
+                self._failures = {group: each for group, each in self._failures.items() if each.error is not None}
+            groups = groups_of(trace.state.records())
+            failure = lost_input(trace.buffers) or self._of_groups(groups, self.launcher.count)
             if failure is not None:
                 error = failure.told()
                 try:
@@ -68,6 +77,7 @@ class PromisingCutter(Cutter):
                     raise error
                 finally:
                     del error  # its traceback holds this frame, which would hold it
+            self._raise_of_others()
         super().cut_trace(trace)
         if trace.left and trace.state.collective:  # the read waits for it, and what it has left is lost if this fails
             try:
@@ -85,20 +95,50 @@ class PromisingCutter(Cutter):
             with_old_contents(trace.buffers)
         super().lose_trace(trace, error)
 
-    def _is_known(self, trace: Trace) -> bool:
-        """Whether a trace has a program that can wait, very likely: else it is better to wait here, where an interrupt
-        loses nothing."""
-        plan = self.traces.ended(trace.state)
-        programs = list(plan.programs.values())
-        return plan.sized is None and bool(programs) and all(map(_is_plain, programs)) and _is_asynchronous(trace)
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """What is cut meanwhile on this thread is cut for other processes: if it fails, the script is told, as of what
+        fails on the launcher's thread, or else before it cuts something else, of which nothing is lost."""
+        self._serving.now = True
+        try:
+            yield
+        finally:
+            self._serving.now = False
+
+    def spoil(self, lost: Lost, error: BaseException) -> None:
+        """As of any cutter."""
+        if not getattr(self._serving, "now", False):
+            super().spoil(lost, error)
+            return
+        failure = LaunchFailure(again(error), self.inflight.launched + 1, self.inflight.errors, self.launcher)
+        for value in lost.values:
+            value.buffer = promised = PromisedBuffer(self.launcher)
+            promised.fail(failure)
+        for buffer in lost.inputs:
+            buffer.error = again(error)
+        self._of_others.append(failure)
+        self._note(failure)
+
+    def _raise_of_others(self) -> None:
+        """Raise what failed in a trace that was cut for others. Whoever cuts now loses nothing."""
+        while self._of_others:
+            failure = self._of_others.pop()
+            if failure.error is not None:
+                raise Interrupted from failure.told()
+
+    def awaits(self, trace: Trace) -> bool:
+        """As of any cutter."""
+        return self.launcher.is_busy and any(
+            type(buffer) is PromisedBuffer and is_waiting(buffer) for buffer in trace.buffers
+        )
 
     def _run_in_pieces(
         self, pieces: list[tuple[Piece, Any]], plan: CutPlan, trace: Trace, held: list[tuple[int, Value]]
     ) -> None:
-        """As of any cutter. Only what is compiled waits: it is known what it gives."""
+        """As of any cutter."""
         launcher = self.launcher
         with launcher.order:
-            if _is_asynchronous(trace) and all(piece.idle or _is_plain(program) for piece, program in pieces):
+            if _is_asynchronous(trace) and all(piece.idle or _can_wait(program) for piece, program in pieces):
                 turns = self.agreement.post(calls_of([piece for piece, _ in pieces]))
 
                 def launch(trace: Trace, held: list[tuple[int, Value]]) -> None:
@@ -110,21 +150,60 @@ class PromisingCutter(Cutter):
             super()._run_in_pieces(pieces, plan, trace, held)
 
     def _run(self, program: Any, trace: Trace, held: list[tuple[int, Value]]) -> None:
-        """As of any cutter; behind the cuts that wait, if there are any."""
-        launcher = self.launcher
-        with launcher.order:
-            if launcher.is_busy and _is_asynchronous(trace) and _is_plain(program):
-                launcher.put(PromisedCut(self, launcher, partial(super()._run, program), trace, held))
+        """As of any cutter. What needs a result of a cut that waits is launched behind it, and everything else at once:
+        this process may do it before it lets the others come."""
+        if not self.launcher.is_own_thread:
+            if self._waits(program, trace, held, partial(super()._run, program)):
                 return
-        self._catch_up(trace)
+            kept = self._kept_inputs(trace, program.binding.donated)
+            if kept:
+                copies = copies_of([trace.buffers[i] for i in kept])
+                program = OnCopies(program, dict(zip(kept, copies, strict=True)))
         super()._run(program, trace, held)
 
     def _run_meanwhile(
         self, job: Any, plan: CutPlan, trace: Trace, held: list[tuple[int, Value]], dead: tuple[int, ...]
     ) -> None:
-        """As of any cutter."""
-        self._catch_up(trace)
+        """As of any cutter. A program that has been compiled by the time it is launched is launched itself."""
+        if self.launcher.is_own_thread:
+            done = isinstance(job, Job) and job.compiled
+            if done:
+                super()._run(done, trace, held)
+                return
+        else:
+
+            def launch(trace: Trace, held: list[tuple[int, Value]]) -> None:
+                self._run_meanwhile(job, plan, trace, held, dead)
+
+            if self._waits(job, trace, held, launch):
+                return
+            kept = self._kept_inputs(trace, dead)
+            dead = tuple([i for i in dead if i not in kept])
         super()._run_meanwhile(job, plan, trace, held, dead)
+
+    def _waits(
+        self,
+        program: Any,
+        trace: Trace,
+        held: list[tuple[int, Value]],
+        launch: Callable[[Trace, list[tuple[int, Value]]], None],
+    ) -> bool:
+        """Whether a trace is launched later, as it needs results of cuts that wait. Otherwise it has all its inputs."""
+        if not self.awaits(trace):
+            return False
+        launcher = self.launcher
+        with launcher.order:
+            if _is_asynchronous(trace) and _can_wait(program):
+                launcher.put(PromisedCut(self, launcher, launch, trace, held))
+                return True
+        self._catch_up(trace)
+        return False
+
+    def _kept_inputs(self, trace: Trace, taken: Iterable[int]) -> list[int]:
+        """Which of some inputs, whose memory a trace would take, cuts that wait need as well."""
+        cuts = self.launcher.cuts()
+        needed = {id(buffer) for cut in cuts for buffer in cut.inputs()} if cuts else ()
+        return [i for i in taken if id(trace.buffers[i]) in needed]
 
     def _catch_up(self, trace: Trace) -> None:
         """Wait for the cuts before a trace, of which nothing has run. Raises what failed there and is needed here; then
@@ -150,28 +229,31 @@ class PromisingCutter(Cutter):
         self.agreement.lost(groups, error)
         if failure is None:
             explained = cut.explained(error, partial(self._exhausted, cut.trace, cut.held, None))
-            failure = self._of_groups(groups)
+            failure = self._of_groups(groups, cut.number)
             if failure is None:
-                errors = self.inflight.errors
-                failure = LaunchFailure(explained, self.inflight.launched + 1, errors)
-                errors.append(failure)
+                failure = LaunchFailure(explained, self.inflight.launched + 1, self.inflight.errors, self.launcher)
+                self._note(failure)
         self._failures.update(dict.fromkeys(groups, failure))
-        self._has_failed = True
         return failure
 
-    def _of_groups(self, groups: Mapping[str, Any]) -> LaunchFailure | None:
-        """A failure in one of these groups that nobody has been told of."""
+    def _note(self, failure: LaunchFailure) -> None:
+        """Nobody has been told of a failure."""
+        self._has_failed = True
+        self.inflight.errors.append(failure)
+
+    def _of_groups(self, groups: Iterable[str], number: float) -> LaunchFailure | None:
+        """A failure in one of these groups that nobody had been told of before that cut."""
         failures = [self._failures.get(group) for group in groups]
-        return next((each for each in failures if each is not None and each.error is not None), None)
+        return next((each for each in failures if each is not None and number < each.until), None)
 
 
 def _is_asynchronous(trace: Trace) -> bool:
     return trace.mode not in ("strict", "debug")
 
 
-def _is_plain(program: Any) -> bool:
-    """Whether this is a compiled program whose results are plain buffers."""
+def _can_wait(program: Any) -> bool:
+    """Whether a program gives plain buffers, which can be promised; others would be copied."""
     if type(program) is not Compiled:
-        return False
+        return isinstance(program, Job)
     layouts = program.program.layouts
     return layouts is None or not any(layouts.results)

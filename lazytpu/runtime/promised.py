@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from lazytpu.runtime.buffer import Buffer
+from lazytpu.runtime.kept import KeptBuffer
 
 # The slots of a buffer, which the properties below hide.
 _ARRAY: Any = Buffer.__dict__["array"]
@@ -46,9 +47,9 @@ class PromisedBuffer(Buffer):
         self.pins = 0
 
     def keep(self, made: Buffer) -> None:
-        """Become the buffer `made`, which nothing else has."""
-        assert type(made) is Buffer
-        array, nbytes = made.array, made.nbytes
+        """Become the buffer `made`, which nothing else has; a plain copy of it if it is of another kind."""
+        array = made.array
+        nbytes = made.plain_nbytes if isinstance(made, KeptBuffer) else made.nbytes
         made.release()
         self.origin = made.origin
         _OUTCOME.__set__(self, made.outcome)
@@ -60,6 +61,14 @@ class PromisedBuffer(Buffer):
     def fail(self, failure: Failure) -> None:
         """It is never computed."""
         _ERROR.__set__(self, failure)
+
+    def gone(self) -> bool:
+        """Whether it is known that it is never computed. This waits for nothing, unlike what asks for the array."""
+        return not is_waiting(self) and super().gone()
+
+    def taken(self) -> bool:
+        """A run that waits has taken nothing."""
+        return not is_waiting(self) and super().taken()
 
     @property
     def array(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -7,7 +7,7 @@ from typing import Any
 
 from lazytpu.distributed.helper import Server
 
-SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1", 0), ("all_reduce(add) float32[3]", "b.py:2", 0)
+SUM, OTHER = ("all_reduce(add) float32[2]", "a.py:1", True), ("all_reduce(add) float32[3]", "b.py:2", True)
 
 
 class Told(Server):
@@ -25,6 +25,11 @@ class Told(Server):
         return {rank: message["text"] for rank, message in self.sent if "broken" in message}
 
 
+def _post(server: Server, rank: int, group: str, members: list[int] | None, calls: list[Any]) -> None:
+    """Post collectives of one group."""
+    server.post(rank, {} if members is None else {group: members}, [(group, *call) for call in calls])
+
+
 def told(act: Any) -> Told:
     """What a server tells while `act` uses it."""
 
@@ -40,28 +45,28 @@ def test_equal_calls_are_agreed_as_they_come():
     """In batches of different sizes: a rank is told of each as soon as all have posted it."""
 
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM, OTHER])
+        _post(server, 0, "g", [0, 1], [SUM, OTHER])
         assert not server.sent
-        server.post(1, "g", [0, 1], [SUM])
+        _post(server, 1, "g", [0, 1], [SUM])
         assert server.sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
-        server.post(1, "g", None, [OTHER])
+        _post(server, 1, "g", None, [OTHER])
 
     assert told(act).sent[2:] == [(rank, {"agreed": "g", "count": 2}) for rank in (0, 1)]
 
 
 def test_other_lines_are_the_same_call():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [(SUM[0], "elsewhere.py:7", 0)])
+        _post(server, 0, "g", [0, 1], [SUM])
+        _post(server, 1, "g", [0, 1], [(SUM[0], "elsewhere.py:7", True)])
 
     assert told(act).sent == [(rank, {"agreed": "g", "count": 1}) for rank in (0, 1)]
 
 
 def test_different_calls_break_the_group_for_good():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM, SUM])
-        server.post(1, "g", [0, 1], [OTHER])
-        server.post(1, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM, SUM])
+        _post(server, 1, "g", [0, 1], [OTHER])
+        _post(server, 1, "g", [0, 1], [SUM])
 
     server = told(act)
     assert set(server.texts()) == {0, 1}
@@ -72,47 +77,93 @@ def test_different_calls_break_the_group_for_good():
 
 
 def test_groups_of_the_same_ranks_have_one_order():
-    async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [(SUM[0], "b.py:2", 1)])
-
-    for text in told(act).texts().values():
-        assert "collective 0 of group 'g': rank 0: number 0 of these ranks, at a.py:1; rank 1: number 1" in text
-
-
-def test_groups_of_the_same_ranks_that_wait_for_each_other_are_told_at_once():
-    """Each rank waits in a group of its own, for hours if the timeouts say so. Barriers have no order among them."""
+    """They wait for each other otherwise, for hours if the timeouts say so. Barriers have no order among them."""
 
     async def act(server: Told) -> None:
-        server.post(0, "barriers", [0, 1], [("barrier", "a.py:9", -1)])
-        server.post(0, "g", [0, 1], [SUM])
+        _post(server, 0, "barriers", [0, 1], [("barrier", "a.py:9", False)])
+        _post(server, 0, "g", [0, 1], [SUM])
         assert not server.sent
-        server.post(1, "h", [1, 0], [OTHER])
-        server.post(0, "later", [0, 1], [SUM])
-        server.post(1, "later", [0, 1], [SUM])
+        _post(server, 1, "h", [1, 0], [OTHER])
+        _post(server, 0, "later", [0, 1], [SUM])
+        _post(server, 1, "later", [0, 1], [SUM])
 
     server = told(act)
     assert {message["broken"] for _, message in server.sent if "broken" in message} == {"g", "h"}
     for text in server.texts().values():
-        assert "rank 0: number 0 of these ranks, at a.py:1 in group 'g'; rank 1: number 0 of these ranks, at b." in text
+        assert f"rank 0: first {SUM[0]} at a.py:1 in group 'g'; rank 1: first {OTHER[0]} at b.py:2 in group" in text
     assert server.sent[-1] == (1, {"agreed": "later", "count": 1})
+
+
+def test_a_cut_has_collectives_of_several_groups():
+    """Another rank may cut between any two of them."""
+
+    async def act(server: Told) -> None:
+        server.post(0, {"g": [0, 1], "h": [0, 1]}, [("g", *SUM), ("h", *SUM), ("g", *OTHER)])
+        server.post(1, {"g": [0, 1], "h": [0, 1]}, [("g", *SUM)])
+        server.post(1, {}, [("h", *SUM), ("g", *OTHER)])
+        server.post(1, {}, [("g", *SUM), ("h", *SUM)])
+        server.post(0, {}, [("h", *SUM), ("g", *SUM)])
+
+    server = told(act)
+    agreed = [
+        (message["agreed"], message["count"]) for rank, message in server.sent if "agreed" in message and not rank
+    ]
+    assert agreed == [("g", 1), ("h", 1), ("g", 2)]
+    assert set(server.texts()) == {0, 1}
+
+
+def test_the_order_of_groups_is_that_without_those_that_are_broken():
+    """A rank that fails before a collective launches what comes after it; others had posted both, or post them."""
+
+    async def act(server: Told) -> None:
+        server.post(0, {"g": [0, 1, 2], "h": [0, 1, 2]}, [("g", *SUM), ("h", *OTHER)])
+        server.fail(1, "g", [0, 1, 2], "rank 1 failed before all_reduce")
+        _post(server, 1, "h", [0, 1, 2], [OTHER])
+        server.post(2, {}, [("g", *SUM), ("h", *OTHER)])
+
+    server = told(act)
+    assert {message["broken"] for _, message in server.sent if "broken" in message} == {"g"}
+    assert server.sent[-1] == (2, {"agreed": "h", "count": 1})
+
+
+def test_what_waited_behind_a_broken_group_is_agreed():
+    async def act(server: Told) -> None:
+        for rank in (0, 1):
+            server.post(rank, {"g": [0, 1, 2], "h": [0, 1, 2]}, [("g", *SUM), ("h", *OTHER)])
+        _post(server, 2, "g", [0, 1, 2], [OTHER])
+        _post(server, 2, "h", [0, 1, 2], [OTHER])
+        await asyncio.sleep(0)
+
+    assert told(act).sent[-1] == (2, {"agreed": "h", "count": 1})
+
+
+def test_what_was_agreed_is_told_before_a_disagreement():
+    """In one message of a rank: all launch the first, or none."""
+
+    async def act(server: Told) -> None:
+        _post(server, 0, "g", [0, 1], [SUM, SUM])
+        _post(server, 1, "g", [0, 1], [SUM, OTHER])
+
+    told_to = [message for rank, message in told(act).sent if rank == 0]
+    assert told_to[0] == {"agreed": "g", "count": 1}
+    assert "broken" in told_to[1]
 
 
 def test_other_groups_go_on():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [OTHER])
-        server.post(0, "h", [0], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
+        _post(server, 1, "g", [0, 1], [OTHER])
+        _post(server, 0, "h", [0], [SUM])
 
     assert told(act).sent[-1] == (0, {"agreed": "h", "count": 1})
 
 
 def test_a_rank_that_is_gone_breaks_its_groups_now_and_later():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
         server.gone(1, "was killed or crashed")
-        server.post(0, "later", [0, 1], [SUM])
-        server.post(0, "alone", [0], [SUM])
+        _post(server, 0, "later", [0, 1], [SUM])
+        _post(server, 0, "alone", [0], [SUM])
 
     server = told(act)
     broken = [message["broken"] for rank, message in server.sent if rank == 0 and "broken" in message]
@@ -125,7 +176,7 @@ def test_a_rank_that_ends_breaks_its_groups_before_its_process_is_gone():
     """What runs in them is left alone, and nothing is reported: it has taken part in all that it launched."""
 
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
         server.leaves(1, "has ended")
         assert server.texts()
         server.gone(1, "has ended")
@@ -136,7 +187,7 @@ def test_a_rank_that_ends_breaks_its_groups_before_its_process_is_gone():
 
 def test_a_rank_that_others_wait_for_is_told():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
         await asyncio.sleep(0.2)
 
     assert told(act).sent == [(1, {"wanted": "g", "number": 0})]
@@ -144,7 +195,7 @@ def test_a_rank_that_others_wait_for_is_told():
 
 def test_giving_up_names_who_is_missing():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
         server.give_up(0, "g", 3.0)
 
     assert "rank 0 waited 3 s in collective 0 of group 'g', " in told(act).texts()[1]
@@ -153,8 +204,8 @@ def test_giving_up_names_who_is_missing():
 
 def test_a_collective_that_does_not_end_names_who_does_not_answer():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
+        _post(server, 1, "g", [0, 1], [SUM])
         server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
         server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
         assert server.sent[2:] == [(1, {"state": "g", "number": 0})], "once"
@@ -167,8 +218,8 @@ def test_a_collective_that_does_not_end_names_who_does_not_answer():
 
 def test_a_collective_that_does_not_end_says_how_far_the_others_are():
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 1], [SUM])
-        server.post(1, "g", [0, 1], [SUM])
+        _post(server, 0, "g", [0, 1], [SUM])
+        _post(server, 1, "g", [0, 1], [SUM])
         server.stuck(0, "g", 0, 3.0, "all_reduce at a.py:1")
         server.answer(1, "g", 0, "has done it")
         await asyncio.sleep(1.2)
@@ -178,8 +229,8 @@ def test_a_collective_that_does_not_end_says_how_far_the_others_are():
 
 def test_a_rank_that_fails_breaks_its_group():
     async def act(server: Told) -> None:
-        server.fail("g", [0, 1], "rank 1 failed before all_reduce")
-        server.post(0, "g", [0, 1], [SUM])
+        server.fail(1, "g", [0, 1], "rank 1 failed before all_reduce")
+        _post(server, 0, "g", [0, 1], [SUM])
 
     assert told(act).texts() == {0: "rank 1 failed before all_reduce", 1: "rank 1 failed before all_reduce"}
 
@@ -188,9 +239,9 @@ def test_other_members_break_the_group():
     """Also for one that is no member to the others."""
 
     async def act(server: Told) -> None:
-        server.post(0, "g", [0, 2], [SUM])
-        server.post(1, "g", [0, 1], [SUM])
-        server.post(0, "h", [0], [SUM])
+        _post(server, 0, "g", [0, 2], [SUM])
+        _post(server, 1, "g", [0, 1], [SUM])
+        _post(server, 0, "h", [0], [SUM])
 
     server = told(act)
     assert set(server.texts()) == {0, 1, 2}
@@ -243,7 +294,7 @@ def test_one_rank_of_each_other_folder_is_asked_for_a_program():
     async def act(server: Told) -> None:
         server.writers = dict.fromkeys(range(4))  # pyright: ignore[reportAttributeAccessIssue]
         server.folders = {0: "a", 1: "a", 2: "b", 3: "c"}
-        server.seek(0, "program/1")
+        server.seek(0, "program/1", None)
         assert server.sent == [(rank, {"seek": "program/1", "by": 0}) for rank in (2, 3)]
         server.has(2, "program/1", 0, False)
         assert len(server.sent) == 2, "the other may have it"
@@ -258,8 +309,24 @@ def test_a_program_is_not_sought_where_nobody_is_left():
     async def act(server: Told) -> None:
         server.writers = dict.fromkeys(range(2))  # pyright: ignore[reportAttributeAccessIssue]
         server.folders = {0: "a", 1: "b"}
-        server.seek(0, "program/1")
+        server.seek(0, "program/1", None)
         server.gone(1, "has ended")
-        server.seek(0, "program/2")
+        server.seek(0, "program/2", None)
 
     assert told(act).sent[1:] == [(0, {"sought": f"program/{i}", "there": False}) for i in (1, 2)]
+
+
+def test_the_rank_that_makes_a_program_is_asked_alone():
+    """Also one with the same cache folder, and for nothing once it is gone."""
+
+    async def act(server: Told) -> None:
+        server.writers = dict.fromkeys(range(3))  # pyright: ignore[reportAttributeAccessIssue]
+        server.folders = {0: "a", 1: "a", 2: "b"}
+        server.seek(0, "program/1", 1)
+        assert server.sent == [(1, {"seek": "program/1", "by": 0})]
+        server.has(1, "program/1", 0, True)
+        server.gone(1, "has ended")
+        server.seek(0, "program/1", 1)
+
+    sought = [message for _, message in told(act).sent if "sought" in message]
+    assert sought == [{"sought": "program/1", "there": there} for there in (True, False)]

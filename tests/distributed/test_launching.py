@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,9 @@ from tests.distributed.ranks import Ranks
         "what_needs_no_other_rank_is_read",
         "cuts_that_catch_up_fail_as_those_that_wait",
         "an_interrupt_ends_a_wait_for_the_others",
+        "a_failure_is_raised_once",
+        "what_is_to_be_compiled_waits_for_nobody",
+        "what_fails_on_the_thread_that_serves_others_is_raised",
     ],
 )
 def test_cuts_wait_on_a_thread(ranks: Ranks, case: str):
@@ -52,7 +56,7 @@ def test_for_others_nothing_is_cut_behind_cuts_that_wait():
         assert not cuts
         world.launcher, world.cutter = (
             SimpleNamespace(is_busy=is_busy),
-            SimpleNamespace(has_untold=iter([untold]).__next__),
+            SimpleNamespace(has_untold=iter([untold]).__next__, serving=nullcontext),
         )
         world._cut(recorder, "waited for")
     assert len(cuts) == 1

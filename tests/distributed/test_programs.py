@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import torch.distributed as dist
 
 from lazytpu.distributed import programs
+from lazytpu.distributed.common_store import CommonStore
 from lazytpu.distributed.programs import Shared
 from lazytpu.runtime.cache import peers
+from lazytpu.runtime.cache import programs as cached
 from lazytpu.runtime.cache.store import Store
 from tests import zygote
 from tests.distributed.ranks import ROOT, environment, free_port
@@ -66,93 +69,125 @@ def test_what_one_rank_compiles_or_has_the_other_loads(tmp_path: Path):
     assert (sum(compiled), again) == (0, stored)
 
 
+class Job:
+    """Two ranks in this process, with a folder each, of which one is at work."""
+
+    def __init__(self, common: Any, folder: Path, patch: pytest.MonkeyPatch):
+        self.patch = patch
+        self.ranks = [Shared(common, 2, rank, self.seek) for rank in range(2)]
+        self.stores = [Store(folder / str(rank)) for rank in range(2)]
+        self.asked: list[tuple[str, int | None]] = []
+
+    def turn(self, rank: int) -> Store:
+        """It is the turn of a rank, with this folder."""
+        self.at_work = rank
+        self.patch.setattr(peers, "PEERS", [self.ranks[rank]])
+        for module in (peers, programs):
+            self.patch.setattr(module, "store", lambda: self.stores[rank])
+        return self.stores[rank]
+
+    def seek(self, name: str, seconds: float, of: int | None) -> bool:
+        """As of a `Control`: the other one is asked."""
+        self.asked.append((name, of))
+        rank = self.at_work
+        self.turn(1 - rank)
+        offers = self.ranks[1 - rank].offer(name)
+        assert self.ranks[1 - rank].close(time.monotonic() + 10)
+        self.turn(rank)
+        return offers
+
+    def ask(self, rank: int, key: str = KEY) -> bool:
+        """Whether a rank gets a program from the other. It makes none."""
+        self.turn(rank)
+        with peers.sought("program", key) as found:
+            return found
+
+
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two ranks in this process, with a folder each; the one that `turn` names is at work."""
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     common = dist.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False)
-    ranks = [(Shared(common, 2), Store(tmp_path / str(rank))) for rank in range(2)]
-
-    def turn(rank: int) -> Store:
-        monkeypatch.setattr(peers, "PEERS", [ranks[rank][0]])
-        monkeypatch.setattr(peers, "store", lambda: ranks[rank][1])
-        return ranks[rank][1]
-
-    yield turn
+    monkeypatch.setattr(programs, "AGAIN", 0.1)
+    yield Job(common, tmp_path, monkeypatch)
     del common  # the server, until now
 
 
-def test_bytes_go_from_one_folder_to_the_other(job: Any):
-    mine = job(0)
-    assert not peers.receive("program", KEY), "nobody has it: it is for this rank to make"
+def test_bytes_go_from_one_folder_to_the_other(job: Job):
+    mine = job.turn(0)
     code = bytes(range(256)) * (9 << 12)  # 9 MiB: more than one value of the store may have
-    mine.put("program", KEY, code, {"name": "step"})
-    peers.share("program", KEY)
-    other = job(1)
-    assert peers.receive("program", KEY)
-    assert other.get("program", KEY).payload == code
-    assert peers.PEERS[0].receive("program", KEY, lambda: False) is None, "all have had it, so that it is not kept"
+    with peers.sought("program", KEY) as found:
+        assert not found, "nobody has it: it is for this rank to make"
+        mine.put("program", KEY, code, {"name": "step"})
+    assert job.ask(1)
+    entry = job.stores[1].get("program", KEY)
+    assert entry is not None
+    assert entry.payload == code
+    assert not job.ranks[0]._common.check([f"program/{KEY}/0"]), "all have had it, so that it is not kept"
 
 
-def test_what_another_folder_has_is_not_made_again(job: Any, monkeypatch: pytest.MonkeyPatch):
-    job(0).put("program", KEY, b"code", {"name": "step"})
-    owner: Any = peers.PEERS[0]
-    sought: list[str] = []
-
-    def seek(name: str, seconds: float) -> bool:
-        sought.append(name)
-        monkeypatch.setattr(programs, "store", lambda: stores[0])
-        return owner.offer(name)
-
-    stores = [job(0), job(1)]
-    monkeypatch.setattr(peers.PEERS[0], "_seek", seek)
-    assert peers.receive("program", KEY)
-    assert stores[1].get("program", KEY).payload == b"code"
-    assert not peers.receive("program", "cd" * 16), "nobody has that one"
-    assert sought == [f"program/{KEY}", f"program/{'cd' * 16}"]
-    assert owner.close(time.monotonic() + 10)
+def test_what_another_folder_has_is_not_made_again(job: Job):
+    job.stores[0].put("program", KEY, b"code", {"name": "step"})
+    assert job.ask(1)
+    entry = job.stores[1].get("program", KEY)
+    assert entry is not None
+    assert entry.payload == b"code"
+    assert not job.ask(1, "cd" * 16), "nobody has that one"
+    assert job.asked == [(f"program/{KEY}", None), (f"program/{'cd' * 16}", None)]
 
 
-def test_a_rank_waits_for_the_one_that_makes_it(job: Any):
-    mine = job(0)
-    assert not peers.receive("program", KEY)
+def test_a_rank_waits_for_the_one_that_makes_it(job: Job):
+    """As long as that one says that it is at it."""
+    mine = job.turn(0)
+    with peers.sought("program", KEY) as found:
+        assert not found
+        job.turn(1)
 
-    def make() -> None:
-        mine.put("program", KEY, b"code", {"name": "step"})
-        maker.share("program", KEY, mine.get("program", KEY))
+        def make() -> None:
+            while len(job.asked) < 3:
+                time.sleep(0.01)
+            mine.put("program", KEY, b"code", {"name": "step"})
+            job.turn(0)
+            job.ranks[0]._share("program", KEY)
+            job.turn(1)
 
-    maker = peers.PEERS[0]
-    later = threading.Timer(0.1, make)
-    job(1)
-    later.start()
-    assert peers.receive("program", KEY)
-    later.join()
-
-
-def test_what_could_not_be_made_is_not_waited_for(job: Any):
-    job(0)
-    assert not peers.receive("program", KEY)
-    peers.share("program", KEY)
-    job(1)
-    assert not peers.receive("program", KEY)
+        later = threading.Thread(target=make)
+        later.start()
+        assert job.ask(1)
+        later.join()
+    assert job.asked[1:3] == [(f"program/{KEY}", 0)] * 2
 
 
-def test_what_a_neighbour_has_stored_is_not_waited_for(job: Any):
-    job(0)
-    assert not peers.receive("program", KEY)
-    job(1).put("program", KEY, b"code", {"name": "step"})
-    assert peers.receive("program", KEY)
+def test_what_could_not_be_made_is_not_waited_for(job: Job):
+    """It was not stored, since the disk is full, say, or whoever made it was interrupted."""
+    store = job.turn(0)
+    with suppress(KeyboardInterrupt), peers.sought("program", KEY):
+        job.patch.setattr(store, "writable", lambda: False)
+        raise KeyboardInterrupt
+    assert not job.ask(1)
+    assert job.asked == [(f"program/{KEY}", None)], "the first; the second was told"
 
 
-def test_a_maker_that_is_gone_is_not_waited_for_for_ever(job: Any, monkeypatch: pytest.MonkeyPatch):
-    job(0)
-    assert not peers.receive("program", KEY)
-    job(1)
-    monkeypatch.setattr(peers.PEERS[0], "_is_short", lambda: True)
-    assert not peers.receive("program", KEY)
-    monkeypatch.undo()
-    job(1)
-    monkeypatch.setattr(peers.PEERS[0], "_patience", 0.0)
-    assert not peers.receive("program", KEY)
+def test_what_a_neighbour_has_stored_is_not_waited_for(job: Job):
+    job.turn(0)
+    with peers.sought("program", KEY):
+        job.stores[1].put("program", KEY, b"code", {"name": "step"})
+        assert job.ask(1)
+
+
+@pytest.mark.parametrize("how", ["forgotten", "gone", "for ever"])
+def test_a_maker_that_does_not_make_it_is_not_waited_for(job: Job, how: str):
+    """It was interrupted while it asked the others, say, or stopped; or it is at it for hours."""
+    maker, waiting = job.ranks
+    assert maker._claimed(f"program/{KEY}") == 0
+    if how == "gone":
+        job.patch.setattr(waiting, "_is_short", lambda: True)
+    elif how == "for ever":
+        maker._at_it.append(f"program/{KEY}")
+        job.patch.setattr(waiting, "_patience", 0.5)
+    start = time.monotonic()
+    assert not job.ask(1)
+    assert time.monotonic() - start < 10
+    assert (len(job.asked) > 1) == (how == "for ever")
+    assert not job.ask(0), "nor by itself"
 
 
 class Gone:
@@ -161,19 +196,51 @@ class Gone:
     def clone(self) -> Gone:
         return self
 
+    def set_timeout(self, timeout: Any) -> None:
+        """It waits for nothing."""
+
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("connection closed")
 
 
-@pytest.mark.parametrize("data", ["1", "no number", None])
-def test_a_store_that_is_gone_or_not_ours(job: Any, monkeypatch: pytest.MonkeyPatch, data: str | None):
-    job(0)
-    common = peers.PEERS[0]._common
-    if data is None:
-        monkeypatch.setattr(peers.PEERS[0], "_common", Gone())
-    else:
-        common.add(f"program/{KEY}/claimed", 1)
-        common.set(f"program/{KEY}/0", b"no entry")
-        common.set(f"program/{KEY}", data)
-    assert not peers.receive("program", KEY)
-    peers.share("program", KEY)
+class Silent(Gone):
+    """A store whose server has stopped."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: time.sleep(2)
+
+
+@pytest.mark.parametrize("kind", [Gone, Silent])
+def test_a_store_that_is_gone_or_has_stopped(job: Job, kind: Any):
+    job.patch.setattr(job.ranks[0], "_common", CommonStore(kind(), 0.1))
+    start = time.monotonic()
+    assert not job.ask(0)
+    assert time.monotonic() - start < 1, "once"
+
+
+@pytest.mark.parametrize("data", ["1", "no number"])
+def test_a_store_that_has_something_else(job: Job, data: str):
+    common = job.ranks[0]._common
+    common.set(f"program/{KEY}/maker", "1")
+    common.set(f"program/{KEY}/0", b"no entry")
+    common.set(f"program/{KEY}", data)
+    assert not job.ask(0)
+
+
+def test_who_waits_for_another_rank_has_no_lock_that_it_needs(job: Job):
+    """Of two ranks with one folder, one has a program made by the helper process, and so without the lock."""
+    store = job.turn(0)
+    locked: list[bool] = []
+
+    @contextmanager
+    def sought(kind: str, key: str) -> Iterator[bool]:
+        with store.locked(kind, key) as held:
+            locked.append(held)
+        yield True
+
+    job.patch.setattr(cached, "store", lambda: store)
+    job.patch.setattr(cached.peers, "sought", sought)
+    job.patch.setattr(store, "patience", 1.0)
+    job.patch.setattr(cached, "_compile", lambda *arguments: "compiled")
+    assert cached.obtain(None, KEY) == "compiled"  # pyright: ignore[reportArgumentType]
+    assert locked == [True]

@@ -29,15 +29,16 @@ def obtain(
     """
     long = seconds >= (BEHIND if behind else LEAST)
     missing = long and not store().has(programs.KIND, key) and elsewhere.available(module)
-    if missing and not peers.receive(programs.KIND, key):
-        ticket = elsewhere.compile(module, key, name=name)
-        handed(ticket)
-        try:
-            return ticket.result()
-        except HelperLost as error:
-            say(f"{error}; it is compiled in this process")
-        finally:
-            peers.share(programs.KIND, key)
+    if missing:
+        with peers.sought(programs.KIND, key) as found:
+            if not found:
+                ticket = elsewhere.compile(module, key, name=name)
+                handed(ticket)
+                try:
+                    return ticket.result()
+                except HelperLost as error:
+                    say(f"{error}; it is compiled in this process")
+                    return programs.obtain(module, key, name=name)
     return programs.obtain(module, key, name=name)
 
 

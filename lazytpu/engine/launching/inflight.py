@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from lazytpu.aten.errors import Check
@@ -69,6 +70,7 @@ class Inflight:
         self.runs: deque[Run] = deque()
         self.errors: list[DeviceError] = []  # those that were not raised yet
         self.launched = 0
+        self._numbers = count(1)
         self._noting = threading.Lock()
         self._checking = 0  # the number of the last run that checks values
         self._watched: queue.SimpleQueue[tuple[Launch, Timing, Any] | None] = queue.SimpleQueue()
@@ -87,7 +89,7 @@ class Inflight:
         """The run of a program on the buffers `inputs`, for `add`; its outcomes are for the buffers of its results.
         `alone`: it is a single op, so that a check of what its inputs hold may still come.
         """
-        self.launched = number = self.launched + 1
+        self.launched = number = next(self._numbers)  # another thread may launch something, too
         if checks:
             self._checking = number
         try:

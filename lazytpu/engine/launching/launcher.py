@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from lazytpu.interrupts import interruptible
 from lazytpu.runtime.promised import PromisedBuffer, is_waiting
@@ -22,6 +22,10 @@ class Launch(Protocol):
         """Launch its programs. Raises nothing: it notes what failed."""
         ...
 
+    def inputs(self) -> Sequence[Any]:
+        """The buffers that it takes."""
+        ...
+
 
 class Launcher:
     """Cuts, oldest first; the first one is being launched. `order` is held from where a cut says what its collectives
@@ -30,9 +34,19 @@ class Launcher:
     def __init__(self) -> None:
         self.order = threading.RLock()
         self._cuts: deque[Launch] = deque()
+        self.count = 0  # of all cuts that were ever put
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether it is its thread that asks."""
+        return threading.current_thread() is self._thread
+
+    def cuts(self) -> list[Launch]:
+        """What waits, or is being launched."""
+        return list(self._cuts)
 
     @property
     def is_busy(self) -> bool:
@@ -43,6 +57,7 @@ class Launcher:
         """Launch a cut after those before it."""
         with self._changed:
             self._cuts.append(cut)
+            self.count += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="lazytpu launcher", daemon=True)
                 self._thread.start()
@@ -61,7 +76,7 @@ class Launcher:
 
     def drain(self, seconds: float | None = None) -> None:
         """Wait until all cuts are launched, or failed; at most so many seconds. Its own thread does not wait."""
-        if self._cuts and threading.current_thread() is not self._thread:
+        if self._cuts and not self.is_own_thread:
             self._wait(lambda: not self._cuts, seconds)
 
     def make_room(self) -> None:

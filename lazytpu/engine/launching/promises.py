@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, Protocol
 
 from lazytpu.engine.errors.cuts import drop_frames, explain
@@ -25,13 +26,16 @@ _telling = threading.Lock()
 
 
 class LaunchFailure(DeviceError):
-    """Why cuts failed: one, and those that depend on it. It is among the `errors` of the engine until it is told."""
+    """Why cuts failed: one, and those that depend on it. It is among the `errors` of the engine until it is told; cuts
+    before number `until` of the `launcher`, which had been cut by then, are part of it all the same."""
 
-    __slots__ = ("__weakref__", "_before", "_errors", "_promises", "reason")
+    __slots__ = ("_before", "_errors", "_launcher", "_promises", "reason", "until")
 
-    def __init__(self, error: BaseException, run: int, errors: list[DeviceError]):
+    def __init__(self, error: BaseException, run: int, errors: list[DeviceError], launcher: Launcher):
         super().__init__(error, run)
         self.reason = error
+        self.until: float = inf
+        self._launcher = launcher
         self._errors = errors
         self._before: dict[PromisedBuffer, Any] = {}
         self._promises: list[Promise] = []
@@ -60,7 +64,7 @@ class LaunchFailure(DeviceError):
         """Somebody is told."""
         with _telling:
             if self.error is not None:
-                self.error = None
+                self.error, self.until = None, self._launcher.count
                 self._give_back()
                 if self in self._errors:
                     self._errors.remove(self)
@@ -123,7 +127,12 @@ class PromisedCut:
         # Nothing here may keep a value alive: what is dead at a later cut would depend on when this is launched (R4).
         self.promises = [Promise(value, slot, launcher) for slot, value in held]
         self.held: list[Any] = [(promise.slot, promise) for promise in self.promises]
+        self.number = launcher.count
         self.trace = Trace(trace.state, trace.epoch, trace.buffers, trace.numbers, [], trace.begun, trace.mode)
+
+    def inputs(self) -> Sequence[Any]:
+        """As `Launch` says."""
+        return self.trace.buffers
 
     def run(self) -> None:
         """As `Launch` says."""

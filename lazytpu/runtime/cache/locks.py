@@ -14,6 +14,7 @@ from pathlib import Path
 
 # Pauses between two looks at a lock that is held, in seconds: from the first, by the factor, to the last.
 FIRST_PAUSE, FACTOR, LAST_PAUSE = 0.001, 1.5, 0.05
+STOPPED = 2.0  # seconds after which a holder that has stopped (SIGSTOP) is not waited for
 
 _held: set[int] = set()  # the locks that this process has
 
@@ -22,14 +23,14 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
     """Takes the lock that the file `path` stands for; the file is there only while someone has it. It says who, and
     the `note`.
 
-    Returns what `release` wants, or None without the lock: when `enough()` became true while someone else held it, or
-    when `patience` seconds were not enough.
+    Returns what `release` wants, or None without the lock: when `enough()` became true while someone else held it,
+    when `patience` seconds were not enough, or when the one who holds it has stopped.
 
     Raises:
         OSError: the file cannot be made, or its file system has no locks.
     """
     deadline = time.monotonic() + patience
-    pause = FIRST_PAUSE
+    pause, moving = FIRST_PAUSE, time.monotonic()
     while True:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -46,7 +47,9 @@ def acquire(path: Path, patience: float, enough: Callable[[], bool] = lambda: Fa
             os.close(opened)
             raise
         os.close(opened)
-        if enough() or time.monotonic() >= deadline:
+        if not has_stopped(path):
+            moving = time.monotonic()
+        if enough() or time.monotonic() >= min(deadline, moving + STOPPED):
             return None
         time.sleep(pause)
         pause = min(LAST_PAUSE, FACTOR * pause)
@@ -82,6 +85,17 @@ def holder(path: Path) -> str:
         return path.read_text().partition("\n")[0] or "a process"
     except OSError:
         return "a process that is done by now"
+
+
+def has_stopped(path: Path) -> bool:
+    """Whether who holds a lock is a process of this machine that has stopped: it may go on, or never."""
+    words = holder(path).split()
+    if len(words) != 4 or words[3] != socket.gethostname():
+        return False
+    try:
+        return Path(f"/proc/{words[1]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def is_held(opened: int) -> bool:

@@ -104,16 +104,11 @@ def obtain(module: ir.Module, key: str, *, name: str = "program", device: int = 
     start = time.perf_counter()
     program = load(key, name=name, device=device)
     if program is None:
-        with store().locked(KIND, key, {"name": name}):
-            # Again, since the process that had the lock has it compiled by now.
+        with peers.sought(KIND, key), store().locked(KIND, key, {"name": name}):
+            # Again, since a peer, or the process that had the lock, has compiled it by now.
             program = load(key, name=name, device=device) if store().has(KIND, key) else None
-            if program is None and peers.receive(KIND, key):
-                program = load(key, name=name, device=device)
             if program is None:
-                try:
-                    return _compile(module, key, name, device)
-                finally:
-                    peers.share(KIND, key)
+                return _compile(module, key, name, device)
     return Obtained(program, False, 1e3 * (time.perf_counter() - start))
 
 

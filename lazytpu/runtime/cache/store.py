@@ -115,8 +115,9 @@ class Store:
         """Holds the lock of one name against other processes and threads; gives True. Look again with `get` inside.
         Until it is given back, `making` lists the name with `about`, which is JSON.
 
-        Gives False, without the lock, when there is an entry by now, when `patience` seconds were not enough (with a
-        warning), or when there can be no lock: then do it oneself. A holder that dies loses the lock at once.
+        Gives False, without the lock, when there is an entry by now, when `patience` seconds were not enough or the
+        holder has stopped (with a warning), or when there can be no lock: then do it oneself. A holder that dies loses
+        the lock at once.
         """
         name = _name(kind, key)
         if not self.writable():
@@ -135,7 +136,8 @@ class Store:
             self.stats.waited += time.monotonic() - start
         if held is None and not there():
             taker = locks.holder(path)
-            warn(f"{taker} is making {kind} {key[:16]} since over {self.patience:.0f} s; it is made here as well")
+            how = "has stopped" if locks.has_stopped(path) else f"works on it since over {self.patience:.0f} s"
+            warn(f"{taker} is making {kind} {key[:16]}, and {how}; it is made here as well")
         try:
             yield held is not None
         finally:

@@ -177,7 +177,7 @@ def cuts_that_catch_up_fail_as_those_that_wait() -> None:
         assert x.tolist() == [3.0] * 4
         if rank == 0:
             step(4, group)
-            patch.setattr(promising, "_is_plain", lambda program: False)
+            patch.setattr(promising, "_can_wait", lambda program: False)
             with _while_it_waits(lambda: store.set(name, "")), pytest.raises(RuntimeError, match="disagree"):
                 step(4, second)
         else:
@@ -224,7 +224,7 @@ def an_interrupt_ends_a_wait_for_the_others() -> None:
         dist.all_reduce(x)
         if dist.get_rank() == 0:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(promising, "_is_plain", lambda program: False)
+                patch.setattr(promising, "_can_wait", lambda program: False)
                 with _while_it_waits(_interrupt), pytest.raises(KeyboardInterrupt):
                     lazytpu.mark_step()
 
@@ -294,3 +294,115 @@ def handles_wait_for_some_time() -> list[str]:
             handle.wait(datetime.timedelta(seconds=60))
         texts.append(str(raised.value))
     return texts
+
+
+def a_failure_is_raised_once() -> None:
+    """Though a cut that was waiting when it was raised fails only then, since the group is broken."""
+    rank, group = dist.get_rank(), dist.new_group([0, 1])
+    told = threading.Event()
+    fail = promising.PromisingCutter.failed
+    numbers = count()
+
+    def late(self: Any, cut: Any, reason: Any) -> Any:
+        if next(numbers) == 1:
+            assert told.wait(60)
+        return fail(self, cut, reason)
+
+    def step(n: int) -> torch.Tensor:
+        x = torch.ones(n, device="tpu")
+        dist.all_reduce(x, group=group)
+        lazytpu.mark_step()
+        return x
+
+    with _compiled():
+        x = torch.ones(4, device="tpu")
+        dist.all_reduce(x)
+        lazytpu.mark_step()
+        assert x.tolist() == [2.0] * 4
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(promising.PromisingCutter, "failed", late)
+            store, name = _get_default_store(), f"launching/{next(_names)}"
+            if rank == 0:
+                lost = [step(4), step(4)]
+                store.set(name, "")
+            else:
+                store.wait([name])
+                lost = [step(5), step(5)]
+            cutter: Any = activation.engine().cutter
+            while not cutter.has_untold():
+                time.sleep(0.01)
+            with pytest.raises(RuntimeError, match="disagree"):
+                cutter.inflight.raise_first(cutter.inflight.errors)
+            told.set()
+            cutter.drain()
+        dist.barrier()
+        for each in lost:
+            with pytest.raises(RuntimeError, match="disagree"):
+                each.tolist()
+        assert x.tolist() == [2.0] * 4
+
+
+def what_fails_on_the_thread_that_serves_others_is_raised() -> None:
+    """Before the script cuts something else, which loses nothing; where it reads what is lost; or at a barrier."""
+    rank = dist.get_rank()
+    x = torch.full((4,), 3.0).to("tpu")  # no constant, which is read without a cut
+
+    def cut(x: torch.Tensor, lost: torch.Tensor) -> None:
+        with pytest.raises(MemoryError, match="no room"):
+            (x + 1).tolist()
+
+    def read(x: torch.Tensor, lost: torch.Tensor) -> None:
+        with pytest.raises(MemoryError, match="no room"):
+            lost.tolist()
+
+    def meet(x: torch.Tensor, lost: torch.Tensor) -> None:
+        with pytest.raises(MemoryError, match="no room"):
+            dist.barrier()
+
+    for then in (cut, read, meet):
+        group: Any = dist.new_group([0, 1])
+        made = torch.ones(4, device="tpu")
+        dist.all_reduce(made, group=group)
+        if rank == 0:
+            with pytest.raises(RuntimeError, match=r"rank 1 failed before .*MemoryError: no room"):
+                made.tolist()
+        else:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(World, "post", _no_room)
+                while activation.engine().inflight.errors == []:
+                    time.sleep(0.01)
+            then(x, made)
+        assert (x + 1).tolist() == [4.0] * 4
+        dist.barrier()
+
+
+def _no_room(world: World, calls: Any) -> Any:
+    raise MemoryError("no room")
+
+
+def what_is_to_be_compiled_waits_for_nobody() -> None:
+    """A rank whose programs are new does what it can before it lets the other one come: it reads what needs no result
+    of a collective, also if that takes memory that a cut needs which waits, and cuts what needs one."""
+    x, own = torch.ones(4).to("tpu"), torch.ones(4).to("tpu")  # no constants, which are read without a cut
+
+    def late() -> None:
+        x.add_(own)
+        dist.all_reduce(x)
+        lazytpu.mark_step()
+
+    def go_on() -> None:
+        if dist.get_rank() == 0:
+            own.mul_(3).sin_().clamp_(0.5, 1)
+            assert own.tolist() == [0.5] * 4
+            lazytpu.mark_step()
+            after.append((x * 5).cos().acos())
+            lazytpu.mark_step()
+
+    after: list[torch.Tensor] = []
+    with lazytpu.options(buckets="off"):
+        late()
+        assert x.tolist() == [4.0] * 4
+        _after(late, go_on)
+        assert x.tolist() == [10.0] * 4
+        if dist.get_rank() == 0:
+            torch.testing.assert_close(after[0].cpu(), torch.full((4,), 50.0).cos().acos())

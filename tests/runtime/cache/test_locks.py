@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from lazytpu.runtime.cache import locks
 from lazytpu.runtime.cache.store import CacheWarning, Store
+from tests import zygote
 
 KEY = "a" * 64
 
@@ -49,12 +53,36 @@ def test_the_wait_is_limited_and_names_the_holder(root: Path):
     with Store(root).locked("program", KEY) as first:
         assert first
         waiting = Store(root, patience=0.05)
-        message = r"process \d+ on .* is making program a{16} since over 0 s"
+        message = r"process \d+ on .* is making program a{16}, and works on it since over 0 s"
         with pytest.warns(CacheWarning, match=message), waiting.locked("program", KEY) as held:
             assert not held
         assert waiting.stats.waited >= 0.05
     with Store(root).locked("program", KEY) as held:
         assert held
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from lazytpu.runtime.cache.store import Store
+with Store(Path(sys.argv[1])).locked("program", sys.argv[2]):
+    time.sleep(60)
+"""
+
+
+def test_a_holder_that_has_stopped_is_not_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(locks, "STOPPED", 0.1)
+    holding = zygote.Process(["-c", HOLDING, str(root), KEY])
+    try:
+        while not any(path.read_text() for path in root.glob("locks/*")):
+            assert holding.poll() is None
+            time.sleep(0.01)
+        os.kill(holding.pid, signal.SIGSTOP)
+        with pytest.warns(CacheWarning, match="has stopped"), Store(root).locked("program", KEY) as held:
+            assert not held
+    finally:
+        os.kill(holding.pid, signal.SIGKILL)
+        holding.wait(60)
 
 
 def test_an_entry_ends_the_wait_before_the_lock_does(root: Path):
