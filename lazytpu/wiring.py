@@ -30,6 +30,7 @@ def _register_backend() -> None:
     import torch.distributed as dist
 
     if dist.is_available():
+        from lazytpu.frontend.libraries import gloo_hook
 
         def create(asked: Any, options: Any) -> Any:
             from lazytpu.distributed.backend import create as create_group
@@ -37,6 +38,7 @@ def _register_backend() -> None:
             return create_group(asked, start)
 
         dist.Backend.register_backend("tpu", create, extended_api=True, devices=["tpu", "cpu"])
+        gloo_hook.install()
 
 
 def start() -> Engine:

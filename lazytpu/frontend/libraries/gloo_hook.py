@@ -1,0 +1,45 @@
+"""torch.distributed where its groups do not know the device, such as those of gloo.
+
+It asks for the accelerator of the process, and that is "tpu" wherever lazytpu is installed. So a barrier with
+`device_ids` would be one of the device, which such a group refuses, and `fully_shard` without a mesh would move the
+model there (torch 2.13).
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import torch.distributed as dist
+
+from lazytpu.frontend.libraries.on_import import when_imported
+
+
+def _knows_device(group: Any) -> bool:
+    return any(device.type == "tpu" for device in getattr(group, "_device_types", ()))
+
+
+def install() -> None:
+    """Let these be of the CPU where the group does not know the device."""
+    barrier: Any = dist.barrier
+
+    @wraps(barrier)
+    def with_known_device(group: Any = None, async_op: bool = False, device_ids: Any = None, *rest: Any, **more: Any):
+        if not _knows_device(group or dist.group.WORLD):
+            device_ids = None
+        return barrier(group, async_op, device_ids, *rest, **more)
+
+    dist.barrier = dist.distributed_c10d.barrier = with_known_device
+    when_imported("torch.distributed.fsdp._fully_shard._fsdp_init", _adapt)
+
+
+def _adapt(module: Any) -> None:
+    original = module._init_default_mesh
+
+    @wraps(original)
+    def default_mesh(mesh_dim_names: Any = None) -> Any:
+        if dist.is_initialized() and not _knows_device(dist.group.WORLD):
+            return module.init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=mesh_dim_names)
+        return original(mesh_dim_names)
+
+    module._init_default_mesh = default_mesh
