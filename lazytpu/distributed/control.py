@@ -27,6 +27,10 @@ class Listener(Protocol):
         """Others have waited for this rank in the next collective of a group."""
         ...
 
+    def agreed(self, group: str, count: int) -> None:
+        """All members of a group have come to so many of its collectives."""
+        ...
+
     def broken(self, group: str, text: str, cut: bool) -> None:
         """A group cannot go on, for that reason; `cut` says that what runs in it may never end."""
         ...
@@ -109,11 +113,13 @@ class Control:
         with self._changed:
             if "agreed" in message:
                 self._agreed[message["agreed"]] = message["count"]
-            elif "sought" in message:
+            if "sought" in message:
                 self._sought[message["sought"]] = message["there"]
             elif "broken" in message:
                 self._broken[message["broken"]] = message["text"]
             self._changed.notify_all()
+        if "agreed" in message:
+            self._listener.agreed(message["agreed"], message["count"])
         if "broken" in message and not message.get("quiet"):
             self._listener.broken(message["broken"], message["text"], message.get("cut", False))
 

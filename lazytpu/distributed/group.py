@@ -18,6 +18,7 @@ from lazytpu.distributed.dense import dense, put
 from lazytpu.distributed.host_tensors import HostTensors
 from lazytpu.distributed.ops import OPS
 from lazytpu.distributed.point_to_point import PointToPoint
+from lazytpu.distributed.sparse import SparseTensors, refuse
 from lazytpu.distributed.splitting import Splitting
 from lazytpu.distributed.unequal import UnequalParts
 from lazytpu.distributed.work import Recorded
@@ -52,13 +53,15 @@ def collective(method: F) -> F:
         given = [argument for argument in args[:2] if isinstance(argument, list | torch.Tensor)]
         if any(map(_on_device, given)):
             _check_devices(method.__name__, given)
+            if method.__name__ not in ("allreduce", "allreduce_coalesced"):
+                refuse(method.__name__, given)
             return method(self, *args, **kwargs)
         return self.on_host(method.__name__, *args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-class TpuGroup(HostTensors, PointToPoint, UnequalParts, Splitting, dist.ProcessGroup):
+class TpuGroup(HostTensors, PointToPoint, UnequalParts, SparseTensors, Splitting, dist.ProcessGroup):
     """The group of the global ranks `members`, of which this process is number `rank`; `name` is equal on all of
     them."""
 
@@ -96,7 +99,10 @@ class TpuGroup(HostTensors, PointToPoint, UnequalParts, Splitting, dist.ProcessG
     @collective
     def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
         for tensor in tensors:
-            put(tensor, self._reduced(tensor, opts))
+            if tensor.is_sparse:
+                self.reduce_sparse(tensor, opts)
+            else:
+                put(tensor, self._reduced(tensor, opts))
         return self._handle(tensors)
 
     @collective

@@ -1,15 +1,17 @@
 """Collectives of tensors of the CPU, which gloo runs.
 
 Gloo ends a process that gets more than it expects, and its other errors name no rank. So the ranks compare what they
-call, as they do for the device, and what fails is explained by what the control plane knows. A call that waits starts
-when all members are there. One that returns a handle starts at once, as its caller may do something else that others
-wait for; then the comparison only explains.
+call, as they do for the device, and what fails is explained by what the control plane knows. A call starts when all
+members are there. One that returns a handle then does so on the thread that hears of it, since its caller may be doing
+something else that others wait for.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -44,11 +46,29 @@ class HostTensors:
         if options.collectives == "trusted":
             return run(*args, **kwargs)
         how = next((each for each in (*args, *kwargs.values()) if hasattr(each, "asyncOp")), None)
-        called = self.world.meeting("CPU tensors", self.key, self.members, _signature(name, args, how))
+        order = self.world.host_order(self.key, HostOrder)
+        with order.lock:
+            called = self.world.meeting("CPU tensors", self.key, self.members, _signature(name, args, how))
+            work = HostWork(order, called, lambda: run(*args, **kwargs))
+            order.waiting.append(work)
         if how is None or not how.asyncOp:
-            called.meet()
-        with explained(called):
-            return HostWork(run(*args, **kwargs), called)
+            work.started()
+        return work
+
+
+class HostOrder:
+    """What of one group is `waiting` for its members, in the order of the calls, in which gloo has to start it. The
+    `lock` is held while a call says what it is, and until it is the last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.waiting: deque[HostWork] = deque()
+
+    def agreed(self, count: int) -> None:
+        """All members have come to so many calls: start those."""
+        with self.lock:
+            while self.waiting and self.waiting[0].number < count:
+                self.waiting.popleft().start()
 
 
 @contextmanager
@@ -78,41 +98,74 @@ def _why(called: Collective) -> str | None:
 
 
 class HostWork(dist.Work):
-    """The handle of gloo's `work`, whose errors say more."""
+    """The handle of gloo's work, which `begin` starts when all members have come; its errors say more."""
 
-    def __init__(self, work: Any, called: Collective):
+    def __init__(self, order: HostOrder, called: Collective, begin: Callable[[], Any]):
         super().__init__()
-        self.work = work
-        self.called = called
+        assert called.number is not None
+        self.number = called.number
+        self._order = order
+        self._called = called
+        self._begin: Callable[[], Any] | None = begin
+        self._work: Any = None
+        self._error: Exception | None = None
+
+    def start(self) -> None:
+        """Start gloo's work."""
+        assert self._begin is not None
+        self._called.met()
+        try:
+            self._work = self._begin()
+        except Exception as error:  # noqa: BLE001  (raised where it is waited for)
+            self._error = error
+        self._begin = None  # it holds the tensors
+
+    def started(self, seconds: float | None = None) -> Any:
+        """Gloo's work, once all members have come; after so many seconds they have not. Raises CollectiveError."""
+        if self._begin is not None:
+            self._called.meet(seconds)
+            self._order.agreed(self.number + 1)
+        if self._error is not None:
+            with explained(self._called):
+                raise self._error
+        return self._work
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Wait until it is done. Raises CollectiveError."""
-        with explained(self.called):
-            return self.work.wait(timeout) if timeout > NO_TIMEOUT else self.work.wait()
+        work = self.started(timeout.total_seconds() if timeout > NO_TIMEOUT else None)
+        with explained(self._called):
+            return work.wait(timeout) if timeout > NO_TIMEOUT else work.wait()
 
     def get_future(self) -> Any:
-        """Gloo's own, with its errors."""
-        return self.work.get_future()
+        """Gloo's own, with its errors, once all members have come."""
+        return self.started().get_future()
 
     def result(self) -> Any:
         """The tensors, when it is done."""
-        return self.work.result()
+        return self.started().result()
 
     def is_completed(self) -> bool:
         """Whether it is done, or has failed."""
-        return self.work.is_completed()
+        called = self._called
+        late = time.monotonic() - called.entry.times[0] > called.world.seconds[called.entry.group]
+        if self._begin is not None and (late or called.world.control.why_broken(called.entry.group)):
+            try:
+                self.started(0.0)
+            except CollectiveError as error:
+                self._error, self._begin = error, None
+        return self._error is not None or (self._work is not None and self._work.is_completed())
 
     def is_success(self) -> bool:
         """Whether it is done."""
-        return self.work.is_success()
+        return self._work is not None and self._work.is_success()
 
     def exception(self) -> Any:
         """Why it has failed."""
-        return self.work.exception()
+        return self._error if self._work is None else self._work.exception()
 
     def synchronize(self) -> None:
         """There is no stream that has to wait for it."""
-        self.work.synchronize()
+        self.started().synchronize()
 
 
 def _signature(name: str, args: tuple[Any, ...], how: Any) -> str:

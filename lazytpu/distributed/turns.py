@@ -48,17 +48,24 @@ class Collective(Turn):
             self.entry.reached()
             self.first = self.world.watch.begin(self.entry)
 
-    def meet(self) -> None:
-        """Wait for the others, where nothing is launched. Raises CollectiveError."""
+    def meet(self, seconds: float | None = None) -> None:
+        """Wait for the others, where nothing is launched; as long as the timeout of the group says, or so many seconds.
+        Raises CollectiveError."""
         with self.named():
-            self.agree()
-        for _ in ("agreed", "launched", "done"):
-            self.entry.reached()
+            self.agree(seconds)
+        self.met()
 
-    def agree(self) -> None:
+    def met(self) -> None:
+        """All have come, where nothing is launched."""
+        if self.entry.state == "posted":
+            for _ in ("agreed", "launched", "done"):
+                self.entry.reached()
+
+    def agree(self, seconds: float | None = None) -> None:
         """Wait until all have posted this. Raises CollectiveError."""
         assert self.number is not None
-        self.world.control.wait(self.entry.group, self.number, self.world.seconds[self.entry.group])
+        seconds = self.world.seconds[self.entry.group] if seconds is None else seconds
+        self.world.control.wait(self.entry.group, self.number, seconds)
 
     @contextmanager
     def named(self) -> Iterator[None]:

@@ -50,7 +50,7 @@ class UnequalParts:
         if min(map(min, table)) == largest:
             put(output, self._record(OPS.all_to_all, rows))
             return self._handle([output])
-        length = _rounded(largest)
+        length = rounded(largest)
         if rows.shape[0]:
             filled = rows.index_select(0, _taken(sent, length, rows.device))
         else:
@@ -114,7 +114,7 @@ class UnequalParts:
         return [each[0] for each in both]
 
 
-def _rounded(length: int) -> int:
+def rounded(length: int) -> int:
     """A length that few lengths share, at most an eighth longer."""
     step = 1 << max(0, length.bit_length() - 4)
     return -(-length // step) * step

@@ -58,6 +58,7 @@ class World(Agreement):
         self._made: Counter[str] = Counter()
         self.messages = count()  # to and from other ranks, one by one
         self._lives = 0  # of the default group
+        self._host_orders: dict[str, Any] = {}
         self._counting = threading.Lock()  # held while these change: what was cut is launched on a thread of its own
         self.flight = Flight()
         self.watch = Watch(self.flight, self.seconds, self.report, rank)
@@ -171,7 +172,17 @@ class World(Agreement):
         self._made[name] += 1
         return name if self._made[name] == 1 else f"{name}-{self._made[name]}"
 
+    def host_order(self, group: str, make: Callable[[], Any]) -> Any:
+        """What of a group's collectives of CPU tensors waits for its members."""
+        return self._host_orders.setdefault(f"CPU tensors of {group}", make())
+
     # -- what the helper tells
+
+    def agreed(self, group: str, count: int) -> None:
+        """All members of a group have come to so many of its collectives."""
+        order = self._host_orders.get(group)
+        if order is not None:
+            order.agreed(count)
 
     def broken(self, group: str, text: str, cut: bool) -> None:
         """A group is broken; `cut` says that what runs in it may never end."""

@@ -76,9 +76,15 @@ def test_a_message_that_is_not_what_was_expected_is_an_error_on_both_ranks(ranks
 
 
 def test_collectives_of_cpu_tensors_are_compared(ranks: Ranks):
-    for text in ranks.run("faults", "host_tensors_that_disagree"):
-        for rank in range(2):
-            assert re.search(rf"rank {rank}: allreduce of CPU tensors float32\[{4 + rank}\] at \S*faults.py:\d+", text)
+    for texts in ranks.run("faults", "host_tensors_that_disagree"):
+        assert len(texts) == 2
+        for text in texts:
+            for rank in range(2):
+                assert re.search(rf"rank {rank}: allreduce of CPU tensors float32\[{4 + rank}\] at \S*faults.py", text)
+
+
+def test_handles_of_cpu_tensors(ranks: Ranks):
+    ranks.run("faults", "handles_of_host_tensors")
 
 
 def test_a_killed_rank_is_named():

@@ -134,13 +134,44 @@ def messages_that_disagree() -> list[str]:
     return texts
 
 
-def host_tensors_that_disagree() -> str:
-    """Gloo would end a process."""
-    group: Any = dist.new_group([0, 1])
-    x = torch.ones(4 + dist.get_rank())
-    with pytest.raises(RuntimeError) as raised:
-        dist.all_reduce(x, group=group)
-    return str(raised.value)
+def host_tensors_that_disagree() -> list[str]:
+    """Gloo would end a process. Also by calls that return a handle, of which those before it are done."""
+    texts: list[str] = []
+    for is_async in (False, True):
+        group: Any = dist.new_group([0, 1])
+        before, x = torch.ones(2), torch.ones(4 + dist.get_rank())
+        first: Any = dist.all_reduce(before, group=group, async_op=True)
+        with pytest.raises(RuntimeError) as raised:
+            _reduce_on_host(x, group, is_async)
+        texts.append(str(raised.value))
+        first.wait()
+        assert before.tolist() == [2.0] * 2
+    return texts
+
+
+def _reduce_on_host(x: torch.Tensor, group: Any, is_async: bool) -> None:
+    work: Any = dist.all_reduce(x, group=group, async_op=is_async)
+    while not work.is_completed():
+        time.sleep(0.01)
+    work.wait()
+
+
+def handles_of_host_tensors() -> None:
+    """They are started when all have come, in the order of the calls, whatever the script does meanwhile."""
+    values = [torch.full((n,), 1.0 + dist.get_rank()) for n in (2, 3, 4)]
+    works: list[Any] = [dist.all_reduce(value, async_op=True) for value in values[:2]]
+    dist.all_reduce(values[2])
+    works[1].get_future().wait()
+    while not works[0].is_completed():
+        time.sleep(0.01)
+    assert works[0].is_success()
+    assert works[0].exception() is None
+    assert [value.tolist() for value in values] == [[3.0] * n for n in (2, 3, 4)]
+    x = torch.ones(2)
+    work: Any = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():  # nobody waits for it
+        time.sleep(0.01)
+    assert x.tolist() == [2.0] * 2
 
 
 def too_late() -> str:
